@@ -1,0 +1,57 @@
+# One door. Every target sets up what it needs, and nothing twice.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check format test test-full lock clean
+
+help:
+	@echo "make demo       a support agent is killed again and again, and refunds once"
+	@echo "make check      format, lint, types, import contracts, unit tests (under a minute)"
+	@echo "make test       every test, the long ones sampled"
+	@echo "make test-full  every test at full counts"
+	@echo "make format     put the code into form"
+	@echo "make lock       renew requirements-dev.lock"
+	@echo "make clean      remove what make made"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Outlive needs Python 3.11 or later; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) can't make virtual environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@sh scripts/install_strace.sh
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/outlive demo
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src tests/typing
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/run_tests.py --quick
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(STAMP)
+	$(BIN)/python scripts/run_tests.py
+
+test-full: $(STAMP)
+	OUTLIVE_TEST_FULL=1 $(BIN)/python scripts/run_tests.py
+
+lock:
+	sh scripts/lock.sh $(PYTHON)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,85 @@
+"""Runs the tests in two phases and adds them up: most of them side by side, then those that
+kill, stop or time processes (marker ``alone``) one after the other.
+
+The last lines are the figures that tests printed and the sums; the exit code is 1 if a phase
+failed. ``--quick`` runs only what ``make check`` needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+QUICK = ("tests/unit", "tests/values", "tests/test_tidy.py", "tests/test_api.py")
+CLOSING = re.compile(r"^=+ (?P<counts>.*\b(passed|failed|errors?|deselected|no tests ran)\b.*) in ")
+COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)")
+NO_TESTS_RAN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What one call of pytest said."""
+
+    exit_code: int
+    counts: Counter[str]
+    figures: list[str]
+
+
+def run_phase(*arguments: str) -> Phase:
+    """Run pytest, pass its output on, and take the sums and figures from it."""
+    counts: Counter[str] = Counter()
+    figures: list[str] = []
+    command = [sys.executable, "-m", "pytest", *arguments]
+    print("$ pytest", *arguments, flush=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as pytest:
+        for line in pytest.stdout or ():
+            print(line, end="", flush=True)
+            if line.startswith("figure: "):
+                figures.append(line.rstrip())
+            elif found := CLOSING.match(line):
+                counts = Counter({kind: int(n) for n, kind in COUNT.findall(found["counts"])})
+    return Phase(exit_code=pytest.returncode, counts=counts, figures=figures)
+
+
+def phases(*, quick: bool) -> list[Phase]:
+    """All of them are run, even after one that failed."""
+    side_by_side = ("-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal")
+    if quick:
+        paths = [path for path in QUICK if (ROOT / path).exists()]
+        return [run_phase(*side_by_side, "-m", "not alone", *paths)]
+    limit = ("--timeout", "14400") if os.environ.get("OUTLIVE_TEST_FULL") == "1" else ()
+    return [
+        run_phase(*side_by_side, "-m", "not alone", "--durations=10", *limit),
+        run_phase("-m", "alone", "--durations=10", *limit),
+    ]
+
+
+def main() -> int:
+    """Run, add up, say how it went."""
+    began = time.monotonic()
+    ran = phases(quick="--quick" in sys.argv[1:])
+    total = sum((phase.counts for phase in ran), Counter[str]())
+    bad = [p.exit_code for p in ran if p.exit_code not in (0, NO_TESTS_RAN)]
+    failed = total["failed"] + total["error"]
+    print()
+    for line in sorted({line for phase in ran for line in phase.figures}):
+        print(line)
+    if bad and not failed:
+        print(f"pytest ended with exit code {bad[0]} without a failed test")
+    if total["skipped"]:
+        print("a test that can't run must fail and say what it needs: none may be skipped")
+    others = "".join(f", {total[kind]} {kind}" for kind in ("skipped", "xfailed") if total[kind])
+    seconds = time.monotonic() - began
+    print(f"{total['passed']} passed, {failed} failed{others} in {seconds:.0f} s")
+    return 1 if bad or total["skipped"] or not total["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Replay, steps, effects, waits: how a flow runs, dies and goes on."""

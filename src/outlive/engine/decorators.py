@@ -1,0 +1,176 @@
+"""``@outlive.flow``, ``@outlive.step``, ``@outlive.effect``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, overload
+
+from outlive.engine.definitions import (
+    EFFECT_TIMEOUT_SECONDS,
+    SETTLE_AFTER_SECONDS,
+    Definition,
+    Effect,
+    EffectRules,
+    Flow,
+    RunOptions,
+    Step,
+    check_name,
+    milliseconds,
+    registry,
+    seconds_or_none,
+)
+from outlive.errors import DefinitionRefused
+from outlive.model.decide import Doubt
+from outlive.model.retry import ONCE, Duration, Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Errors = tuple[type[BaseException], ...]
+
+
+@overload
+def flow(fn: Callable[P, R], /) -> Flow[P, R]: ...
+@overload
+def flow(
+    *,
+    name: str | None = None,
+    version: str = "1",
+    accepts: tuple[str, ...] = (),
+    deadline: Duration | None = None,
+    queue: str | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> Callable[[Callable[P, R]], Flow[P, R]]: ...
+def flow(fn: Any = None, /, **options: Any) -> Any:
+    """Make a function durable: its runs survive crashes, redeploys and restarts."""
+    if fn is None:
+        return lambda function: _flow(function, **options)
+    return _flow(fn)
+
+
+def _flow(
+    fn: Callable[..., Any],
+    name: str | None = None,
+    version: str = "1",
+    accepts: tuple[str, ...] = (),
+    **preset: Any,
+) -> Flow[..., Any]:
+    if not inspect.iscoroutinefunction(fn):
+        raise DefinitionRefused(f"flow {fn!r} is not an async function; write `async def`")
+    given = {key: value for key, value in preset.items() if value is not None}
+    return Flow(
+        name=check_name(name or fn.__name__),
+        fn=fn,
+        version=version,
+        accepts=tuple(accepts),
+        preset=RunOptions(**given),
+    )
+
+
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    fn: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+def step(fn: Any = None, /, **options: Any) -> Any:
+    """Record a function's outcome once; it is harmless to repeat: a model call, a read."""
+    if fn is None:
+        return lambda function: Step(_define(function, **options))
+    return Step(_define(fn, **options))
+
+
+def effect(
+    fn: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    key: str | Callable[..., str] | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    not_happened: Errors = (),
+    doubt: Doubt | None = None,
+    timeout: Duration = EFFECT_TIMEOUT_SECONDS,
+    settle_after: Duration = SETTLE_AFTER_SECONDS,
+    retry: Retry = ONCE,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Any:
+    """Change the world once: intent first; when in doubt, settle it instead of repeating it."""
+    rules = EffectRules(
+        key=key,
+        check=check,
+        undo=undo,
+        not_happened=tuple(not_happened),
+        doubt=_doubt(doubt, check),
+        settle_after_ms=milliseconds(settle_after),
+    )
+
+    def decorate(function: Callable[P, R]) -> Effect[P, R]:
+        definition = _define(
+            function,
+            name=name,
+            retry=retry,
+            timeout=timeout,
+            raises=raises,
+            ignore=ignore,
+            rules=rules,
+        )
+        return Effect(definition)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _doubt(doubt: Doubt | None, check: Callable[..., Any] | None) -> Doubt:
+    if doubt is None:
+        return "check" if check is not None else "ask"
+    if doubt not in ("check", "retry", "ask", "fail"):
+        raise DefinitionRefused(f'doubt={doubt!r}: it is one of "check", "retry", "ask", "fail"')
+    if doubt == "check" and check is None:
+        raise DefinitionRefused('doubt="check" needs a check= function')
+    return doubt
+
+
+def _define(
+    fn: Callable[..., Any],
+    name: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+    rules: EffectRules | None = None,
+    **rest: Any,
+) -> Definition:
+    if not callable(fn):
+        raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
+    return Definition(
+        name=check_name(name or fn.__name__),
+        fn=fn,
+        retry=retry,
+        timeout_seconds=seconds_or_none(timeout),
+        raises=tuple(rest.get("raises", ())),
+        ignore=tuple(rest.get("ignore", ())),
+        effect=rules,
+    )
+
+
+def register(cls: type, name: str | None = None) -> type:
+    """Let values of this class be recorded where no type hint reaches it."""
+    registry.register(cls, name)
+    return cls

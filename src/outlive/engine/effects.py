@@ -1,0 +1,246 @@
+"""Effects: intent first, one attempt at a time, and no guessing about how it ended.
+
+The life of an effect: its key is claimed and its intent written; when both are durable and the
+lease still holds, the body runs. It returned (done), it raised what is declared to mean "nothing
+happened" (tried again, or the flow is told), or it is in doubt. A doubt is settled by the
+effect's rule: ask the receiver (``settle.Settler``), repeat it because the receiver honours the
+key, ask a human, or tell the flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from outlive.engine.faults import fault_of
+from outlive.engine.keys import KeyClaims
+from outlive.engine.ops import Op, Recorder, error_of, later, launch, set_limit
+from outlive.engine.settle import Settler
+from outlive.errors import NotHappened, TimedOut, ValueRefused
+from outlive.model.decide import (
+    DRIVER_ENDED,
+    RetryAt,
+    decide_failure,
+    decide_resolve,
+    next_attempt,
+)
+from outlive.model.events import (
+    AttemptFailed,
+    By,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Fault,
+    MailRead,
+)
+from outlive.model.ids import derived_key
+from outlive.model.mail import Resolve
+from outlive.model.run import OpenEffect
+
+#: How often a driver that can't renew its lease looks again before it lets an attempt go.
+LEASE_LOOK_SECONDS = 0.05
+
+
+class EffectRunner:
+    """Runs and settles the effects of one run."""
+
+    def __init__(self, drive: Recorder) -> None:
+        self._drive = drive
+        self._keys = KeyClaims(drive, self._key_answered)
+        self._settler = Settler(drive, self)
+
+    # beginning
+
+    def start(self, op: Op, known: OpenEffect | None) -> None:
+        """Begin, or go on behind what the journal says."""
+        op.key = op.user_key or derived_key(self._drive.run_id, op.id)
+        op.effect = None if known is None else replace(known)
+        op.stage = "new" if known is None else "resumed"
+        if op.user_key is not None:
+            self._keys.claim(op)
+        if known is None:
+            self._intend(op)
+        elif op.user_key is None:
+            self._go_on(op)
+
+    def _key_answered(self, op: Op, end: EffectDone | EffectRaised | None) -> None:
+        """The key is ours (None), or its holder's effect ended so, or it is taken."""
+        op.wait = "busy"
+        if end is not None:
+            self._end(op, end)
+        elif op.stage == "resumed":
+            self._go_on(op)
+        elif op.stage == "intended":
+            self._perform(op)
+
+    def _intend(self, op: Op) -> None:
+        drive = self._drive
+        now = drive.env.ports.clock.now_ms()
+        limit = op.definition.timeout_seconds or 0
+        first = op.effect is None
+        not_after = now + round(limit * 1000)
+        intent = EffectIntended(
+            drive.at(), op.id, op.attempt, op.args if first else b"", op.digest, op.key, not_after
+        )
+        before = op.effect
+        op.effect = OpenEffect(intent if before is None else before.intent, op.attempt, not_after)
+        drive.note(intent)
+        drive.when_durable(lambda: self._perform(op))
+
+    # one attempt
+
+    def _perform(self, op: Op) -> None:
+        """The intent is durable: attempt it, if the key is ours and the lease still holds."""
+        drive, effect = self._drive, op.effect
+        assert effect is not None, "an effect is performed behind its intent"
+        op.stage = "intended"
+        if drive.stopped or not self._keys.is_ours(op):
+            return
+        if op.cancel_wanted:
+            self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
+        elif drive.env.ports.clock.now_ms() >= effect.not_after:
+            late = Fault(DRIVER_ENDED, "the lease could not be renewed in time; it was not begun")
+            self._try_again(op, late, "driver")
+        elif not drive.env.lease.holds():
+            drive.env.host.call_later(LEASE_LOOK_SECONDS, self._perform, op)
+        else:
+            self._launch(op, effect)
+
+    def _launch(self, op: Op, effect: OpenEffect) -> None:
+        ports = self._drive.env.ports
+        ports.failpoint("effect.before")
+        launch(self._drive, op, self._ended)
+        set_limit(self._drive, op, (effect.not_after - ports.clock.now_ms()) / 1000)
+
+    def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
+        expired, error = op.expired, error_of(op, task)
+        if self._drive.stopped:
+            return
+        self._drive.env.ports.failpoint("effect.after")
+        if error is None:
+            self.happened(op, task.result(), "body")
+        elif _nothing_happened(op, error):
+            self.absent(op, error, "body")
+        else:
+            self._doubt(op, _time_out(op) if expired else error)
+
+    # ends
+
+    def happened(self, op: Op, value: object, by: By) -> None:
+        """It is done; an outcome that can't be recorded is told to the flow as such."""
+        try:
+            encoded = op.definition.value_codec.encode(value)
+        except ValueRefused as refused:
+            self._tell(op, refused, happened=True, by=by)
+            return
+        self._end(op, EffectDone(self._drive.at(), op.id, op.attempt, encoded, by))
+
+    def _end(self, op: Op, event: EffectDone | EffectRaised, mail_id: str | None = None) -> None:
+        op.effect = None
+        self._drive.record(event, mail_id)
+
+    def absent(self, op: Op, error: BaseException, by: By) -> None:
+        """Nothing happened for certain: try again if that was asked for, else tell the flow."""
+        ports = self._drive.env.ports
+        now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
+        decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
+        if isinstance(decision, RetryAt) and not op.cancel_wanted:
+            fault = fault_of(error, op.definition.value_codec)
+            self._try_again(op, fault, by, at=decision.at)
+        else:
+            self._tell(op, error, happened=False, by=by)
+
+    def absent_after_cut(self, op: Op, by: By) -> None:
+        """The attempt was cut off and nothing happened: it does not count; begin it again."""
+        if op.cancel_wanted:
+            self._tell(op, asyncio.CancelledError("cancelled; it did not happen"), False, by)
+        else:
+            self._try_again(op, Fault(DRIVER_ENDED, "its driver ended; it did not happen"), by)
+
+    def _try_again(self, op: Op, fault: Fault, by: By, at: int | None = None) -> None:
+        drive, effect = self._drive, op.effect
+        assert effect is not None, "an effect is tried again behind its intent"
+        retry_at = drive.env.ports.clock.now_ms() if at is None else at
+        drive.note(AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by))
+        self._wait_for_next(op, effect, fault, retry_at)
+
+    def _wait_for_next(self, op: Op, effect: OpenEffect, fault: Fault, retry_at: int) -> None:
+        effect.retry_at, effect.error = retry_at, fault
+        effect.doubt, effect.asks, effect.over_at = None, False, None
+        op.attempt = next_attempt(effect)
+        later(self._drive, op, retry_at, self._intend)
+
+    def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "body") -> None:
+        fault = fault_of(error, op.definition.value_codec)
+        self._end(op, EffectRaised(self._drive.at(), op.id, op.attempt, fault, happened, by))
+
+    def tell_in_doubt(self, op: Op, error: BaseException) -> None:
+        """Nobody knows, and the flow is told so."""
+        self._tell(op, error, happened=None, by="driver")
+
+    # doubts
+
+    def _doubt(self, op: Op, error: BaseException) -> None:
+        self._note_doubt(op, fault_of(error, op.definition.value_codec), is_over=True)
+        self._settler.settle(op, error)
+
+    def _note_doubt(self, op: Op, fault: Fault, *, is_over: bool) -> None:
+        drive, effect, rules = self._drive, op.effect, op.definition.effect
+        assert effect is not None and rules is not None, "only an effect behind its intent doubts"
+        asks = rules.doubt == "ask"
+        effect.doubt, effect.asks = fault, asks
+        if is_over and effect.over_at is None:
+            effect.over_at = drive.env.ports.clock.now_ms()
+        drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, asks))
+
+    def _go_on(self, op: Op) -> None:
+        """A driver before this one left the effect open."""
+        effect = op.effect
+        assert effect is not None, "there is nothing to go on with"
+        op.attempt = effect.attempt
+        if effect.retry_at is not None:
+            op.attempt = next_attempt(effect)
+            later(self._drive, op, effect.retry_at, self._intend)
+            return
+        if effect.doubt is None:
+            fault = Fault(DRIVER_ENDED, "its driver ended before it did")
+            self._note_doubt(op, fault, is_over=False)
+        self._settler.settle(op, None)
+
+    def resolve(self, op: Op | None, letter: Resolve, mail_id: str) -> None:
+        """A human's word on a doubt."""
+        drive = self._drive
+        now = drive.env.ports.clock.now_ms()
+        effect = None if op is None or op.task is not None else op.effect
+        if op is not None and effect is not None and letter.verdict == "happened":
+            letter = _typed_value(letter, op)
+        event = decide_resolve(effect, letter, mail_id, at=drive.at(), now=now)
+        if op is None or effect is None or isinstance(event, MailRead):
+            drive.note(event, mail_id)
+            return
+        self._settler.stop(op)
+        if isinstance(event, AttemptFailed):
+            drive.note(event, mail_id)
+            self._wait_for_next(op, effect, event.error, event.retry_at)
+        else:
+            self._end(op, event, mail_id)
+
+
+def _typed_value(letter: Resolve, op: Op) -> Resolve:
+    """The outcome that a human wrote as JSON, as the effect's own type."""
+    value = op.definition.value_from_json(letter.value)
+    return msgspec.structs.replace(letter, value=op.definition.value_codec.encode(value))
+
+
+def _nothing_happened(op: Op, error: BaseException) -> bool:
+    rules = op.definition.effect
+    assert rules is not None, "only effects end here"
+    return isinstance(error, (NotHappened, *rules.not_happened))
+
+
+def _time_out(op: Op) -> TimedOut:
+    return TimedOut(f"effect {op.id} took longer than {op.definition.timeout_seconds:g} s")

@@ -1,0 +1,82 @@
+"""Exceptions to and from the journal: a name, a text, plain arguments.
+
+A type comes back only if it is built in, one of ours, or declared by the step (``raises=``);
+anything else comes back as ``StepFailed``. Nothing is looked up by a name found in data except in
+these closed tables, and the flow sees the same live as on replay.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outlive import errors
+from outlive.errors import OutliveError, StepFailed, ValueRefused
+from outlive.journal.codec import Codec
+from outlive.model.events import Fault
+
+MESSAGE_CHARS_MAX = 20_000
+
+
+def _exceptions_of(module: Any) -> dict[str, type[Exception]]:
+    found = {}
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Exception):
+            found[name] = value
+    return found
+
+
+_BUILTIN = _exceptions_of(builtins)
+_OURS = {name: cls for name, cls in _exceptions_of(errors).items() if issubclass(cls, OutliveError)}
+
+
+def fault_of(error: BaseException, codec: Codec) -> Fault:
+    """What is recorded of an exception."""
+    message = _text(error)
+    return Fault(type(error).__qualname__, message, _encode_args(error, codec))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text can't be made)"
+    return text.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+
+
+def _encode_args(error: BaseException, codec: Codec) -> bytes:
+    args: tuple[Any, ...] = error.args
+    if isinstance(error, OutliveError):
+        names = list(inspect.signature(type(error)).parameters)
+        if all(hasattr(error, name) for name in names) and names != ["args", "kwargs"]:
+            args = tuple(getattr(error, name) for name in names)
+    try:
+        return codec.encode(args)
+    except ValueRefused:
+        return b""
+
+
+def declared(raises: Sequence[type[BaseException]]) -> Mapping[str, type[BaseException]]:
+    """The table of a step's own exception types."""
+    return {cls.__qualname__: cls for cls in raises}
+
+
+def exception_of(
+    fault: Fault, own: Mapping[str, type[BaseException]], codec: Codec
+) -> BaseException:
+    """The exception that the flow gets."""
+    cls = own.get(fault.type_name) or _BUILTIN.get(fault.type_name) or _OURS.get(fault.type_name)
+    if cls is None or not fault.args:
+        return StepFailed(fault.type_name, fault.message)
+    args = codec.decode(fault.args)
+    try:
+        error = cls(**_named(cls, args)) if issubclass(cls, OutliveError) else cls(*args)
+    except Exception:
+        return StepFailed(fault.type_name, fault.message)
+    return error
+
+
+def _named(cls: type[BaseException], args: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(inspect.signature(cls).parameters, args, strict=True))

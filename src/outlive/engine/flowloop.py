@@ -1,0 +1,248 @@
+"""The small event loop that flow code runs on: one per run, and nothing else on it.
+
+It has a ready deque and no I/O. Its clock is the time of the last delivered event; its timers are
+handed to the run's drive, which records their firing. So everything a flow can observe comes from
+its journal, and ``asyncio.gather``, ``TaskGroup``, ``wait``, ``timeout`` and friends replay as
+they ran. Tasks are numbered where they are created (``place.Branch``).
+
+Three habits of asyncio need care, because they would make order depend on memory addresses or on
+the Python version: sets of tasks (``FlowTask.__hash__``), ``as_completed``, which makes its tasks
+from a set, and 3.11's ``wait_for``, which makes a task where 3.12's does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any, Protocol
+from zlib import crc32
+
+from outlive.engine.place import Branch, place
+from outlive.errors import IoInFlow
+
+logger = logging.getLogger("outlive")
+
+_TASKS_FILE = asyncio.tasks.__file__
+
+
+class Timers(Protocol):
+    """Who keeps the flow's timers."""
+
+    def set_timer(self, handle: asyncio.TimerHandle, timer_id: str) -> None:
+        """Fire this handle at its time, as an event."""
+        ...
+
+    def drop_timer(self, handle: asyncio.TimerHandle) -> None:
+        """The handle was cancelled."""
+        ...
+
+
+class FlowTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address."""
+
+    def __init__(self, coro: Any, *, number: int, **options: Any) -> None:
+        # Before super: asyncio's own registry of tasks hashes it at once.
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class FlowLoop(asyncio.AbstractEventLoop):
+    """Runs what is ready until nothing is; everything else raises "do this in a step"."""
+
+    def __init__(self, run_id: str, timers: Timers) -> None:
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: dict[FlowTask, contextvars.Context] = {}
+        #: Seconds since the run's start of the last delivered event.
+        self.seconds = 0.0
+        self.dead = False
+        self._timers = timers
+        self._salt = crc32(run_id.encode()) << 24
+        self._made = 0
+
+    # what asyncio itself asks of a loop
+
+    def time(self) -> float:
+        return self.seconds
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def call_soon(  # type: ignore[override]  # looser types: asyncio's own are not checked here
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.dead:
+            self.ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]  # as above
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.seconds + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # as above
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        here = place.get()
+        if not self.dead and type(here) is Branch:
+            self._timers.set_timer(handle, here.next_id("timer"))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._timers.drop_timer(handle)
+
+    def create_task(  # type: ignore[override]  # as above
+        self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None
+    ) -> FlowTask:
+        own = contextvars.copy_context() if context is None else context.copy()
+        here = place.get()
+        if type(here) is Branch:
+            branch = _branch_of_new_task(here, coro)
+            own.run(place.set, branch)
+            name = name or branch.id
+        return self._new_task(coro, own, name)
+
+    def create_main(self, coro: Coroutine[Any, Any, Any], branch: Branch) -> FlowTask:
+        """The flow's own task, in the first branch."""
+        own = contextvars.copy_context()
+        own.run(place.set, branch)
+        return self._new_task(coro, own, branch.id)
+
+    def _new_task(self, coro: Any, own: contextvars.Context, name: str | None) -> FlowTask:
+        self._made += 1
+        task = FlowTask(coro, number=self._salt + self._made, loop=self, name=name, context=own)
+        self.tasks[task] = own
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)  # type: ignore[call-overload]  # every task here is a FlowTask
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        logger.error("in flow code: %s", context.get("message"), exc_info=error)
+
+    default_exception_handler = call_exception_handler
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: a flow's generators end with its frames."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there is no executor."""
+
+    # running
+
+    def run_ready(self, limit: int) -> int:
+        """Run up to ``limit`` handles; return how many were run."""
+        ready = self.ready
+        ran = 0
+        while ready and ran < limit:
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # noqa: SLF001  # that is how every asyncio loop runs a handle
+            ran += 1
+        return ran
+
+    def kill(self, stopped: type[BaseException]) -> None:
+        """Close every frame of the flow, each in its own context. Nothing is ready ever after."""
+        self.dead = True
+        self.ready.clear()
+        for task, context in list(self.tasks.items()):
+            _close(task, context, stopped)
+        self.tasks.clear()
+
+
+def _close(task: FlowTask, context: contextvars.Context, stopped: type[BaseException]) -> None:
+    """End a suspended task's coroutine here and now: its ``finally`` runs, durable calls raise."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+    if task.done():
+        return
+    waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001
+    coro: Any = task.get_coro()
+    # ``async with`` awaits once while closing ("ignored GeneratorExit"): closing again gets on.
+    for _ in range(8):
+        try:
+            context.run(coro.close)
+        except RuntimeError:
+            continue
+        except stopped:
+            pass
+        except Exception:
+            logger.exception("a flow's finally raised while the run was put to sleep")
+        break
+    if waiter is not None:
+        waiter.cancel()
+
+
+def _branch_of_new_task(here: Branch, coro: object) -> Branch:
+    """The branch of a task made here; asyncio's own makings are looked at by their frame."""
+    frame = sys._getframe(2)  # noqa: SLF001  # create_task's caller
+    if frame.f_code.co_filename != _TASKS_FILE:
+        return here.child()
+    maker = _maker(frame)
+    if maker is None:
+        return here.child()
+    if maker.f_code.co_name == "wait_for":
+        return here
+    return _branch_of_as_completed(here, maker, coro)
+
+
+def _maker(frame: FrameType | None) -> FrameType | None:
+    """The frame of ``wait_for`` or ``as_completed`` among asyncio's frames above us, if any."""
+    while frame is not None and frame.f_code.co_filename == _TASKS_FILE:
+        name = frame.f_code.co_name
+        if name in ("wait_for", "as_completed"):
+            return frame
+        if name == "__init__" and "aws" in frame.f_locals:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _branch_of_as_completed(here: Branch, maker: FrameType, coro: object) -> Branch:
+    """Number by the position in the caller's list, not by the set that asyncio makes of it."""
+    local = maker.f_locals
+    given = local.get("fs", local.get("aws"))
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(
+            "asyncio.as_completed in a flow needs a list or tuple: "
+            f"the order of a {type(given).__name__} is not the same on replay"
+        )
+    position = next(i for i, each in enumerate(given) if each is coro)
+    new = len({id(each) for each in given if asyncio.iscoroutine(each)})
+    return here.child(here.block(id(maker), size=len(given), uses=new) + position)
+
+
+def _io(name: str) -> Callable[..., Any]:
+    def refuse(self: FlowLoop, *args: Any, **kwargs: Any) -> Any:
+        raise IoInFlow(f"loop.{name}()")
+
+    refuse.__name__ = name
+    return refuse
+
+
+# Whatever AbstractEventLoop has and FlowLoop does not define is I/O: refuse it by name.
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in FlowLoop.__dict__:
+        setattr(FlowLoop, _name, _io(_name))

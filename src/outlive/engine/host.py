@@ -1,0 +1,70 @@
+"""The user's loop, as the engine uses it: a narrow door that a simulation can stand in for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextvars import Context
+from typing import Any, Protocol
+
+
+class Cancellable(Protocol):
+    """A timer that can be called off."""
+
+    def cancel(self) -> object:
+        """Never call it."""
+        ...
+
+
+class Host(Protocol):
+    """Where bodies run and where the engine's callbacks come from."""
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> object:
+        """Call at the end of this turn."""
+        ...
+
+    def call_later(
+        self, seconds: float, callback: Callable[..., object], *args: Any
+    ) -> Cancellable:
+        """Call after a while."""
+        ...
+
+    def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call from another thread; a loop that is closed hears nothing."""
+        ...
+
+    def create_task(
+        self, work: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine here."""
+        ...
+
+    def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a plain function beside the loop, in this context."""
+        ...
+
+
+class LoopHost:
+    """A real asyncio (or uvloop) loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
+        self.loop = loop
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self._executor = executor
+
+    def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
+        try:
+            self.loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
+
+    def create_task(
+        self, work: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return self.loop.create_task(work, context=context)
+
+    def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        return self.loop.run_in_executor(self._executor, context.run, fn)

@@ -1,0 +1,117 @@
+"""Keys that users give are claimed store-wide: one effect per key, whoever asks.
+
+A claim is a journal of its own, ``key/<key>``, with one record that names run, step and arguments'
+digest. It travels in the batch of the intent. Its content is a function of the claimant alone, so
+a repeated claim is a repeated commit. If another holds the key with the same arguments, its
+outcome is this effect's outcome; with other arguments the key is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from outlive.engine.faults import fault_of
+from outlive.engine.ops import Op, Recorder, later
+from outlive.errors import KeyTaken
+from outlive.journal.headers import key_header
+from outlive.journal.keeper import Loose
+from outlive.journal.record import LINK_START, pack
+from outlive.model.events import (
+    KIND_BITS,
+    EffectDone,
+    EffectRaised,
+    KeyHeld,
+    encode_events,
+)
+from outlive.model.ids import key_journal
+from outlive.store import Conflict, Entry
+
+#: How often another run's effect is looked at while this one waits for its end.
+HOLDER_LOOK_MS = 200
+
+Answered = Callable[[Op, EffectDone | EffectRaised | None], None]
+
+
+class KeyClaims:
+    """The key claims of one run."""
+
+    def __init__(self, drive: Recorder, answered: Answered) -> None:
+        self._drive = drive
+        self._answered = answered
+        self._ours: set[str] = set()
+
+    def is_ours(self, op: Op) -> bool:
+        """The effect may be attempted as far as its key goes."""
+        return op.user_key is None or op.id in self._ours
+
+    def claim(self, op: Op) -> None:
+        """Ask for the key with the next batch."""
+        env = self._drive.env
+        env.keeper.submit(Loose(self._entry(op), env.host, partial(self._settled, op)))
+
+    def _entry(self, op: Op) -> Entry:
+        held = KeyHeld(self._drive.run_id, op.id, op.digest)
+        journal = key_journal(op.key)
+        record, link = pack(
+            journal,
+            prev=LINK_START,
+            epoch=0,
+            seq=1,
+            kinds=KIND_BITS[KeyHeld],
+            body=encode_events([held]),
+        )
+        return Entry(
+            run_id=journal,
+            after=0,
+            last=1,
+            epoch=0,
+            record=record,
+            link=link,
+            header=key_header(),
+        )
+
+    def _settled(self, op: Op, conflict: Conflict | None) -> None:
+        if self._drive.stopped:
+            return
+        if conflict is None:
+            self._ours.add(op.id)
+            self._answered(op, None)
+        else:
+            self._look(op)
+
+    def _look(self, op: Op) -> None:
+        self._drive.env.host.create_task(self._ask_holder(op))
+
+    async def _ask_holder(self, op: Op) -> None:
+        peer = self._drive.env.peer
+        holder = await peer.holder_of(key_journal(op.key))
+        if holder is None:
+            self.claim(op)
+            return
+        run_id, step, digest = holder
+        if (run_id, step) == (self._drive.run_id, op.id):
+            self._settled(op, None)
+        elif digest != op.digest:
+            self._taken(op, f"effect {step} of run {run_id}")
+        else:
+            self._follow(op, await peer.end_of(run_id, step))
+
+    def _taken(self, op: Op, holder: str) -> None:
+        error = KeyTaken(op.key, holder, f"effect {op.id} of run {self._drive.run_id}")
+        fault = fault_of(error, op.definition.value_codec)
+        at = self._drive.at()
+        self._answered(op, EffectRaised(at, op.id, op.attempt, fault, False, "holder"))
+
+    def _follow(self, op: Op, end: EffectDone | EffectRaised | None) -> None:
+        if self._drive.stopped:
+            return
+        at = self._drive.at()
+        if end is None:
+            now = self._drive.env.ports.clock.now_ms()
+            later(self._drive, op, now + HOLDER_LOOK_MS, self._look)
+        elif isinstance(end, EffectDone):
+            self._answered(op, EffectDone(at, op.id, op.attempt, end.value, "holder"))
+        else:
+            told = EffectRaised(at, op.id, op.attempt, end.error, end.happened, "holder")
+            self._answered(op, told)

@@ -1,0 +1,202 @@
+"""What a flow waits for: a step or effect under way, and what its runners ask of the drive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from outlive.engine.binding import Bound
+from outlive.engine.definitions import Definition
+from outlive.engine.host import Cancellable, Host
+from outlive.engine.place import Body, place
+from outlive.journal.keeper import Keeper
+from outlive.model.events import EffectDone, EffectRaised, Event
+from outlive.model.run import OpenEffect
+from outlive.ports import Ports
+
+
+class Lease(Protocol):
+    """The right to drive, as far as this process knows."""
+
+    def holds(self) -> bool:
+        """No other worker can have been offered the run yet."""
+        ...
+
+
+class Peer(Protocol):
+    """Other journals of the store."""
+
+    async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
+        """Who holds a key: run, step, digest of its arguments."""
+        ...
+
+    async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
+        """How another run's effect ended, if it did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Env:
+    """What surrounds a run: given by its worker."""
+
+    host: Host
+    keeper: Keeper
+    ports: Ports
+    lease: Lease
+    peer: Peer
+    worker: str
+    #: A run whose branches all wait for longer than this leaves memory.
+    idle_ms: int = 2000
+
+
+class EffectFuture(asyncio.Future[Any]):
+    """Refuses to be cancelled: an effect under way is waited for, then the cancellation comes."""
+
+    cancel_wanted = False
+
+    def cancel(self, msg: Any = None) -> bool:
+        self.cancel_wanted = True
+        return False
+
+    def give_way(self) -> None:
+        """The attempt is over, though unsettled: let the cancellation through."""
+        super().cancel()
+
+
+class Op:
+    """A step or effect that was called and has not been delivered."""
+
+    __slots__ = (
+        "args",
+        "attempt",
+        "bound",
+        "checks",
+        "context",
+        "definition",
+        "digest",
+        "effect",
+        "expired",
+        "future",
+        "id",
+        "key",
+        "limit",
+        "orphan",
+        "stage",
+        "task",
+        "timer",
+        "user_key",
+        "wait",
+    )
+
+    def __init__(self, op_id: str, definition: Definition, bound: Bound, args: bytes) -> None:
+        self.id, self.definition, self.bound, self.args = op_id, definition, bound, args
+        self.digest = b""
+        self.context: Context | None = None
+        self.future: asyncio.Future[Any] | None = None
+        self.attempt = 1
+        self.key = ""
+        self.user_key: str | None = None
+        #: Of an effect: "new", "intended" (durably), or "resumed" from an earlier driver.
+        self.stage = "new"
+        #: An effect's intent and doubts, once there is an intent.
+        self.effect: OpenEffect | None = None
+        self.checks = 0
+        self.orphan = False
+        self.expired = False
+        self.task: asyncio.Future[Any] | None = None
+        self.limit: Cancellable | None = None
+        self.timer: Cancellable | None = None
+        #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
+        self.wait: int | str | None = "busy"
+
+    @property
+    def cancel_wanted(self) -> bool:
+        """The flow no longer wants it."""
+        return self.orphan or getattr(self.future, "cancel_wanted", False)
+
+
+class Recorder(Protocol):
+    """What the runners of steps and effects ask of the drive."""
+
+    run_id: str
+    env: Env
+    stopped: bool
+    started_at: int
+
+    def at(self) -> int:
+        """Now, in ms since the run's start; never falls."""
+        ...
+
+    def note(self, event: Event, mail_id: str | None = None) -> None:
+        """Append; the flow does not see it."""
+        ...
+
+    def record(self, event: Event, mail_id: str | None = None) -> None:
+        """Append and deliver."""
+        ...
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call once everything appended so far is durable."""
+        ...
+
+    def rest(self) -> None:
+        """Nothing more to do here: the run may leave memory if all of it waits."""
+        ...
+
+
+def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
+    """Call back at an instant; until then the op only waits."""
+    op.wait = when
+    delay = max(0, when - drive.env.ports.clock.now_ms()) / 1000
+    op.timer = drive.env.host.call_later(delay, _wake, drive, op, callback)
+    drive.rest()
+
+
+def _wake(drive: Recorder, op: Op, callback: Callable[[Op], None]) -> None:
+    op.timer = None
+    if not drive.stopped:
+        op.wait = "busy"
+        callback(op)
+
+
+def launch(drive: Recorder, op: Op, ended: Callable[[Op, asyncio.Future[Any]], None]) -> None:
+    """Start an attempt's body: a task, or a thread for a plain function."""
+    definition = op.definition
+    assert op.context is not None, "an op is launched from the flow that called it"
+    context = op.context.copy()
+    context.run(place.set, Body(drive.run_id, op.id, op.attempt, op.key))
+    args, kwargs = definition.unbinder.call(definition.own_copy(op.bound, op.args))
+    host = drive.env.host
+    op.expired = False
+    if definition.is_async:
+        op.task = host.create_task(definition.fn(*args, **kwargs), context)
+    else:
+        op.task = host.run_in_thread(context, partial(definition.fn, *args, **kwargs))
+    op.task.add_done_callback(partial(ended, op))
+
+
+def set_limit(drive: Recorder, op: Op, seconds: float | None) -> None:
+    """Cancel the attempt when its time is over. A thread can't be cancelled: it is waited for."""
+    if seconds is not None:
+        op.limit = drive.env.host.call_later(seconds, _expire, op)
+
+
+def _expire(op: Op) -> None:
+    op.expired = True
+    if op.task is not None and op.definition.is_async:
+        op.task.cancel()
+
+
+def error_of(op: Op, task: asyncio.Future[Any]) -> BaseException | None:
+    """How an attempt ended: None if it returned. Clears the time limit."""
+    if op.limit is not None:
+        op.limit.cancel()
+        op.limit = None
+    op.task = None
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception()

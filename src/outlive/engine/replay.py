@@ -1,0 +1,89 @@
+"""What the journal tells a drive that begins: what to deliver, what is open, where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from outlive.engine.ops import Op
+from outlive.errors import ReplayMismatch
+from outlive.model.events import (
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    StepDone,
+    StepRaised,
+    TimerFired,
+)
+from outlive.model.run import Run
+
+#: What a replay goes through, in order: deliveries, and intents to compare the code with.
+_REPLAYED = frozenset(
+    {StepDone, StepRaised, EffectIntended, EffectDone, EffectRaised, EffectDoubted, TimerFired}
+)
+
+
+class Replay:
+    """The recorded past of a run."""
+
+    def __init__(self, run: Run) -> None:
+        # Copies: the fold goes on with the keeper, on its thread.
+        self.effects = {step: replace(effect) for step, effect in run.effects.items()}
+        self.backoffs = dict(run.backoffs)
+        self._events: Sequence[Event] = ()
+        self._mail: set[str] = set()
+
+    def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
+        """The events that the flow goes through again."""
+        self._events = events
+        return [event for event in events if type(event) in _REPLAYED]
+
+    def seq_of(self, event: Event) -> int:
+        """Where in the journal an event stands (0: it is not there yet)."""
+        for seq, each in enumerate(self._events, 1):
+            if each is event:
+                return seq
+        return 0
+
+    def is_new(self, mail_id: str) -> bool:
+        """This mail was not turned into an event yet."""
+        if mail_id in self._mail:
+            return False
+        self._mail.add(mail_id)
+        return True
+
+
+def same_arguments(op: Op, event: Event) -> bool:
+    """Equal but for the order of dictionaries."""
+    recorded: bytes = getattr(event, "args", b"")
+    return bool(recorded) and op.definition.args_codec.same(recorded, op.args)
+
+
+def describe(event: Event) -> str:
+    """An event as a person would name it."""
+    match event:
+        case StepDone() | StepRaised():
+            return f"step {event.step}"
+        case EffectIntended() | EffectDone() | EffectRaised() | EffectDoubted():
+            return f"effect {event.step}"
+        case TimerFired():
+            return f"timer {event.timer}"
+        case _:
+            return type(event).__name__
+
+
+def mismatch(run_id: str, seq: int, event: Event, asked: Sequence[str]) -> ReplayMismatch:
+    """What to tell when code and journal part ways."""
+    code = f"asks for {', '.join(asked)}" if asked else "asks for nothing"
+    if asked == ["returned"]:
+        code = "returned"
+    return ReplayMismatch(
+        run_id,
+        seq,
+        recorded=describe(event),
+        code=code,
+        remedy="put the old code back to finish this run, or give the changed flow a new "
+        "version=; run `outlive show` to see what was recorded",
+    )

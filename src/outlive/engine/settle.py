@@ -1,0 +1,172 @@
+"""Settling a doubt: by the effect's own rule, never by a guess.
+
+A check is asked until it knows. "It happened" counts at once. "It did not happen" counts only if
+it was asked after the attempt surely was over and the receiver had ``settle_after`` to finish it
+(``decide.absence_counts_from``); before, it means "unknown". A check that never knows ends with a
+human.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol
+
+from outlive.engine.binding import call_by_name
+from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
+from outlive.engine.faults import exception_of
+from outlive.engine.ops import Op, Recorder, later
+from outlive.engine.place import Body, place
+from outlive.errors import InDoubt, NotHappened
+from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
+from outlive.model.events import By, EffectDoubted
+from outlive.model.run import OpenEffect
+
+#: Times that a check may answer "unknown" after the receiver had its time; then a human is asked.
+CHECKS_MAX = 8
+CHECK_DELAY_SECONDS = 0.25
+CHECK_DELAY_SECONDS_MAX = 30.0
+CHECK_TIMEOUT_SECONDS = 60.0
+
+
+class Ends(Protocol):
+    """How an effect may end once its doubt is settled."""
+
+    def happened(self, op: Op, value: object, by: By) -> None:
+        """It is done."""
+        ...
+
+    def absent(self, op: Op, error: BaseException, by: By) -> None:
+        """It failed and nothing happened."""
+        ...
+
+    def absent_after_cut(self, op: Op, by: By) -> None:
+        """It was cut off and nothing happened."""
+        ...
+
+    def tell_in_doubt(self, op: Op, error: BaseException) -> None:
+        """The flow is told that nobody knows."""
+        ...
+
+
+class Settler:
+    """Settles the doubts of one run."""
+
+    def __init__(self, drive: Recorder, ends: Ends) -> None:
+        self._drive = drive
+        self._ends = ends
+
+    def settle(self, op: Op, error: BaseException | None) -> None:
+        """By the effect's rule; ``error`` is that of an attempt which ended here."""
+        effect, rules = op.effect, op.definition.effect
+        assert effect is not None and rules is not None, "only an effect can be in doubt"
+        op.checks = 0
+        if effect.asks:
+            self._ask(op)
+        elif rules.doubt == "check":
+            self._check(op)
+        elif rules.doubt == "retry":
+            self._repeat(op, effect, error)
+        else:
+            self._ends.tell_in_doubt(op, InDoubt(op.id, op.key, _why(effect)))
+
+    def stop(self, op: Op) -> None:
+        """Somebody else settled it."""
+        if op.timer is not None:
+            op.timer.cancel()
+            op.timer = None
+
+    def _ask(self, op: Op) -> None:
+        op.wait = None
+        self._drive.rest()
+
+    def _repeat(self, op: Op, effect: OpenEffect, error: BaseException | None) -> None:
+        """The receiver honours the key: a repeat is harmless, within the retries asked for."""
+        if _was_cut(effect):
+            self._ends.absent_after_cut(op, "driver")
+            return
+        error = error or _restored(op, effect)
+        now = self._drive.env.ports.clock.now_ms()
+        decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=0.0)
+        if isinstance(decision, RetryAt) and not op.cancel_wanted:
+            self._ends.absent(op, error, "driver")
+        else:
+            self._ends.tell_in_doubt(op, error)
+
+    # asking the receiver
+
+    def _check(self, op: Op) -> None:
+        rules = op.definition.effect
+        assert rules is not None and rules.check is not None, "this rule comes with a check"
+        asked_at = self._drive.env.ports.clock.now_ms()
+        offered = {**op.bound, "key": op.key}
+        ask = partial(call_by_name, rules.check, offered)
+        assert op.context is not None, "an op is checked from the flow that called it"
+        context = op.context.copy()
+        context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.key))
+        host = self._drive.env.host
+        task = host.create_task(_answer(host, rules.check, ask), context)
+        task.add_done_callback(partial(self._answered, op, asked_at))
+
+    def _answered(self, op: Op, asked_at: int, task: asyncio.Task[Any]) -> None:
+        # A check that fails does not know.
+        failed = task.cancelled() or task.exception() is not None
+        effect, rules = op.effect, op.definition.effect
+        if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
+            return
+        answer = UNKNOWN if failed else task.result()
+        counts_from = absence_counts_from(effect, rules.settle_after_ms)
+        if answer is NOT_HAPPENED and asked_at >= counts_from:
+            self._absent(op, effect)
+        elif answer is NOT_HAPPENED:
+            later(self._drive, op, counts_from, self._check)
+        elif answer is UNKNOWN:
+            self._unknown(op, effect, asked_at >= counts_from)
+        else:
+            self._ends.happened(op, answer, "check")
+
+    def _absent(self, op: Op, effect: OpenEffect) -> None:
+        if _was_cut(effect):
+            self._ends.absent_after_cut(op, "check")
+        else:
+            self._ends.absent(op, _restored(op, effect), "check")
+
+    def _unknown(self, op: Op, effect: OpenEffect, receiver_had_its_time: bool) -> None:
+        op.checks += receiver_had_its_time
+        if op.checks >= CHECKS_MAX:
+            effect.asks = True
+            fault = effect.doubt
+            assert fault is not None, "there is a doubt to ask about"
+            drive = self._drive
+            drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True))
+            self._ask(op)
+            return
+        delay = min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX)
+        now = self._drive.env.ports.clock.now_ms()
+        later(self._drive, op, now + round(delay * 1000), self._check)
+
+
+async def _answer(host: Any, check: Any, ask: Any) -> object:
+    """What the check says, within its limit; a plain function is asked in a thread."""
+    async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+        if asyncio.iscoroutinefunction(check):
+            return await ask()
+        return await host.run_in_thread(copy_context(), ask)
+
+
+def _was_cut(effect: OpenEffect) -> bool:
+    return effect.doubt is not None and effect.doubt.type_name == DRIVER_ENDED
+
+
+def _why(effect: OpenEffect) -> str:
+    fault = effect.doubt
+    return "unknown" if fault is None else f"{fault.type_name}: {fault.message}"
+
+
+def _restored(op: Op, effect: OpenEffect) -> BaseException:
+    """The error of the attempt in doubt, as a flow would get it."""
+    definition = op.definition
+    if effect.doubt is None:
+        return NotHappened("it did not happen")
+    return exception_of(effect.doubt, definition.own_errors, definition.value_codec)

@@ -1,0 +1,111 @@
+"""A flow's timers: set from the flow's own clock, fired as events.
+
+When a timer is due follows from the journal alone (the flow's clock is the time of the last
+delivery), so setting one needs no event; that it fired, and before or after what, is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import ceil
+from typing import Protocol
+
+from outlive.engine.flowloop import FlowLoop
+from outlive.engine.host import Cancellable
+from outlive.engine.ops import Recorder
+from outlive.model.events import TimerFired
+
+
+class Flowing(Recorder, Protocol):
+    """What timers ask of the drive."""
+
+    loop: FlowLoop
+
+    @property
+    def is_live(self) -> bool:
+        """Timers run."""
+        ...
+
+    def unknown_timer(self, event: TimerFired) -> None:
+        """The journal has a timer that the code does not."""
+        ...
+
+
+class _Timer:
+    __slots__ = ("armed", "fire_at", "handle", "id")
+
+    def __init__(self, timer_id: str, handle: asyncio.TimerHandle, fire_at: int) -> None:
+        self.id, self.handle, self.fire_at = timer_id, handle, fire_at
+        self.armed: Cancellable | None = None
+
+
+class FlowTimers:
+    """The timers of one run."""
+
+    def __init__(self, drive: Flowing) -> None:
+        self._drive = drive
+        self.waiting: dict[str, _Timer] = {}
+        self._by_handle: dict[int, str] = {}
+        self._dropped: set[str] = set()
+
+    def set_timer(self, handle: asyncio.TimerHandle, timer_id: str) -> None:
+        """Fire this handle at its time, as an event."""
+        fire_at = self._drive.started_at + ceil(handle.when() * 1000)
+        timer = _Timer(timer_id, handle, fire_at)
+        self.waiting[timer_id] = timer
+        self._by_handle[id(handle)] = timer_id
+        if self._drive.is_live:
+            self._arm(timer)
+
+    def drop_timer(self, handle: asyncio.TimerHandle) -> None:
+        """The handle was cancelled."""
+        timer_id = self._by_handle.pop(id(handle), None)
+        timer = self.waiting.pop(timer_id, None) if timer_id is not None else None
+        if timer is not None and timer_id is not None:
+            self._dropped.add(timer_id)
+            if timer.armed is not None:
+                timer.armed.cancel()
+
+    def go_live(self) -> None:
+        """The journal is behind: from here on time is the host's."""
+        self._dropped.clear()
+        for timer in self.waiting.values():
+            self._arm(timer)
+
+    def times(self) -> list[int]:
+        """When the waiting ones are due (ms since 1970)."""
+        return [timer.fire_at for timer in self.waiting.values()]
+
+    def _arm(self, timer: _Timer) -> None:
+        now = self._drive.env.ports.clock.now_ms()
+        delay = max(0, timer.fire_at - now) / 1000
+        timer.armed = self._drive.env.host.call_later(delay, self._due, timer)
+
+    def _due(self, timer: _Timer) -> None:
+        if self._drive.stopped or timer.id not in self.waiting:
+            return
+        if self._drive.env.ports.clock.now_ms() < timer.fire_at:
+            # The wall clock was set back meanwhile, and timers go by it.
+            self._arm(timer)
+            return
+        self._drive.record(TimerFired(self._drive.at(), timer.id))
+
+    def fired(self, event: TimerFired) -> None:
+        """Deliver: the flow's callback gets ready, unless it was called off before."""
+        timer = self.waiting.pop(event.timer, None)
+        if timer is None:
+            if event.timer not in self._dropped and not self._drive.is_live:
+                self._drive.unknown_timer(event)
+            return
+        self._by_handle.pop(id(timer.handle), None)
+        handle = timer.handle
+        if not handle.cancelled():
+            self._drive.loop.ready.append(handle)
+
+    def stop(self) -> None:
+        """The run leaves memory."""
+        for timer in self.waiting.values():
+            if timer.armed is not None:
+                timer.armed.cancel()
+        self.waiting.clear()
+        self._by_handle.clear()

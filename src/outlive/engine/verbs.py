@@ -1,0 +1,64 @@
+"""What flow code and bodies may ask for: sleep, now, random, uuid, and who they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from outlive.engine.place import Body, branch_for, place
+from outlive.errors import NotInRun
+from outlive.model.retry import Duration, parse_duration
+
+
+async def sleep(until: Duration | datetime) -> None:
+    """Wait for a while, or until an instant; survives crashes and redeploys, costs no memory."""
+    branch = branch_for("outlive.sleep")
+    if isinstance(until, datetime):
+        now = branch.drive.now_ms() / 1000
+        await branch.drive.sleep(branch, max(0.0, until.timestamp() - now))
+    else:
+        await branch.drive.sleep(branch, parse_duration(until))
+
+
+def now() -> datetime:
+    """The run's time: the same on replay, and never running backwards."""
+    branch = branch_for("outlive.now")
+    return datetime.fromtimestamp(branch.drive.now_ms() / 1000, UTC)
+
+
+def random() -> float:
+    """A random number in [0, 1): the same on replay."""
+    branch = branch_for("outlive.random")
+    drawn = branch.drive.chance(branch.next_id("random"))
+    return int.from_bytes(drawn[:7], "big") / (1 << 56)
+
+
+def uuid() -> UUID:
+    """A random UUID: the same on replay."""
+    branch = branch_for("outlive.uuid")
+    return UUID(bytes=branch.drive.chance(branch.next_id("uuid")), version=4)
+
+
+def _body(name: str) -> Body:
+    here = place.get()
+    if type(here) is not Body:
+        raise NotInRun(name)
+    return here
+
+
+def key() -> str:
+    """Inside an effect's body: its idempotency key, the same for every attempt."""
+    return _body("outlive.key").key
+
+
+def attempt() -> int:
+    """Inside a body: the number of this attempt, from 1."""
+    return _body("outlive.attempt").attempt
+
+
+def run_id() -> str:
+    """The id of the run that this code belongs to."""
+    here = place.get()
+    if here is None:
+        raise NotInRun("outlive.run_id")
+    return here.run_id if type(here) is Body else here.drive.run_id  # type: ignore[union-attr]

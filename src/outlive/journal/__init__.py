@@ -1,0 +1,1 @@
+"""Events to records and back: values, the record format, group commit."""

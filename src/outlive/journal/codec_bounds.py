@@ -1,0 +1,48 @@
+"""The limits of a value, and how a refusal finds the path to its cause."""
+
+from __future__ import annotations
+
+from outlive.errors import ValueRefused
+
+#: A value's encoded size.
+VALUE_BYTES_MAX = 64 * 1024 * 1024
+#: Containers inside containers; it also ends every cycle.
+DEPTH_MAX = 64
+#: Lists, dicts and objects in one value, counted as often as they are reached.
+CONTAINERS_MAX = 1_000_000
+#: As many digits as Python itself turns into text and back.
+INT_DIGITS_MAX = 4300
+
+_KEY_CHARS_SHOWN = 40
+_STEPS_SHOWN = 8
+
+
+class Refusal(Exception):
+    """A refusal on its way up: each container it passes through adds its step to the path."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self._steps: list[str] = []
+
+    def under(self, step: str) -> None:
+        self._steps.append(step)
+
+    def as_error(self) -> ValueRefused:
+        steps = self._steps[::-1]
+        if len(steps) > 2 * _STEPS_SHOWN:
+            steps[_STEPS_SHOWN:-_STEPS_SHOWN] = ["…"]
+        return ValueRefused(self.reason, "$" + "".join(steps))
+
+
+def key_step(key: object) -> str:
+    """How a dict's key looks in a path; never calls the key's own code."""
+    kind = type(key)
+    if kind is str:
+        text = str(key)
+        if text.isidentifier() and text.isascii() and len(text) <= _KEY_CHARS_SHOWN:
+            return f".{text}"
+        return f"[{text[:_KEY_CHARS_SHOWN]!a}]"
+    if kind is bool or (isinstance(key, int) and kind is int and key.bit_length() <= 64):
+        return f"[{key}]"
+    return f"[{kind.__name__} key]"

@@ -1,0 +1,200 @@
+"""The strict walk before writing: from a value to a tree that msgpack holds without loss.
+
+Exact types only: what is not known is refused, with the path to it. The walk returns the value
+itself where nothing had to change, so plain data is not copied. It counts what it passes, because
+a value that shares its parts can be far larger written than in memory.
+
+The first walk trusts text and ints to be what msgpack takes, which they almost always are. When
+msgpack refuses, a second, careful one looks at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Raw
+from msgspec.msgpack import Ext
+
+from outlive.journal.codec_allowed import Allowed, explain
+from outlive.journal.codec_bounds import (
+    CONTAINERS_MAX,
+    DEPTH_MAX,
+    VALUE_BYTES_MAX,
+    Refusal,
+    key_step,
+)
+from outlive.journal.codec_scalars import WRITERS, pack, write_text
+from outlive.journal.codec_shapes import EnumShape, Parts, Shape
+
+TUPLE, SET, FROZENSET = 1, 2, 3
+ITEMS = 13
+OBJECT, ENUM = 32, 33
+
+TEXT_ONLY: Final = frozenset((str,))
+#: Exact types that msgpack takes as they are, or refuses.
+PLAIN: Final = frozenset((int, bool, type(None)))
+#: One budget for both limits: what a container takes from it.
+_CONTAINER_COST: Final = 64
+_ROOM: Final = VALUE_BYTES_MAX + CONTAINERS_MAX * _CONTAINER_COST
+#: Keys count from here on: a few dicts can't share enough of them to matter.
+_ROOM_WHILE_SMALL: Final = _ROOM - 64 * _CONTAINER_COST
+_TOO_DEEP: Final = f"deeper than {DEPTH_MAX} levels, or a cycle"
+_PLAIN_WHEN_CAREFUL: Final = frozenset((bool, type(None)))
+
+
+class _Nothing:
+    """No value has this type."""
+
+
+class Walk:
+    """One walk over one value."""
+
+    __slots__ = ("_allowed", "_careful", "_room")
+
+    def __init__(self, allowed: Allowed, careful: bool) -> None:
+        self._allowed = allowed
+        self._careful = careful
+        self._room = _ROOM
+
+    def value(self, value: Any, depth: int = 1) -> Any:
+        """The value as msgpack shall see it."""
+        kind = type(value)
+        if kind is dict:
+            return self._dict(value, depth)
+        if kind is list:
+            return self._sequence(value, depth)
+        if kind is tuple:
+            return Ext(TUPLE, pack(self._sequence(value, depth)))
+        write = WRITERS.get(kind)
+        if write is not None:
+            written = write(value)
+            if type(written) is Ext:
+                self._charge(len(bytes(written.data)))
+            elif kind is str or kind is bytes:
+                self._charge(len(value))
+            return written
+        if kind is set or kind is frozenset:
+            return Ext(SET if kind is set else FROZENSET, self._set(value, depth))
+        return self._object(value, depth)
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> Any:
+        if not TEXT_ONLY.issuperset(map(type, value)):
+            return self._items(value, depth)
+        if depth > DEPTH_MAX:
+            raise Refusal(_TOO_DEEP)
+        text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
+        size = len(value) + _CONTAINER_COST
+        if self._careful or self._room < _ROOM_WHILE_SMALL:
+            size += self._check_keys(value)
+        changed = None
+        for key, part in value.items():
+            kind = type(part)
+            if kind is text:
+                size += len(part)
+                continue
+            if kind in plain or (kind is float and part - part == 0.0):
+                continue
+            try:
+                written = self.value(part, depth + 1)
+            except Refusal as refusal:
+                refusal.under(key_step(key))
+                raise
+            if written is not part:
+                if changed is None:
+                    changed = dict(value)
+                changed[key] = written
+        self._charge(size)
+        return value if changed is None else changed
+
+    def _sequence(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
+        if depth > DEPTH_MAX:
+            raise Refusal(_TOO_DEEP)
+        text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
+        size = len(value) + _CONTAINER_COST
+        changed = None
+        for index, part in enumerate(value):
+            kind = type(part)
+            if kind is text:
+                size += len(part)
+                continue
+            if kind in plain or (kind is float and part - part == 0.0):
+                continue
+            try:
+                written = self.value(part, depth + 1)
+            except Refusal as refusal:
+                refusal.under(f"[{index}]")
+                raise
+            if written is not part:
+                if changed is None:
+                    changed = list(value)
+                changed[index] = written
+        self._charge(size)
+        return value if changed is None else changed
+
+    def _set(self, value: set[Any] | frozenset[Any], depth: int) -> bytes:
+        """Elements in the order of their bytes: equal sets are written equally."""
+        self._enter(depth, len(value))
+        try:
+            parts = sorted(pack(self.value(part, depth + 1)) for part in value)
+        except Refusal as refusal:
+            refusal.under("{}")
+            raise
+        return pack([Raw(part) for part in parts])
+
+    def _items(self, value: dict[Any, Any], depth: int) -> Ext:
+        """A dict with keys that are not text: key, value, key, value."""
+        self._enter(depth, 2 * len(value))
+        flat: list[Any] = []
+        for key, part in value.items():
+            try:
+                flat += (self.value(key, depth + 1), self.value(part, depth + 1))
+            except Refusal as refusal:
+                refusal.under(key_step(key))
+                raise
+        return Ext(ITEMS, pack(flat))
+
+    def _object(self, value: Any, depth: int) -> Ext:
+        kind = type(value)
+        shape = self._allowed.by_type(kind)
+        if shape is None:
+            raise Refusal(explain(kind, self._allowed))
+        if isinstance(shape, EnumShape):
+            return Ext(ENUM, pack(shape.take(value)))
+        fields, given = _taken_apart(shape, value)
+        payload = shape.prefix + pack(self._dict(fields, depth))
+        if given is not None:
+            payload += pack(sorted(given))
+        return Ext(OBJECT, payload)
+
+    def _check_keys(self, value: dict[str, Any]) -> int:
+        """How much text the keys are."""
+        for key in value if self._careful else ():
+            try:
+                write_text(key)
+            except Refusal as refusal:
+                refusal.under(key_step(key))
+                raise
+        return sum(map(len, value))
+
+    def _enter(self, depth: int, size: int) -> None:
+        if depth > DEPTH_MAX:
+            raise Refusal(_TOO_DEEP)
+        self._charge(size + _CONTAINER_COST)
+
+    def _charge(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            raise Refusal(
+                f"larger than {VALUE_BYTES_MAX} bytes when recorded, "
+                f"or more than {CONTAINERS_MAX} lists, dicts and objects"
+            )
+
+
+def _taken_apart(shape: Shape, value: Any) -> Parts:
+    try:
+        return shape.take(value)
+    except Refusal:
+        raise
+    except Exception as exc:  # a half-made object may raise anything when it is looked at
+        raise Refusal(f"{shape.name} can't be read: {type(exc).__name__}: {exc}") from exc

@@ -1,0 +1,41 @@
+"""A run's header, made from its fold: what a store may be asked for."""
+
+from __future__ import annotations
+
+from outlive.journal.record import FORMAT
+from outlive.model.run import Run
+from outlive.store import Header
+
+
+def header_of(run: Run) -> Header:
+    """What the store shows of this run."""
+    if run.started is None:
+        return key_header()
+    start = run.started
+    return Header(
+        flow=start.flow,
+        version=start.version,
+        format=FORMAT,
+        status=run.status,
+        family=start.family,
+        started_at=start.started_at,
+        wake_at=run.wake_at,
+        ended_at=run.ended_at,
+        queue=start.queue,
+        parent=start.parent,
+        tags=start.tags,
+        reason=_reason(run),
+    )
+
+
+def _reason(run: Run) -> str:
+    if run.error is not None:
+        return f"{run.error.type_name}: {run.error.message}"[:500]
+    return run.reason[:500]
+
+
+def key_header() -> Header:
+    """The header of a key's journal: never due, never driven."""
+    return Header(
+        flow="", version="", format=FORMAT, status="held", family="", started_at=0, wake_at=None
+    )

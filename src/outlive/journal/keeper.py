@@ -1,0 +1,230 @@
+"""The journal keeper: one writer for all runs of a process, one flush for all of a tick.
+
+Runs append events to their ``RunLog`` and go on at once; a log that has something new marks itself
+here. The keeper takes everything that is marked, makes one record per run of it, commits them
+as one batch, and tells each run up to which seq it is durable. What is appended meanwhile goes
+into the next batch: outcome N and intent N+1 of a run travel together, and runs share flushes.
+
+``Keeper`` is the logic; whoever owns it decides where ``flush_once`` runs: ``ThreadKeeper`` gives
+it a thread of its own, a simulation calls it at seeded instants. A failed commit is the keeper's
+end: every log fails, nothing is tried again (an fsync that failed may have dropped the data).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
+from outlive.store import Conflict, Entry, Store
+
+T = TypeVar("T")
+
+
+class Side(Protocol):
+    """Where a run lives: the thread that appends and that wants to be told."""
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> object:
+        """Call later in this thread's turn."""
+        ...
+
+    def call_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
+        """Call on the side's thread, from any other; a side that is gone hears nothing."""
+        ...
+
+
+class Log(Protocol):
+    """What the keeper needs of a ``RunLog``."""
+
+    side: Side
+    marked_at: int
+
+    def take(self) -> Entry | None:
+        """Everything appended and not yet taken, as one entry."""
+        ...
+
+    def settle(self, upto: int, error: OutliveError | None) -> None:
+        """On the log's side: durable up to this seq, or failed."""
+        ...
+
+
+class Loose:
+    """An entry that belongs to no log here (a claim, a key), and who wants its answer."""
+
+    __slots__ = ("answer", "entry", "side")
+
+    def __init__(self, entry: Entry, side: Side, answer: Callable[[Conflict | None], None]) -> None:
+        self.entry, self.side, self.answer = entry, side, answer
+
+    def settle(self, conflict: Conflict | None) -> None:
+        self.answer(conflict)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the keeper did; exact, so that tests can assert it."""
+
+    flushes: int = 0
+    entries: int = 0
+    #: The most flushes that anything waited for, its own included.
+    flushes_waited_max: int = 0
+
+
+class Keeper:
+    """Takes what is marked, commits it, tells everybody."""
+
+    def __init__(self, store: Store, ring: Callable[[], None]) -> None:
+        self.counters = Counters()
+        self.failure: OutliveError | None = None
+        #: Called once, on the keeper's thread, when it can't go on.
+        self.on_end: list[Callable[[OutliveError], None]] = []
+        self._store = store
+        self._ring = ring
+        self._marked: deque[Log] = deque()
+        self._loose: deque[Loose] = deque()
+        self._ringing: set[int] = set()
+        self._logs: set[Log] = set()
+
+    def mark(self, log: Log) -> None:
+        """This log has something new. The bell rings at the end of the side's turn."""
+        log.marked_at = self.counters.flushes
+        self._marked.append(log)
+        self._ring_after_turn(log.side)
+
+    def submit(self, loose: Loose) -> None:
+        """Commit this entry with the next batch and answer."""
+        if self.failure is not None:
+            raise self.failure
+        self._loose.append(loose)
+        self._ring_after_turn(loose.side)
+
+    def adopt(self, log: Log) -> None:
+        """Tell this log, too, when the keeper ends."""
+        if self.failure is not None:
+            raise self.failure
+        self._logs.add(log)
+
+    def forget(self, log: Log) -> None:
+        """The log's run left memory."""
+        self._logs.discard(log)
+
+    def _ring_after_turn(self, side: Side) -> None:
+        key = id(side)
+        if key not in self._ringing:
+            self._ringing.add(key)
+            side.call_soon(self._ring_now, key)
+
+    def _ring_now(self, key: int) -> None:
+        self._ringing.discard(key)
+        self._ring()
+
+    async def flush_once(self) -> None:
+        """One batch: all that is there now. Never raises; a failure ends the keeper."""
+        loose, logs, batch = self._take()
+        if not batch:
+            return
+        try:
+            answers = await self._store.commit(batch)
+        except OutliveError as error:
+            self.end(error)
+            return
+        except Exception as error:
+            self.end(StoreFailed(f"the store broke its promise: {error!r}"))
+            raise
+        self.counters.flushes += 1
+        self.counters.entries += len(batch)
+        self._tell(batch, answers, loose, logs)
+
+    def _take(self) -> tuple[list[Loose], list[Log], list[Entry]]:
+        loose = [self._loose.popleft() for _ in range(len(self._loose))]
+        logs: list[Log] = []
+        batch = [each.entry for each in loose]
+        for _ in range(len(self._marked)):
+            log = self._marked.popleft()
+            waited = self.counters.flushes - log.marked_at + 1
+            entry = log.take()
+            if entry is not None:
+                logs.append(log)
+                batch.append(entry)
+                if waited > self.counters.flushes_waited_max:
+                    self.counters.flushes_waited_max = waited
+        return loose, logs, batch
+
+    def _tell(self, batch: list[Entry], answers: Any, loose: list[Loose], logs: list[Log]) -> None:
+        sides: dict[int, tuple[Side, list[tuple[Any, ...]]]] = {}
+        for each, answer in zip(loose, answers, strict=False):
+            calls = sides.setdefault(id(each.side), (each.side, []))[1]
+            calls.append((each.settle, answer))
+        first = len(loose)
+        for position, log in enumerate(logs, first):
+            entry, conflict = batch[position], answers[position]
+            error = None if conflict is None else LeaseLost(entry.run_id)
+            calls = sides.setdefault(id(log.side), (log.side, []))[1]
+            calls.append((log.settle, entry.last, error))
+        for side, calls in sides.values():
+            side.call_threadsafe(_call_all, calls)
+
+    def end(self, error: OutliveError) -> None:
+        """Nothing is durable from here on: fail everything that waits, once."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        for log in list(self._logs):
+            log.side.call_threadsafe(log.settle, 0, error)
+        for notify in self.on_end:
+            notify(error)
+
+
+def _call_all(calls: list[tuple[Any, ...]]) -> None:
+    for call in calls:
+        call[0](*call[1:])
+
+
+def run_immediate(work: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that never suspends, as those of local stores."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    work.close()
+    raise RuntimeError("a local store's verb suspended")
+
+
+class ThreadKeeper:
+    """A keeper with a thread of its own, for stores whose verbs never suspend."""
+
+    def __init__(self, store: Store) -> None:
+        # The bell is one token: ringing it twice before the keeper looks is ringing it once.
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._rung = False
+        self.keeper = Keeper(store, self._ring)
+        self._thread = threading.Thread(target=self._main, name="outlive-keeper", daemon=True)
+        self._thread.start()
+
+    def _ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self._bell.put(True)
+
+    def _main(self) -> None:
+        try:
+            while self._bell.get():
+                self._rung = False
+                run_immediate(self.keeper.flush_once())
+            run_immediate(self.keeper.flush_once())
+        except BaseException as error:
+            # The keeper can't die alone: who waits for it would wait for ever.
+            self.keeper.end(StoreFailed(f"the journal keeper died: {error!r}"))
+            raise
+
+    def close(self) -> None:
+        """Write what is queued, then end. Closing twice is fine."""
+        self._bell.put(False)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self.keeper.end(AppClosed("the app was closed"))

@@ -1,0 +1,40 @@
+"""How a loop calls a store without being blocked by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from outlive.journal.keeper import run_immediate
+
+T = TypeVar("T")
+
+
+class Lane(Protocol):
+    """Carries a store's verb out beside the caller's loop."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        """The verb's answer."""
+        ...
+
+
+class ThreadLane:
+    """For stores whose verbs never suspend: a thread or two that run them."""
+
+    def __init__(self, threads: int = 2) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="outlive-lane")
+
+    async def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        future = self._pool.submit(run_immediate, work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled():
+                work.close()
+            raise
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,153 @@
+"""One run's journal as its driver sees it: appended at once, durable a little later.
+
+``append`` gives an event its seq and returns; ``wait`` calls back when everything up to a seq is
+durable. The keeper takes what was appended, folds it, and makes one record of it. If the keeper
+reports a conflict or its own end, the log fails once and says nothing more: no waiter is ever
+called after that, so nothing that was queued reaches the world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from outlive.errors import OutliveError
+from outlive.journal.headers import header_of
+from outlive.journal.keeper import Keeper, Side
+from outlive.journal.record import pack
+from outlive.model.events import KIND_BITS, Claimed, Event, encode_events
+from outlive.model.run import Run, apply
+from outlive.store import Entry
+
+
+class MailEvent:
+    """An event that answers mail; both go into one commit."""
+
+    __slots__ = ("event", "mail_id")
+
+    def __init__(self, event: Event, mail_id: str) -> None:
+        self.event, self.mail_id = event, mail_id
+
+
+class RunLog:
+    """The appending end of a driven journal."""
+
+    __slots__ = (
+        "_dirty",
+        "_keeper",
+        "_queue",
+        "_waiters",
+        "durable",
+        "failure",
+        "link",
+        "marked_at",
+        "on_failure",
+        "run",
+        "run_id",
+        "seq",
+        "side",
+        "worker",
+    )
+
+    def __init__(self, keeper: Keeper, side: Side, run_id: str, *, worker: str) -> None:
+        self.run_id, self.worker = run_id, worker
+        self.side = side
+        #: The fold of what was taken by the keeper; its thread's alone once something is queued.
+        self.run = Run()
+        self.link = bytes(16)
+        self.seq = self.durable = 0
+        self.marked_at = 0
+        self.failure: OutliveError | None = None
+        self.on_failure: Callable[[OutliveError], None] | None = None
+        self._keeper = keeper
+        self._queue: deque[Event | MailEvent] = deque()
+        self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self._dirty = False
+        keeper.adopt(self)
+
+    def resume(self, run: Run, link: bytes) -> None:
+        """Go on behind what the store has."""
+        self.run, self.link = run, link
+        self.seq = self.durable = run.seq
+
+    def append(self, event: Event, mail_id: str | None = None) -> int:
+        """Queue an event; its seq is fixed from here on."""
+        self._queue.append(event if mail_id is None else MailEvent(event, mail_id))
+        self.seq += 1
+        if not self._dirty:
+            self._dirty = True
+            self._keeper.mark(self)
+        return self.seq
+
+    def wait(self, seq: int, callback: Callable[[], None]) -> None:
+        """Call back (on this side) once everything up to ``seq`` is durable."""
+        if self.durable >= seq:
+            callback()
+        elif self.failure is None:
+            self._waiters.append((seq, callback))
+
+    def take(self) -> Entry | None:
+        """On the keeper's thread: what was appended, as one entry with one record."""
+        self._dirty = False
+        if not self._queue or self.failure is not None:
+            return None
+        after = self.run.seq
+        events, consumed, kinds = self._fold_queue()
+        body = encode_events(events)
+        run = self.run
+        record, link = pack(
+            self.run_id, prev=self.link, epoch=run.epoch, seq=after + 1, kinds=kinds, body=body
+        )
+        self.link = link
+        takes = any(type(event) is Claimed for event in events[:2])
+        frees = run.status not in ("pending", "running")
+        header = header_of(run) if run.header_is_stale else None
+        run.header_is_stale = False
+        return Entry(
+            run_id=self.run_id,
+            after=after,
+            last=run.seq,
+            epoch=run.epoch,
+            record=record,
+            link=link,
+            header=header,
+            lease="free" if frees else "take" if takes else "keep",
+            worker=self.worker if takes and not frees else None,
+            consumed=consumed,
+        )
+
+    def _fold_queue(self) -> tuple[list[Event], tuple[str, ...], int]:
+        events: list[Event] = []
+        consumed: list[str] = []
+        kinds = 0
+        queue, run = self._queue, self.run
+        while queue:
+            item = queue.popleft()
+            if type(item) is MailEvent:
+                consumed.append(item.mail_id)
+                event = item.event
+            else:
+                event = item  # type: ignore[assignment]  # exact type, not isinstance: hot path
+            apply(run, event)
+            events.append(event)
+            kinds |= KIND_BITS[type(event)]
+        return events, tuple(consumed), kinds
+
+    def settle(self, upto: int, error: OutliveError | None) -> None:
+        """On this side: durable up to here, or failed for good."""
+        if self.failure is not None:
+            return
+        if error is not None:
+            self.failure = error
+            self._waiters.clear()
+            if self.on_failure is not None:
+                self.on_failure(error)
+            return
+        self.durable = upto
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= upto:
+            waiters.popleft()[1]()
+
+    def close(self) -> None:
+        """The run left memory; nothing is appended any more."""
+        self._keeper.forget(self)

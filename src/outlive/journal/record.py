@@ -1,0 +1,111 @@
+"""A record: all events of one run in one commit, as bytes that know their place.
+
+    "Ol" format flags codec kinds | key id 4 | epoch 4 | seq 8 | length 4     the header, 26 bytes
+    digest of the body 16 | link 16                                           58 bytes in all
+    body
+
+The link is a hash over the previous record's link, the header, the digest and the run: checksum,
+chain and place in one. Nothing that a record says of itself is believed before its link holds.
+Digest and link are apart so that a body can be taken out of a chain that stays whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import blake2b
+from hmac import compare_digest
+
+import msgspec
+
+from outlive.errors import CorruptRecord, ValueRefused, WrongVersion
+from outlive.store import RECORD_BYTES_MAX
+
+#: The newest record format that this release reads, and the one that it writes.
+FORMAT = 1
+#: What stands for the previous link in a journal's first record.
+LINK_START = bytes(16)
+
+CODEC = 1
+SEALED = 1
+COMPRESSED = 2
+
+_MAGIC = b"Ol"
+_HEADER = struct.Struct(">2sBBBBIIQI")
+_DIGEST_END = _HEADER.size + 16
+ENVELOPE_BYTES = _DIGEST_END + 16
+BODY_BYTES_MAX = RECORD_BYTES_MAX - ENVELOPE_BYTES
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """A record that was found whole and in its place."""
+
+    format: int
+    flags: int
+    codec: int
+    kinds: int
+    key_id: int
+    epoch: int
+    seq: int
+    digest: bytes
+    link: bytes
+    body: bytes
+
+
+def pack(  # noqa: PLR0913 - a header has that many fields
+    run_id: str, *, prev: bytes, epoch: int, seq: int, kinds: int, body: bytes
+) -> tuple[bytes, bytes]:
+    """The record that follows the one with link ``prev``, and its own link.
+
+    Raises:
+        ValueRefused: the body is larger than a store takes.
+    """
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueRefused(f"a record of {len(body)} bytes is over the {BODY_BYTES_MAX} allowed")
+    header = _HEADER.pack(_MAGIC, FORMAT, 0, CODEC, kinds, 0, epoch, seq, len(body))
+    placed = header + blake2b(body, digest_size=16).digest()
+    link = blake2b(prev + placed + run_id.encode(), digest_size=16).digest()
+    return placed + link + body, link
+
+
+def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelope:
+    """Open the record that must follow link ``prev`` and begin at ``expected_seq``.
+
+    Raises:
+        CorruptRecord: it is damaged, cut, of another run or at another place.
+        WrongVersion: it is whole, but a later release wrote it.
+    """
+    placed = record[:_DIGEST_END]
+    link = record[_DIGEST_END:ENVELOPE_BYTES]
+    if len(link) < 16:
+        raise CorruptRecord(run_id, expected_seq, f"cut after {len(record)} bytes")
+    if not compare_digest(link, blake2b(prev + placed + run_id.encode(), digest_size=16).digest()):
+        raise CorruptRecord(run_id, expected_seq, "its link does not follow: damaged or misplaced")
+    magic, fmt, flags, codec, kinds, key_id, epoch, seq, length = _HEADER.unpack_from(placed)
+    body = record[ENVELOPE_BYTES:]
+    digest = placed[_HEADER.size :]
+    if seq != expected_seq:
+        raise CorruptRecord(run_id, expected_seq, f"found seq {seq} in its place")
+    if length != len(body) or blake2b(body, digest_size=16).digest() != digest:
+        raise CorruptRecord(run_id, expected_seq, "its body does not match its digest")
+    if magic != _MAGIC or fmt != FORMAT or flags or codec != CODEC:
+        raise _foreign(run_id, record)
+    return Envelope(fmt, flags, codec, kinds, key_id, epoch, seq, digest, link, body)
+
+
+def _foreign(run_id: str, record: bytes) -> WrongVersion | CorruptRecord:
+    magic, fmt, flags, codec, _, _, _, seq, _ = _HEADER.unpack_from(record)
+    if magic != _MAGIC or fmt < 1:
+        return CorruptRecord(run_id, seq, f"not a record: it begins with {magic!r}, format {fmt}")
+    has = f"record format {fmt}, codec {codec}, {_render_flags(flags)}"
+    return WrongVersion(
+        f"run {run_id}, seq {seq}: written with {has}; this release reads record format {FORMAT}, "
+        f"codec {CODEC}, no flags: use the release that wrote it, or a later one"
+    )
+
+
+def _render_flags(flags: int) -> str:
+    names = [name for bit, name in ((SEALED, "sealed"), (COMPRESSED, "compressed")) if flags & bit]
+    unknown = flags & ~(SEALED | COMPRESSED)
+    if unknown:
+        names.append(f"unknown flags {unknown:#04x}")
+    return " and ".join(names) or "no flags"

@@ -1,0 +1,1 @@
+"""Events, fold and decisions: pure. No I/O, no clock, no chance."""

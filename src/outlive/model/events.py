@@ -1,0 +1,241 @@
+"""Everything that can happen to a run. The table of contents of the system.
+
+An event is a fact in a journal, in the past tense, with small integer tags that never change.
+``at`` is milliseconds since the run's start and never falls within a journal. Values of users
+are bytes that the codec made; the model never looks into them.
+
+Those marked *delivered* wake the flow, each at its place, live as on replay. The others are for
+whoever drives or reads the run.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+#: How an effect's end came to be known.
+By = Literal["body", "check", "human", "holder", "driver"]
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """An exception as it is recorded: never more than a name, a text and plain arguments."""
+
+    type_name: str
+    message: str
+    #: The exception's arguments, encoded, where they can be; empty otherwise.
+    args: bytes = b""
+
+
+class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A run was asked for: which flow, with which arguments."""
+
+    flow: str
+    version: str
+    args: bytes
+    digest: bytes
+    #: Where the run's random numbers come from.
+    seed: bytes
+    #: The Python that wrote the first record: "3.11".
+    python: str
+    started_at: int
+    family: str
+    queue: str = "default"
+    parent: str | None = None
+    deadline_at: int | None = None
+    tags: dict[str, str] = {}
+    pins: dict[str, str] = {}
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A worker took the right to drive the run."""
+
+    at: int
+    epoch: int
+    worker: str
+    #: The driver before it is dead for certain, so nothing it began is still running.
+    certain: bool
+
+
+class Parked(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The run left memory: every branch waits. Due at ``wake_at`` (ms since 1970), or by mail."""
+
+    at: int
+    wake_at: int | None
+    reason: str = ""
+
+
+class StepDone(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A plain step returned. *Delivered.*"""
+
+    at: int
+    step: str
+    attempt: int
+    args: bytes
+    digest: bytes
+    value: bytes
+
+
+class StepRaised(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A plain step failed for good. *Delivered.*"""
+
+    at: int
+    step: str
+    attempt: int
+    args: bytes
+    digest: bytes
+    error: Fault
+
+
+class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """An attempt ended with nothing done; the next may start at ``retry_at``."""
+
+    at: int
+    step: str
+    attempt: int
+    error: Fault
+    #: ms since 1970.
+    retry_at: int
+    by: By = "body"
+
+
+class EffectIntended(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """An effect is about to be attempted. Durable before it is."""
+
+    at: int
+    step: str
+    attempt: int
+    #: Empty from the second attempt on: they are those of the first.
+    args: bytes
+    digest: bytes
+    key: str
+    #: The attempt can't be running after this instant (ms since 1970).
+    not_after: int
+
+
+class EffectDone(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """An effect happened. *Delivered.*"""
+
+    at: int
+    step: str
+    attempt: int
+    value: bytes
+    by: By = "body"
+
+
+class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """An effect ended badly, and the flow is told. *Delivered.*"""
+
+    at: int
+    step: str
+    attempt: int
+    error: Fault
+    #: None: nobody knows.
+    happened: bool | None
+    by: By = "body"
+
+
+class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """An attempt ended and nobody knows whether the effect happened; it will be settled."""
+
+    at: int
+    step: str
+    attempt: int
+    error: Fault
+    #: Only a human can tell.
+    asks: bool
+
+
+class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """A wait's time came. *Delivered.*"""
+
+    at: int
+    timer: str
+
+
+class MailRead(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """Mail was read that changes nothing; ``why`` says so."""
+
+    at: int
+    mail_id: str
+    why: str
+
+
+class RunCompleted(msgspec.Struct, frozen=True, array_like=True, tag=40):
+    """The flow returned."""
+
+    at: int
+    value: bytes
+
+
+class RunFailed(msgspec.Struct, frozen=True, array_like=True, tag=41):
+    """The flow raised."""
+
+    at: int
+    error: Fault
+
+
+class RunQuarantined(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """The run was claimed too often without getting anywhere."""
+
+    at: int
+    reason: str
+
+
+class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
+    """The only event of a key's own journal: who may use it, for which arguments."""
+
+    run_id: str
+    step: str
+    digest: bytes
+
+
+Event: TypeAlias = (
+    StepDone
+    | EffectIntended
+    | EffectDone
+    | TimerFired
+    | Claimed
+    | Parked
+    | RunStarted
+    | StepRaised
+    | AttemptFailed
+    | EffectRaised
+    | EffectDoubted
+    | MailRead
+    | RunCompleted
+    | RunFailed
+    | RunQuarantined
+    | KeyHeld
+)
+
+#: What wakes a flow.
+Delivery: TypeAlias = StepDone | StepRaised | EffectDone | EffectRaised | TimerFired
+
+KINDS: tuple[type[Event], ...] = get_args(Event)
+
+#: One bit per group of kinds, readable in a record's envelope.
+KIND_BITS: dict[type, int] = {
+    RunStarted: 1,
+    Claimed: 2,
+    Parked: 2,
+    StepDone: 4,
+    StepRaised: 4,
+    AttemptFailed: 4,
+    EffectIntended: 8,
+    EffectDone: 16,
+    EffectRaised: 16,
+    EffectDoubted: 16,
+    TimerFired: 32,
+    MailRead: 64,
+    RunCompleted: 128,
+    RunFailed: 128,
+    RunQuarantined: 128,
+    KeyHeld: 1,
+}
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Event])
+
+encode_events = _encoder.encode
+decode_events = _decoder.decode

@@ -1,0 +1,51 @@
+"""Names that are functions of place: steps, keys, derived chance."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from outlive.errors import RunIdRefused
+
+RUN_ID_BYTES_MAX = 512
+#: Journals of keys stand beside runs under this prefix; a run id may not begin with it.
+KEY_PREFIX = "key/"
+KEY_BYTES_MAX = 400
+
+
+def check_run_id(run_id: str) -> str:
+    """The id itself, if any store can keep it; ids are opaque text, never paths."""
+    if type(run_id) is not str or not run_id:
+        raise RunIdRefused(f"a run id is a non-empty text, not {run_id!r}")
+    try:
+        size = len(run_id.encode())
+    except UnicodeEncodeError:
+        raise RunIdRefused("a run id can't hold a lone surrogate") from None
+    if size > RUN_ID_BYTES_MAX:
+        raise RunIdRefused(f"a run id has at most {RUN_ID_BYTES_MAX} bytes, this one {size}")
+    if "\0" in run_id:
+        raise RunIdRefused("a run id can't hold NUL")
+    if run_id.startswith(KEY_PREFIX):
+        raise RunIdRefused(f"a run id can't begin with {KEY_PREFIX!r}: keys live there")
+    return run_id
+
+
+def digest(data: bytes) -> bytes:
+    """What arguments are compared by."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def key_journal(key: str) -> str:
+    """The journal that says who holds a user's key."""
+    if len(key.encode()) > KEY_BYTES_MAX:
+        return KEY_PREFIX + "#" + blake2b(key.encode(), digest_size=32).hexdigest()
+    return KEY_PREFIX + key
+
+
+def derived_key(run_id: str, step: str) -> str:
+    """The idempotency key of an effect that declares none: the same for every attempt."""
+    return blake2b(f"{run_id}\0{step}".encode(), digest_size=16).hexdigest()
+
+
+def derived_bytes(seed: bytes, place: str) -> bytes:
+    """Sixteen bytes that only this place in this run gets, live as on replay."""
+    return blake2b(place.encode(), key=seed, digest_size=16).digest()

@@ -1,0 +1,34 @@
+"""What others may post to a run. Its driver turns each into events."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+#: What a human says of an effect in doubt.
+Verdict = Literal["happened", "not_happened", "fail"]
+
+
+class Resolve(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A human settles an effect in doubt. ``value`` is JSON: the outcome, if it happened."""
+
+    step: str
+    attempt: int
+    verdict: Verdict
+    value: bytes = b"null"
+
+
+class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Somebody wants the run to go on now: `outlive resume`."""
+
+    why: str
+
+
+Letter: TypeAlias = Resolve | Nudge
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Letter)
+
+encode_letter = _encoder.encode
+decode_letter = _decoder.decode

@@ -1,0 +1,71 @@
+"""Durations as people write them, and the arithmetic of trying again."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from outlive.errors import DefinitionRefused
+
+#: "90s", "1h 30m", 2.5 (seconds) or a timedelta.
+Duration: TypeAlias = str | int | float | timedelta
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+DURATION_SECONDS_MAX = 100 * 365 * 86400
+
+
+def parse_duration(duration: Duration) -> float:
+    """Seconds of a duration; refuses what is negative, endless or not understood."""
+    if isinstance(duration, bool):
+        raise DefinitionRefused(f"{duration!r} is no duration")
+    if isinstance(duration, timedelta):
+        seconds = duration.total_seconds()
+    elif isinstance(duration, (int, float)):
+        seconds = float(duration)
+    else:
+        seconds = _parse_text(duration)
+    if not 0 <= seconds <= DURATION_SECONDS_MAX:
+        raise DefinitionRefused(f"{duration!r} is not between 0 and 100 years")
+    return seconds
+
+
+def _parse_text(text: str) -> float:
+    total, position = 0.0, 0
+    while match := _PART.match(text, position):
+        total += float(match[1]) * _UNITS[match[2]]
+        position = match.end()
+    if position == 0 or text[position:].strip():
+        raise DefinitionRefused(f'{text!r} is no duration; write "90s", "1h 30m", "2d" or seconds')
+    return total
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """When to try again. ``attempts`` counts the first one."""
+
+    attempts: int = 5
+    delay: Duration = "1s"
+    factor: float = 2.0
+    delay_max: Duration = "1m"
+    jitter: bool = True
+    #: Only errors of these types are worth another attempt.
+    only: tuple[type[BaseException], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.factor < 1:
+            raise DefinitionRefused("Retry: attempts and factor are at least 1")
+        parse_duration(self.delay)
+        parse_duration(self.delay_max)
+
+    def delay_seconds(self, attempt: int, chance: float) -> float:
+        """How long to wait after attempt number ``attempt`` failed; ``chance`` is in [0, 1)."""
+        grown = parse_duration(self.delay) * self.factor ** min(attempt - 1, 64)
+        seconds = min(grown, parse_duration(self.delay_max))
+        return seconds * (0.5 + chance / 2) if self.jitter else seconds
+
+
+#: What a step has that declares no retry.
+ONCE = Retry(attempts=1)

@@ -1,0 +1,219 @@
+"""What events mean: a run is the fold of its journal.
+
+``Run`` keeps only what is open (effects not settled, attempts to come) and what people ask for;
+closed steps leave nothing behind, so the fold of a long journal is small. ``apply`` is the one
+place where an event changes it; it reads no clock and touches nothing outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never
+
+from outlive.model.events import (
+    AttemptFailed,
+    Claimed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    Fault,
+    KeyHeld,
+    MailRead,
+    Parked,
+    RunCompleted,
+    RunFailed,
+    RunQuarantined,
+    RunStarted,
+    StepDone,
+    StepRaised,
+    TimerFired,
+)
+
+Status: TypeAlias = Literal[
+    "pending",
+    "running",
+    "waiting",
+    "in_doubt",
+    "undoing",
+    "completed",
+    "failed",
+    "cancelled",
+    "quarantined",
+]
+#: Nothing happens to a run after these.
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(slots=True)
+class OpenEffect:
+    """An effect whose intent is in the journal and whose end is not."""
+
+    intent: EffectIntended
+    #: The newest attempt that was begun.
+    attempt: int
+    not_after: int
+    #: Set while an attempt's end is unknown: when it surely was over (ms since 1970), if known.
+    over_at: int | None = None
+    doubt: Fault | None = None
+    asks: bool = False
+    #: Set between attempts: when the next may start.
+    retry_at: int | None = None
+    error: Fault | None = None
+
+
+@dataclass(slots=True)
+class Backoff:
+    """A plain step between two attempts."""
+
+    attempt: int
+    retry_at: int
+    error: Fault
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of a run, as far as anyone needs it."""
+
+    started: RunStarted | None = None
+    status: Status = "pending"
+    seq: int = 0
+    epoch: int = 0
+    #: ms since the run's start of the newest event.
+    at: int = 0
+    #: ms since 1970; 0 is "at once", None "only by mail".
+    wake_at: int | None = 0
+    ended_at: int | None = None
+    reason: str = ""
+    #: Claims in a row without one new durable outcome.
+    barren: int = 0
+    effects: dict[str, OpenEffect] = field(default_factory=dict)
+    backoffs: dict[str, Backoff] = field(default_factory=dict)
+    value: bytes | None = None
+    error: Fault | None = None
+    holder: KeyHeld | None = None
+    #: Something that a header shows has changed since it was last made.
+    header_is_stale: bool = True
+
+    @property
+    def start(self) -> RunStarted:
+        """The first event; there is one in every journal of a run."""
+        assert self.started is not None, "the journal does not begin with RunStarted"
+        return self.started
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody drives it any further by itself."""
+        return self.ended_at is not None
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The state that these events lead to."""
+    run = Run()
+    for event in events:
+        apply(run, event)
+    return run
+
+
+def apply(run: Run, event: Event) -> None:
+    """Let one event happen to the state."""
+    run.seq += 1
+    match event:
+        case StepDone() | StepRaised():
+            run.at = event.at
+            run.barren = 0
+            run.backoffs.pop(event.step, None)
+        case EffectIntended():
+            run.at = event.at
+            _begin_attempt(run, event)
+        case EffectDone() | EffectRaised():
+            run.at = event.at
+            run.barren = 0
+            run.effects.pop(event.step, None)
+        case TimerFired():
+            run.at = event.at
+            run.barren = 0
+        case Claimed():
+            _claim(run, event)
+        case Parked():
+            _park(run, event)
+        case RunStarted():
+            run.started = event
+            run.wake_at = event.started_at
+            run.header_is_stale = True
+        case AttemptFailed():
+            run.at = event.at
+            run.barren = 0
+            _back_off(run, event)
+        case EffectDoubted():
+            run.at = event.at
+            _doubt(run, event)
+        case MailRead():
+            run.at = event.at
+        case RunCompleted():
+            run.value = event.value
+            _end(run, "completed", event.at)
+        case RunFailed():
+            run.error = event.error
+            _end(run, "failed", event.at)
+        case RunQuarantined():
+            run.reason = event.reason
+            run.status, run.wake_at, run.at = "quarantined", None, event.at
+            # Whoever resumes it by hand gives it new chances.
+            run.barren = 0
+            run.header_is_stale = True
+        case KeyHeld():
+            run.holder = event
+        case _:
+            assert_never(event)
+
+
+def _begin_attempt(run: Run, event: EffectIntended) -> None:
+    known = run.effects.get(event.step)
+    intent = event if known is None else known.intent
+    run.effects[event.step] = OpenEffect(intent, event.attempt, event.not_after)
+
+
+def _back_off(run: Run, event: AttemptFailed) -> None:
+    effect = run.effects.get(event.step)
+    if effect is None:
+        run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)
+        return
+    effect.retry_at, effect.error = event.retry_at, event.error
+    effect.doubt, effect.asks, effect.over_at = None, False, None
+
+
+def _doubt(run: Run, event: EffectDoubted) -> None:
+    effect = run.effects[event.step]
+    effect.doubt, effect.asks = event.error, event.asks
+    if effect.over_at is None:
+        effect.over_at = run.start.started_at + event.at
+
+
+def _claim(run: Run, event: Claimed) -> None:
+    run.epoch, run.at = event.epoch, event.at
+    run.barren += 1
+    run.status, run.wake_at, run.reason = "running", 0, ""
+    run.header_is_stale = True
+    if event.certain:
+        for effect in run.effects.values():
+            if effect.over_at is None:
+                effect.over_at = run.start.started_at + event.at
+
+
+def _park(run: Run, event: Parked) -> None:
+    run.at, run.wake_at, run.reason = event.at, event.wake_at, event.reason
+    # Whoever parks is alive: only workers that died count against a run.
+    run.barren = 0
+    doubted = any(effect.asks for effect in run.effects.values())
+    run.status = "in_doubt" if doubted else "waiting"
+    run.header_is_stale = True
+
+
+def _end(run: Run, status: Status, at: int) -> None:
+    run.status, run.at, run.wake_at = status, at, None
+    run.ended_at = run.start.started_at + at
+    run.barren = 0
+    run.header_is_stale = True

@@ -1,0 +1,32 @@
+"""A human settles an effect in doubt: the word is mail, the run's driver makes it an event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlive.errors import StepNotInDoubt
+from outlive.model.events import EffectDoubted, EffectIntended, Event
+from outlive.model.mail import Resolve, Verdict
+from outlive.model.run import fold
+from outlive.store import Reading
+
+
+def resolve_letter(
+    reading: Reading, events: Sequence[Event], step: str, verdict: Verdict, value: bytes
+) -> tuple[str, Resolve]:
+    """The mail that settles this doubt, and its id: one answer per doubt.
+
+    Raises:
+        StepNotInDoubt: there is nothing to settle.
+    """
+    effect = fold(events).effects.get(step)
+    if effect is None or effect.retry_at is not None:
+        raise StepNotInDoubt(f"run {reading.head.run_id} has no effect {step!r} in doubt")
+    if effect.doubt is None and reading.head.worker is not None:
+        raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
+    seq = max(
+        position
+        for position, event in enumerate(events, 1)
+        if isinstance(event, (EffectIntended, EffectDoubted)) and event.step == step
+    )
+    return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value)

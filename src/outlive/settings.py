@@ -1,0 +1,54 @@
+"""Settings by environment: one table, read at one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outlive.errors import UsageError
+
+DEFAULT_STORE = "sqlite:///outlive.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be set from outside. Each field names its variable."""
+
+    #: OUTLIVE_STORE: the store's URL.
+    store: str = DEFAULT_STORE
+    #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs.
+    lease_seconds: float = 15.0
+    #: OUTLIVE_POLL_SECONDS: how often a worker looks for work.
+    poll_seconds: float = 0.25
+    #: OUTLIVE_IDLE_SECONDS: a run that waits for longer than this leaves memory.
+    idle_seconds: float = 2.0
+
+    @property
+    def idle_ms(self) -> int:
+        """The same in the unit of the journal."""
+        return round(self.idle_seconds * 1000)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read once; a value that makes no sense is refused by name."""
+        given = os.environ if environment is None else environment
+        return cls(
+            store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
+            lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
+            poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
+            idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
+        )
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name)
+    if not text:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86400 or (seconds == 0 and name == "OUTLIVE_LEASE_SECONDS"):
+        raise UsageError(f"{name}={text!r} is not a number of seconds up to a day")
+    return seconds

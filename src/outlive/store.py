@@ -1,0 +1,254 @@
+"""The seam: what Outlive asks of storage. A dozen verbs, and it never reads a record.
+
+A store keeps *journals*: an ordered pile of opaque records per run, with one *head* (last seq,
+epoch, link of the last record, lease holder, mail counters) and a small queryable *header*.
+Beside them mail, nodes (content-addressed bytes of a family) and tombstones.
+
+The life of a journal, in the verbs below:
+
+1. ``commit`` an entry with ``after=0`` creates it. A driven run's first entry also takes the lease.
+2. Its driver commits entries that follow the head's seq *and* carry the head's epoch. One atomic
+   check, at one place: that is the fence.
+3. Others ``post`` mail; the driver turns it into events and names it ``consumed`` in the commit.
+4. The driver ``beat``s. When it is dead, or was silent for a lease, ``claim`` offers its runs.
+   An offer is no lease yet: it is taken by committing an entry with ``lease=TAKE`` and the next
+   epoch after the offer's seq, so that claiming is itself an append.
+5. An entry with ``lease=FREE`` hands the run back (it waits, or it ended).
+
+Verbs are coroutines. Stores on local files never really suspend; those on a network do.
+Failures: a commit that can't be made durable raises ``StoreFailed`` and acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+#: What a commit does to the run's lease.
+Lease = Literal["keep", "take", "free"]
+#: How ``post`` answers.
+Posted = Literal["posted", "already", "ended", "moved", "unknown"]
+
+#: Bounds of the seam, named in one place.
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+MAIL_BYTES_MAX = 16 * 1024 * 1024
+PAGE_MAX = 1000
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be asked of a run without reading its journal. Always rebuildable from it."""
+
+    flow: str
+    version: str
+    format: int
+    status: str
+    family: str
+    started_at: int  # ms since 1970 UTC, like every instant at the seam
+    #: Due at this time when nobody holds the lease; None: only mail makes it due.
+    wake_at: int | None = None
+    #: Set when the run ended: nothing is due any more and mail is refused.
+    ended_at: int | None = None
+    queue: str = "default"
+    parent: str | None = None
+    tags: Mapping[str, str] = {}
+    reason: str = ""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a journal ends and who may extend it."""
+
+    run_id: str
+    seq: int
+    epoch: int
+    link: bytes
+    #: The worker that holds the lease, if any.
+    worker: str | None = None
+    posted: int = 0
+    consumed: int = 0
+
+
+class Node(msgspec.Struct, frozen=True):
+    """Content-addressed bytes of a family."""
+
+    address: bytes
+    body: bytes
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One run's part of a commit: all or nothing."""
+
+    run_id: str
+    #: The head's seq that this entry must follow; 0 creates the journal.
+    after: int
+    #: The seq of the record's last event: the head's seq afterwards.
+    last: int
+    #: Must equal the head's epoch; with ``lease="take"`` it must be the next one.
+    epoch: int
+    record: bytes
+    #: The record's link hash: the head's link afterwards.
+    link: bytes
+    #: None leaves the header as it is.
+    header: Header | None = None
+    lease: Lease = "keep"
+    #: Who takes the lease, with ``lease="take"``.
+    worker: str | None = None
+    consumed: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that was refused, and what the store has instead."""
+
+    seq: int
+    epoch: int
+    #: The id belonged to a run that was deleted; its tombstone stands.
+    gone: bool = False
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """Something posted to a run and not yet consumed."""
+
+    mail_id: str
+    body: bytes
+    posted_at: int
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record as it came back: the seq of its first event, and its bytes."""
+
+    seq: int
+    body: bytes
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A journal from one point on, with its head, header and waiting mail, read at one instant."""
+
+    head: Head
+    header: Header
+    records: Sequence[StoredRecord]
+    mail: Sequence[Mail]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is able and willing to drive."""
+
+    #: flow -> versions; the empty mapping wants nothing.
+    flows: Mapping[str, frozenset[str]]
+    #: Newest record format that this worker reads.
+    format: int
+    #: Only these runs (None: any).
+    run_ids: frozenset[str] | None = None
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that may be claimed by committing ``Claimed`` after this head."""
+
+    head: Head
+    header: Header
+    #: The last holder's death is certain (its lock is free), not just supposed (it was silent).
+    certain: bool
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to ``claim``."""
+
+    offers: Sequence[Offer]
+    #: Runs that this worker holds and that have mail waiting.
+    mail: Sequence[str]
+    #: The earliest time at which a wanted, waiting run gets due, if any.
+    next_at: int | None = None
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to find. Empty fields ask nothing."""
+
+    status: str | None = None
+    flow: str | None = None
+    #: (name, value)
+    tag: tuple[str, str] | None = None
+    #: Only journals whose id starts with this. Runs have no prefix, keys have ``key/``.
+    prefix: str | None = None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a page."""
+
+    head: Head
+    header: Header
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of runs in the order in which they were created, and where the next one begins."""
+
+    items: Sequence[Found]
+    next: str | None = None
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself."""
+
+    store: str
+    facts: Mapping[str, str]
+    problems: Sequence[str] = ()
+
+
+class Store(Protocol):
+    """A pile of append-only journals. Never interprets a record."""
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        """Make every entry durable with one flush; answer for each: None (done) or a conflict.
+
+        All or nothing per entry; an entry that conflicts does not disturb the others. Entries of
+        one run in one batch follow one another. A repeat of an entry that was done (same run,
+        seq and record) is done again as long as the head still has its epoch.
+
+        Raises:
+            StoreFailed: nothing of the batch may be taken as durable.
+        """
+        ...
+
+    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+        """Records whose first event comes after seq ``after``, and mail; None if no such run."""
+        ...
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        """Leave mail for a run, durably, unless mail of that id was posted ever before."""
+        ...
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        """Keep a node before any record names it (only streams need this)."""
+        ...
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The nodes that there are among these."""
+        ...
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        """A page of runs, stable under concurrent writes: none twice, none skipped."""
+        ...
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        """Runs that are due and that no living worker holds, and own runs with mail."""
+        ...
+
+    async def beat(self, worker: str) -> int:
+        """Say that this worker lives; return the store's time in ms. The first beat enlists it."""
+        ...
+
+    async def release(self, worker: str) -> None:
+        """The worker is going: free every lease it holds and forget it."""
+        ...
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        """Delete an ended run that still ends at ``seq``; leave a tombstone. False: it moved on."""
+        ...
+
+    async def health(self) -> Health:
+        """Settings read back from the store, and what is wrong with them."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and connections. Closing twice is fine."""
+        ...

@@ -1,0 +1,1 @@
+"""Where journals live: one module per store, all of them keeping the promises of the seam."""

@@ -1,0 +1,26 @@
+"""What every store refuses in the same words: a page that never was, a run with no header."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlive.errors import UsageError
+from outlive.store import Entry
+
+_PAGE_DIGITS_MAX = 18
+
+
+def parse_page(after: str | None) -> int:
+    """The number that a page begins after: numbers are given in the order of creation."""
+    if after is None:
+        return 0
+    if not (after.isascii() and after.isdigit() and len(after) <= _PAGE_DIGITS_MAX):
+        raise UsageError(f"{after!r} is no page of this store; use the `next` of the page before")
+    return int(after)
+
+
+def check_headers(batch: Sequence[Entry]) -> None:
+    """Refuse the whole batch, before anything is touched, if a new run would have no header."""
+    for entry in batch:
+        if entry.after == 0 and entry.header is None:
+            raise ValueError(f"the entry that creates run {entry.run_id!r} has no header")

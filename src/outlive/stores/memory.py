@@ -1,0 +1,326 @@
+"""Journals in this process's memory: the shortest store that keeps the seam's promises.
+
+Nothing outlives the process, which is what tests and simulations want: the object *is* the disk,
+so ``close`` keeps the data and the same object can be opened again by the next worker. Several
+workers may share it; ``kill`` does to one of them what SIGKILL does to a real one.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from outlive.ports import Ports
+from outlive.store import (
+    PAGE_MAX,
+    Claims,
+    Conflict,
+    Entry,
+    Found,
+    Head,
+    Header,
+    Health,
+    Mail,
+    Node,
+    Offer,
+    Page,
+    Posted,
+    Query,
+    Reading,
+    StoredRecord,
+    Wanted,
+)
+from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.silence import Silence, Standing
+
+
+@dataclass(slots=True, kw_only=True)
+class _Journal:
+    number: int
+    head: Head
+    header: Header
+    records: list[StoredRecord] = field(default_factory=list)
+    #: None: consumed, but its id is remembered.
+    mail: dict[str, Mail | None] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> bool:
+        return self.head.posted != self.head.consumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tombstone:
+    seq: int
+    digest: bytes
+    keep_until: int
+
+
+def follows(head: Head, entry: Entry) -> bool:
+    """The fence: the entry continues this very head, in its epoch (or takes the next one)."""
+    epoch = entry.epoch - 1 if entry.lease == "take" else entry.epoch
+    return head.seq == entry.after and head.epoch == epoch
+
+
+def repeats(head: Head, records: Sequence[StoredRecord], entry: Entry) -> bool:
+    """The entry was done before, and nobody took the run over since."""
+    if head.epoch != entry.epoch or head.seq < entry.last:
+        return False
+    if entry.lease == "take" and head.worker not in (None, entry.worker):
+        return False
+    at = bisect_right(records, entry.after, key=_seq)
+    found = records[at] if at < len(records) else None
+    return found == StoredRecord(entry.after + 1, entry.record)
+
+
+def head_after(head: Head, entry: Entry, consumed: int) -> Head:
+    """The head once the entry is in."""
+    ended = entry.header is not None and entry.header.ended_at is not None
+    worker = entry.worker if entry.lease == "take" else head.worker
+    return msgspec.structs.replace(
+        head,
+        seq=entry.last,
+        epoch=entry.epoch,
+        link=entry.link,
+        worker=None if ended or entry.lease == "free" else worker,
+        consumed=head.consumed + consumed,
+    )
+
+
+class MemoryStore:
+    """A store whose disk is this object. Safe to use from several threads."""
+
+    def __init__(self, *, ports: Ports | None = None, lease_seconds: float = 15.0) -> None:
+        self._clock = (ports or Ports()).clock
+        self._lock = threading.Lock()
+        self._journals: dict[str, _Journal] = {}
+        self._tombstones: dict[str, _Tombstone] = {}
+        self._nodes: dict[str, dict[bytes, bytes]] = {}
+        self._beats: dict[str, int] = {}
+        self._silence = Silence(self._clock, lease_seconds)
+        self._created = 0
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        check_headers(batch)
+        with self._lock:
+            refused: set[str] = set()
+            answers: list[Conflict | None] = []
+            for entry in batch:
+                done = entry.run_id not in refused and self._commit_one(entry)
+                answers.append(None if done else self._conflict(entry.run_id))
+                if not done:
+                    refused.add(entry.run_id)
+            return answers
+
+    def _commit_one(self, entry: Entry) -> bool:
+        journal = self._journals.get(entry.run_id)
+        if journal is None:
+            return entry.after == 0 and self._create(entry)
+        if follows(journal.head, entry):
+            self._extend(journal, entry)
+            return True
+        return repeats(journal.head, journal.records, entry)
+
+    def _create(self, entry: Entry) -> bool:
+        if entry.header is None or self._tombstone(entry.run_id) is not None:
+            return False
+        self._created += 1
+        head = Head(run_id=entry.run_id, seq=0, epoch=0, link=b"")
+        journal = _Journal(number=self._created, head=head, header=entry.header)
+        self._extend(journal, entry)
+        self._journals[entry.run_id] = journal
+        return True
+
+    def _extend(self, journal: _Journal, entry: Entry) -> None:
+        consumed = 0
+        for mail_id in entry.consumed:
+            if journal.mail.get(mail_id) is not None:
+                journal.mail[mail_id] = None
+                consumed += 1
+        journal.records.append(StoredRecord(entry.after + 1, entry.record))
+        journal.head = head_after(journal.head, entry, consumed)
+        journal.header = entry.header or journal.header
+        for node in entry.nodes:
+            self._put(journal.header.family, node)
+
+    def _conflict(self, run_id: str) -> Conflict:
+        journal = self._journals.get(run_id)
+        if journal is not None:
+            return Conflict(seq=journal.head.seq, epoch=journal.head.epoch)
+        gone = self._tombstone(run_id)
+        return Conflict(seq=gone.seq if gone else 0, epoch=0, gone=gone is not None)
+
+    def _tombstone(self, run_id: str) -> _Tombstone | None:
+        stone = self._tombstones.get(run_id)
+        return stone if stone and stone.keep_until > self._clock.now_ms() else None
+
+    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+        with self._lock:
+            journal = self._journals.get(run_id)
+            if journal is None:
+                return None
+            return Reading(
+                head=journal.head,
+                header=journal.header,
+                records=journal.records[bisect_right(journal.records, after, key=_seq) :],
+                mail=[mail for mail in journal.mail.values() if mail is not None],
+            )
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        with self._lock:
+            found = [
+                journal
+                for journal in self._journals.values()
+                if journal.number > begin and _asked(query, journal)
+            ]
+        page = found[:size]
+        return Page(
+            items=[Found(head=journal.head, header=journal.header) for journal in page],
+            next=str(page[-1].number) if len(found) > size else None,
+        )
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        with self._lock:
+            journal = self._journals.get(run_id)
+            if journal is None:
+                stone = self._tombstones.get(run_id)
+                return stone is not None and (stone.seq, stone.digest) == (seq, digest)
+            if journal.head.seq != seq or journal.header.ended_at is None:
+                return False
+            del self._journals[run_id]
+            self._tombstones[run_id] = _Tombstone(seq=seq, digest=digest, keep_until=keep_until)
+            family = journal.header.family
+            if not any(other.header.family == family for other in self._journals.values()):
+                self._nodes.pop(family, None)
+            return True
+
+    # ------------------------------------------------------------------ mail and nodes
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        with self._lock:
+            journal = self._journals.get(run_id)
+            if journal is None:
+                return "ended" if self._tombstone(run_id) else "unknown"
+            if mail_id in journal.mail:
+                return "already"
+            if journal.header.ended_at is not None:
+                return "ended"
+            now = self._clock.now_ms()
+            journal.mail[mail_id] = Mail(mail_id=mail_id, body=bytes(body), posted_at=now)
+            journal.head = msgspec.structs.replace(journal.head, posted=journal.head.posted + 1)
+            return "posted"
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        with self._lock:
+            self._put(family, node)
+
+    def _put(self, family: str, node: Node) -> None:
+        self._nodes.setdefault(family, {}).setdefault(node.address, node.body)
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        with self._lock:
+            nodes = self._nodes.get(family, {})
+            return {address: nodes[address] for address in addresses if address in nodes}
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        now = self._clock.now_ms()
+        with self._lock:
+            live = [j for j in self._journals.values() if j.header.ended_at is None]
+            offers = list(self._offers(worker, live, wanted, now))
+            offers.sort(key=lambda offer: offer.header.wake_at or 0)
+            waking = [
+                j.header.wake_at
+                for j in live
+                if j.head.worker is None and _wants(wanted, j) and j.header.wake_at is not None
+            ]
+            return Claims(
+                offers=offers[: max(0, limit)],
+                mail=[j.head.run_id for j in live if j.head.worker == worker and j.waiting],
+                next_at=min((at for at in waking if at > now), default=None),
+            )
+
+    def _offers(
+        self, worker: str, live: Sequence[_Journal], wanted: Wanted, now: int
+    ) -> Iterable[Offer]:
+        holders = {j.head.worker for j in live if j.head.worker is not None} - {worker}
+        standing = {holder: self._judge(holder) for holder in holders}
+        for journal in live:
+            if not _wants(wanted, journal):
+                continue
+            holder = journal.head.worker
+            if holder is None and _due(journal, now):
+                yield Offer(head=journal.head, header=journal.header, certain=True)
+            elif holder is not None and standing.get(holder, "alive") != "alive":
+                certain = standing[holder] == "dead"
+                yield Offer(head=journal.head, header=journal.header, certain=certain)
+
+    def _judge(self, holder: str) -> Standing:
+        counter = self._beats.get(holder)
+        return "dead" if counter is None else self._silence.judge(holder, counter)
+
+    async def beat(self, worker: str) -> int:
+        with self._lock:
+            self._beats[worker] = self._beats.get(worker, 0) + 1
+            return self._clock.now_ms()
+
+    async def release(self, worker: str) -> None:
+        with self._lock:
+            for journal in self._journals.values():
+                if journal.head.worker == worker:
+                    journal.head = msgspec.structs.replace(journal.head, worker=None)
+            self._forget(worker)
+
+    def kill(self, worker: str) -> None:
+        """What the kernel does for a worker that dies: its lock is free, its leases still stand."""
+        with self._lock:
+            self._forget(worker)
+
+    def _forget(self, worker: str) -> None:
+        self._beats.pop(worker, None)
+        self._silence.forget(worker)
+
+    # ------------------------------------------------------------------ the store itself
+
+    async def health(self) -> Health:
+        with self._lock:
+            facts = {"runs": str(len(self._journals)), "durable": "no: gone with the process"}
+            return Health(store="memory", facts=facts)
+
+    async def close(self) -> None:
+        """Keeps the data: the object is the disk."""
+
+
+def _seq(record: StoredRecord) -> int:
+    return record.seq
+
+
+def _due(journal: _Journal, now: int) -> bool:
+    wake_at = journal.header.wake_at
+    return journal.waiting or (wake_at is not None and wake_at <= now)
+
+
+def _wants(wanted: Wanted, journal: _Journal) -> bool:
+    header = journal.header
+    return (
+        header.version in wanted.flows.get(header.flow, ())
+        and header.format <= wanted.format
+        and (wanted.run_ids is None or journal.head.run_id in wanted.run_ids)
+    )
+
+
+def _asked(query: Query, journal: _Journal) -> bool:
+    header = journal.header
+    return (
+        query.status in (None, header.status)
+        and query.flow in (None, header.flow)
+        and (query.tag is None or header.tags.get(query.tag[0]) == query.tag[1])
+        and journal.head.run_id.startswith(query.prefix or "")
+    )

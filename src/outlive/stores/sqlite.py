@@ -1,0 +1,292 @@
+"""Journals in one SQLite file: the default store, for any number of processes on one machine.
+
+An acknowledged commit is on the disk: WAL with a flush per commit, read back and enforced.
+Writers on one file take turns; group commit makes that cheap. Who is alive is told by locked
+files beside the database (``presence.py``), never by it: a beat does not wait for a commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from outlive.ports import Ports
+from outlive.store import (
+    PAGE_MAX,
+    Claims,
+    Conflict,
+    Entry,
+    Health,
+    Mail,
+    Node,
+    Page,
+    Posted,
+    Query,
+    Reading,
+    StoredRecord,
+    Wanted,
+)
+from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.presence import Presence
+from outlive.stores.silence import Standing
+from outlive.stores.sqlite_claim import Search, holders, own_mail
+from outlive.stores.sqlite_commit import (
+    commit_batch,
+    commit_wave,
+    create_views,
+    is_plain,
+    rounded_up,
+)
+from outlive.stores.sqlite_connections import (
+    Connect,
+    Connection,
+    Connections,
+    connect_sqlite3,
+    durability_problems,
+    make_safe,
+)
+from outlive.stores.sqlite_files import (
+    make_private_file,
+    make_private_folder,
+    unavailable,
+)
+from outlive.stores.sqlite_find import find_runs
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
+from outlive.stores.sqlite_schema import SCHEMA_VERSION, create_tables, is_ready
+
+_ADDRESSES_MAX = 500
+
+
+class SQLiteStore:
+    """A store in one file of the local disk. Safe to use from several threads and processes."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ports: Ports | None = None,
+        lease_seconds: float = 15.0,
+        connect: Connect | None = None,
+    ) -> None:
+        # Resolved, so that all who open the file by any name look into one folder of workers.
+        self._path = os.path.realpath(path)
+        self._workers = Path(f"{self._path}-workers")
+        self._ports = ports or Ports()
+        self._make_files()
+        self._presence = Presence(self._workers, self._ports.clock, lease_seconds)
+        self._connections = Connections(self._path, connect or connect_sqlite3, self._prepare)
+        with self._connections.reading():
+            pass
+
+    def _make_files(self) -> None:
+        try:
+            make_private_folder(Path(self._path).parent)
+            make_private_file(Path(self._path))
+            make_private_folder(self._workers)
+        except OSError as error:
+            raise unavailable(self._path, error) from error
+
+    def _prepare(self, db: Connection) -> None:
+        if not is_ready(db, self._path):
+            self._create(db)
+        make_safe(db, self._path)
+        create_views(db)
+
+    def _create(self, db: Connection) -> None:
+        # SQLite does not wait when two switch a new file to WAL at once, so they queue here.
+        descriptor = os.open(self._workers, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            make_safe(db, self._path)
+            create_tables(db, self._path)
+        finally:
+            os.close(descriptor)
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        check_headers(batch)
+        if not batch:
+            return []
+        now = self._ports.clock.now_ms()
+        self._ports.failpoint("commit.before")
+        if is_plain(batch):
+            with self._connections.writing_once() as db:
+                answers = commit_wave(db, batch, now)
+        else:
+            with self._connections.writing() as db:
+                answers = commit_batch(db, batch, now)
+        self._ports.failpoint("commit.after")
+        return answers
+
+    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+        with self._connections.reading() as db:
+            row = db.execute(
+                f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            if row is None:
+                return None
+            records = db.execute(
+                "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq",
+                (row[0], after),
+            ).fetchall()
+            mail = db.execute(
+                "SELECT mail_id, body, posted_at FROM mail"
+                " WHERE run = ? AND body IS NOT NULL ORDER BY id",
+                (row[0],),
+            ).fetchall()
+        found = found_of(row)
+        return Reading(
+            head=found.head,
+            header=found.header,
+            records=[StoredRecord(seq, body) for seq, body in records],
+            mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
+        )
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        with self._connections.reading() as db:
+            found = find_runs(db, query, begin, size + 1)
+        more = len(found) > size
+        page = found[:size]
+        return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        with self._connections.writing() as db:
+            row = db.execute(
+                "SELECT id, family, flow, ended_at FROM runs"
+                " WHERE run_id = ? AND seq = ? AND ended_at IS NOT NULL",
+                (run_id, seq),
+            ).fetchone()
+            if row is None:
+                return _was_deleted(db, run_id, seq, digest)
+            run, family, flow, ended_at = row
+            for table in ("records", "mail"):
+                db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            db.execute("DELETE FROM runs WHERE id = ?", (run,))
+            db.execute(
+                "DELETE FROM nodes WHERE family = ?1"
+                " AND NOT EXISTS (SELECT 1 FROM runs WHERE family = ?1)",
+                (family,),
+            )
+            db.execute(
+                "DELETE FROM tombstones WHERE keep_until <= ?", (self._ports.clock.now_ms(),)
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)",
+                (run_id, seq, digest, flow, ended_at, keep_until),
+            )
+            return True
+
+    # ------------------------------------------------------------------ mail and nodes
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        now = self._ports.clock.now_ms()
+        with self._connections.writing() as db:
+            row = db.execute(
+                "SELECT id, ended_at, EXISTS ("
+                " SELECT 1 FROM mail WHERE run = runs.id AND mail_id = ?"
+                ") FROM runs WHERE run_id = ?",
+                (mail_id, run_id),
+            ).fetchone()
+            if row is None:
+                return "ended" if _is_gone(db, run_id, now) else "unknown"
+            run, ended_at, known = row
+            if known:
+                return "already"
+            if ended_at is not None:
+                return "ended"
+            db.execute(
+                "INSERT INTO mail (run, mail_id, posted_at, body) VALUES (?, ?, ?, ?)",
+                (run, mail_id, now, body),
+            )
+            db.execute("UPDATE runs SET posted = posted + 1 WHERE id = ?", (run,))
+            return "posted"
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        with self._connections.writing() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO nodes (family, address, body) VALUES (?, ?, ?)",
+                (family, node.address, node.body),
+            )
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        with self._connections.reading() as db:
+            for begin in range(0, len(addresses), _ADDRESSES_MAX):
+                part = list[bytes | None](addresses[begin : begin + _ADDRESSES_MAX])
+                part += [None] * (rounded_up(len(part)) - len(part))
+                marks = ",".join("?" * len(part))
+                rows = db.execute(
+                    f"SELECT address, body FROM nodes WHERE family = ? AND address IN ({marks})",
+                    (family, *part),
+                ).fetchall()
+                found.update(rows)
+        return found
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        now = self._ports.clock.now_ms()
+        with self._connections.reading() as db:
+            standing = {holder: self._judge(holder, worker) for holder in holders(db)}
+            search = Search(db=db, wanted=wanted, now=now, standing=standing)
+            return Claims(
+                offers=search.offers(max(0, limit)),
+                mail=own_mail(db, worker),
+                next_at=search.next_at(),
+            )
+
+    def _judge(self, holder: str, watcher: str) -> Standing:
+        return "alive" if holder == watcher else self._presence.judge(holder)
+
+    async def beat(self, worker: str) -> int:
+        self._connections.check_open()
+        try:
+            self._presence.beat(worker)
+        except OSError as error:
+            raise unavailable(str(self._workers), error) from error
+        return self._ports.clock.now_ms()
+
+    async def release(self, worker: str) -> None:
+        try:
+            with self._connections.writing() as db:
+                db.execute("UPDATE runs SET worker = NULL WHERE worker = ?", (worker,))
+        finally:
+            self._presence.release(worker)
+
+    # ------------------------------------------------------------------ the store itself
+
+    async def health(self) -> Health:
+        with self._connections.reading() as db:
+            facts = {
+                "file": self._path,
+                "schema": str(SCHEMA_VERSION),
+                "sqlite": db.execute("SELECT sqlite_version()").fetchone()[0],
+            }
+            for name in ("journal_mode", "synchronous", "page_count", "page_size"):
+                facts[name] = str(db.execute(f"PRAGMA {name}").fetchone()[0])
+            problems = durability_problems(db) + self._connections.problems()
+        return Health(store="sqlite", facts=facts, problems=problems)
+
+    async def close(self) -> None:
+        self._connections.close()
+        self._presence.close()
+
+
+def _is_gone(db: Connection, run_id: str, now: int) -> bool:
+    row = db.execute(
+        "SELECT 1 FROM tombstones WHERE run_id = ? AND keep_until > ?", (run_id, now)
+    ).fetchone()
+    return row is not None
+
+
+def _was_deleted(db: Connection, run_id: str, seq: int, digest: bytes) -> bool:
+    row = db.execute(
+        "SELECT 1 FROM tombstones WHERE run_id = ? AND seq = ? AND digest = ?"
+        " AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1)",
+        (run_id, seq, digest),
+    ).fetchone()
+    return row is not None

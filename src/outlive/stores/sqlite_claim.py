@@ -1,0 +1,119 @@
+"""Which runs may be claimed: those that are due, and those whose holder is gone.
+
+Asked for every (flow, version) that the worker can drive, so that the index leads straight to
+them however many runs of others wait; or run by run, when only some runs are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from outlive.store import Found, Header, Offer, Wanted
+from outlive.stores.silence import Standing
+from outlive.stores.sqlite_connections import Connection, Value
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
+
+_DRIVABLE = "flow = ? AND version = ? AND format <= ? AND ended_at IS NULL"
+_FREE = f"{_DRIVABLE} AND worker IS NULL"
+
+_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND wake_at <= ? ORDER BY wake_at"
+_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND posted <> consumed"
+_BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_DRIVABLE} AND worker = ?"
+_NEXT = f"SELECT wake_at FROM runs WHERE {_FREE} AND wake_at > ? ORDER BY wake_at LIMIT 1"
+_BY_ID = f"SELECT {FOUND_COLUMNS} FROM runs WHERE run_id = ? AND ended_at IS NULL"
+_OWN_MAIL = """
+    SELECT run_id FROM runs
+    WHERE worker = ? AND ended_at IS NULL AND posted <> consumed ORDER BY id
+"""
+
+
+def holders(db: Connection) -> list[str]:
+    """Every worker that holds a lease, by jumping from one to the next in the index."""
+    found: list[str] = []
+    after = ""
+    while True:
+        row = db.execute(
+            "SELECT worker FROM runs WHERE worker > ? ORDER BY worker LIMIT 1", (after,)
+        ).fetchone()
+        if row is None:
+            return found
+        after = row[0]
+        found.append(after)
+
+
+def own_mail(db: Connection, worker: str) -> list[str]:
+    """Runs that the worker holds and that have mail waiting."""
+    return [run_id for (run_id,) in db.execute(_OWN_MAIL, (worker,)).fetchall()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """One look for runs to claim."""
+
+    db: Connection
+    wanted: Wanted
+    now: int
+    #: What is thought of each holder; those that are not named are alive.
+    standing: Mapping[str, Standing]
+
+    def offers(self, limit: int) -> list[Offer]:
+        """The runs that have waited longest, at most ``limit`` of them."""
+        if self.wanted.run_ids is None:
+            found = {run.head.run_id: run for run in self._by_index(limit)}
+        else:
+            found = {run.head.run_id: run for run in self._by_id() if self._is_due(run)}
+        first = sorted(found.values(), key=lambda run: run.header.wake_at or 0)[:limit]
+        return [Offer(head=r.head, header=r.header, certain=self._is_certain(r)) for r in first]
+
+    def next_at(self) -> int | None:
+        """When the next wanted run that nobody holds gets due."""
+        if self.wanted.run_ids is None:
+            rows = [self._one(_NEXT, *pair, self.now) for pair in self._pairs()]
+            times = [row[0] for row in rows if row is not None]
+        else:
+            free = [run.header.wake_at for run in self._by_id() if run.head.worker is None]
+            times = [wake_at for wake_at in free if wake_at is not None and wake_at > self.now]
+        return min(times, default=None)
+
+    def _by_index(self, limit: int) -> Iterator[Found]:
+        gone = [holder for holder in self.standing if self.standing[holder] != "alive"]
+        for pair in self._pairs():
+            yield from self._some(_BY_TIME, limit, (*pair, self.now))
+            yield from self._some(_BY_MAIL, limit, pair)
+            for holder in gone:
+                yield from self._some(_BY_HOLDER, limit, (*pair, holder))
+
+    def _by_id(self) -> Iterator[Found]:
+        for run_id in sorted(self.wanted.run_ids or ()):
+            row = self._one(_BY_ID, run_id)
+            run = found_of(row) if row else None
+            if run and self._is_drivable(run.header):
+                yield run
+
+    def _pairs(self) -> Iterator[tuple[Value, ...]]:
+        for flow, versions in self.wanted.flows.items():
+            for version in versions:
+                yield flow, version, self.wanted.format
+
+    def _is_drivable(self, header: Header) -> bool:
+        versions = self.wanted.flows.get(header.flow, frozenset())
+        return header.version in versions and header.format <= self.wanted.format
+
+    def _is_due(self, run: Found) -> bool:
+        if run.head.worker is not None:
+            return self.standing.get(run.head.worker, "alive") != "alive"
+        wake_at = run.header.wake_at
+        in_time = wake_at is not None and wake_at <= self.now
+        return in_time or run.head.posted != run.head.consumed
+
+    def _is_certain(self, run: Found) -> bool:
+        return run.head.worker is None or self.standing[run.head.worker] == "dead"
+
+    def _some(self, sql: str, limit: int, values: Sequence[Value]) -> list[Found]:
+        rows = self.db.execute(f"{sql} LIMIT ?", (*values, limit)).fetchall()
+        return [found_of(row) for row in rows]
+
+    def _one(self, sql: str, *values: Value) -> tuple[int, ...] | None:
+        row: tuple[int, ...] | None = self.db.execute(sql, values).fetchone()
+        return row

@@ -1,0 +1,231 @@
+"""Many entries in a handful of statements: how a commit reaches the file.
+
+Python lets go of its global lock at every statement it gives to SQLite, and while a flow computes
+it may take 5 ms to get it back: a batch of 200 entries, two statements each, was measured to take
+1.8 s beside a busy thread. So a batch is not a loop over entries. Each connection has a few
+temporary *views*, and triggers that do the work for whatever is inserted into them; a batch is
+one INSERT of many rows per view, and a batch of plain appends is a single statement in all, which
+is also its own transaction.
+
+The triggers are the fence: a row whose run is not at the right seq and epoch changes nothing.
+Whatever belongs to an entry beside its record (header, nodes, mail) is written only if the run's
+head is this very entry, told by seq, epoch and link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlive.store import Conflict, Entry, Header
+from outlive.stores.sqlite_connections import Connection, Value
+from outlive.stores.sqlite_rows import HEADER_COLUMNS, header_values
+
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 19 columns.
+ROWS_MAX = 1000
+#: Every accepted entry changes two rows: its record and its run.
+_CHANGES_PER_ENTRY = 2
+
+_IS_HEAD = "run_id = NEW.run_id AND seq = NEW.last AND epoch = NEW.epoch AND link = NEW.link"
+_SET_HEADER = ", ".join(f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", "))
+_NEW_HEADER = ", ".join(f"NEW.{name}" for name in HEADER_COLUMNS.split(", "))
+
+#: view -> its columns, and what happens to a row inserted into it.
+VIEWS = {
+    "appending": (
+        "run_id, after, last, epoch, link, record",
+        """
+        INSERT OR IGNORE INTO records (run, seq, body)
+            SELECT id, NEW.after + 1, NEW.record FROM runs
+            WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch;
+        UPDATE runs SET seq = NEW.last, link = NEW.link
+            WHERE changes() = 1 AND run_id = NEW.run_id;
+        """,
+    ),
+    "leasing": (
+        "run_id, after, last, epoch, link, record, epoch_before, worker",
+        """
+        INSERT OR IGNORE INTO records (run, seq, body)
+            SELECT id, NEW.after + 1, NEW.record FROM runs
+            WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch_before;
+        UPDATE runs SET seq = NEW.last, link = NEW.link, epoch = NEW.epoch, worker = NEW.worker
+            WHERE changes() = 1 AND run_id = NEW.run_id;
+        """,
+    ),
+    "creating": (
+        f"run_id, last, epoch, link, record, worker, now, {HEADER_COLUMNS}",
+        f"""
+        INSERT OR IGNORE INTO runs (run_id, seq, epoch, link, worker, {HEADER_COLUMNS})
+            SELECT NEW.run_id, NEW.last, NEW.epoch, NEW.link, NEW.worker, {_NEW_HEADER}
+            WHERE NOT EXISTS (
+                SELECT 1 FROM tombstones WHERE run_id = NEW.run_id AND keep_until > NEW.now
+            );
+        INSERT INTO records (run, seq, body)
+            SELECT id, 1, NEW.record FROM runs WHERE changes() = 1 AND run_id = NEW.run_id;
+        """,
+    ),
+    "heading": (
+        f"run_id, last, epoch, link, {HEADER_COLUMNS}",
+        f"UPDATE runs SET {_SET_HEADER} WHERE {_IS_HEAD};",
+    ),
+    "noding": (
+        "run_id, last, epoch, link, address, body",
+        f"""
+        INSERT OR IGNORE INTO nodes (family, address, body)
+            SELECT family, NEW.address, NEW.body FROM runs WHERE {_IS_HEAD};
+        """,
+    ),
+    "consuming": (
+        "run_id, last, epoch, link, mail_id",
+        f"""
+        UPDATE mail SET body = NULL
+            WHERE mail_id = NEW.mail_id AND body IS NOT NULL
+            AND run = (SELECT id FROM runs WHERE {_IS_HEAD});
+        UPDATE runs SET consumed = consumed + 1 WHERE changes() = 1 AND run_id = NEW.run_id;
+        """,
+    ),
+}
+
+
+def create_views(db: Connection) -> None:
+    """Give a connection its views. They are temporary: the file holds nothing but data."""
+    for name, (columns, body) in VIEWS.items():
+        nothing = ", ".join("NULL" for _ in columns.split(", "))
+        db.execute(f"CREATE TEMP VIEW {name} ({columns}) AS SELECT {nothing} WHERE 0")
+        db.execute(f"CREATE TEMP TRIGGER on_{name} INSTEAD OF INSERT ON {name} BEGIN {body} END")
+
+
+def is_plain(batch: Sequence[Entry]) -> bool:
+    """Whether a batch is nothing but appends to different runs: then one statement does it."""
+    return (
+        len(batch) <= ROWS_MAX
+        and all(_is_append(entry) for entry in batch)
+        and len({entry.run_id for entry in batch}) == len(batch)
+    )
+
+
+def waves(batch: Sequence[Entry]) -> list[list[int]]:
+    """The batch's positions, in waves in which no run occurs twice."""
+    found: list[list[int]] = []
+    times: dict[str, int] = {}
+    for position, entry in enumerate(batch):
+        wave = times.get(entry.run_id, 0)
+        times[entry.run_id] = wave + 1
+        if wave == len(found):
+            found.append([])
+        found[wave].append(position)
+    return found
+
+
+def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
+    """Write a batch inside the transaction that is open, and answer for each entry."""
+    answers: list[Conflict | None] = [None] * len(batch)
+    refused: set[str] = set()
+    for wave in waves(batch):
+        trying = [position for position in wave if batch[position].run_id not in refused]
+        done = commit_wave(db, [batch[position] for position in trying], now)
+        for position, answer in zip(trying, done, strict=True):
+            answers[position] = answer
+            if answer is not None:
+                refused.add(batch[position].run_id)
+        for position in set(wave).difference(trying):
+            answers[position] = _look_up_refusal(db, batch[position].run_id, now)
+    return answers
+
+
+def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflict | None]:
+    """Write entries of different runs."""
+    before = db.total_changes
+    for view in ("appending", "leasing", "creating"):
+        _insert(db, view, [_row(view, e, now) for e in wave if _view_of(e) == view])
+    changed = db.total_changes - before
+    _insert(db, "heading", [_place(e) + header_values(e.header) for e in wave if e.header])
+    _insert(db, "noding", [(*_place(e), n.address, n.body) for e in wave for n in e.nodes])
+    _insert(db, "consuming", [(*_place(e), mail) for e in wave for mail in e.consumed])
+    if changed == _CHANGES_PER_ENTRY * len(wave):
+        return [None] * len(wave)
+    return [_look_up(db, entry, now) for entry in wave]
+
+
+def _insert(db: Connection, view: str, rows: Sequence[Sequence[Value]]) -> None:
+    for begin in range(0, len(rows), ROWS_MAX):
+        part = rows[begin : begin + ROWS_MAX]
+        width = len(part[0])
+        count = rounded_up(len(part))
+        values = [value for row in part for value in row]
+        values += [None] * (width * (count - len(part)))
+        marks = ",".join([f"({','.join('?' * width)})"] * count)
+        db.execute(f"INSERT INTO {view} VALUES {marks}", values)
+
+
+def rounded_up(rows: int) -> int:
+    """A count of at least ``rows``, out of few.
+
+    SQLite compiles a statement once per text. NULLs match nothing, so filling up with them to one
+    of eight sizes per power of two keeps the texts few at the price of a little idle work.
+    """
+    step = 1 << max(0, rows.bit_length() - 4)
+    return -(-rows // step) * step
+
+
+def _view_of(entry: Entry) -> str:
+    if entry.after == 0:
+        return "creating"
+    if entry.lease != "keep" or _ends(entry.header):
+        return "leasing"
+    return "appending"
+
+
+def _is_append(entry: Entry) -> bool:
+    return (
+        entry.header is None
+        and entry.lease == "keep"
+        and entry.after > 0
+        and not entry.nodes
+        and not entry.consumed
+    )
+
+
+def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
+    worker = entry.worker if entry.lease == "take" and not _ends(entry.header) else None
+    if view == "creating":
+        assert entry.header is not None
+        record = (entry.record, worker, now)
+        return (*_place(entry), *record, *header_values(entry.header))
+    row = (entry.run_id, entry.after, entry.last, entry.epoch, entry.link, entry.record)
+    if view == "appending":
+        return row
+    return (*row, entry.epoch - 1 if entry.lease == "take" else entry.epoch, worker)
+
+
+def _place(entry: Entry) -> tuple[Value, ...]:
+    return (entry.run_id, entry.last, entry.epoch, entry.link)
+
+
+def _ends(header: Header | None) -> bool:
+    return header is not None and header.ended_at is not None
+
+
+def _look_up(db: Connection, entry: Entry, now: int) -> Conflict | None:
+    """Whether the entry is in, now or from before (a repeat), in an epoch that still stands."""
+    row = db.execute(
+        "SELECT seq, epoch, worker, (SELECT body FROM records WHERE run = runs.id AND seq = ?)"
+        " FROM runs WHERE run_id = ?",
+        (entry.after + 1, entry.run_id),
+    ).fetchone()
+    if row is not None:
+        seq, epoch, worker, record = row
+        others = entry.lease == "take" and worker not in (None, entry.worker)
+        same = seq >= entry.last and epoch == entry.epoch and record == entry.record
+        if same and not others:
+            return None
+    return _look_up_refusal(db, entry.run_id, now)
+
+
+def _look_up_refusal(db: Connection, run_id: str, now: int) -> Conflict:
+    row = db.execute("SELECT seq, epoch FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is not None:
+        return Conflict(seq=row[0], epoch=row[1])
+    row = db.execute(
+        "SELECT seq FROM tombstones WHERE run_id = ? AND keep_until > ?", (run_id, now)
+    ).fetchone()
+    return Conflict(seq=row[0] if row else 0, epoch=0, gone=row is not None)

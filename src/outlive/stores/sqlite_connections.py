@@ -1,0 +1,274 @@
+"""Connections to one SQLite file: one per thread, never without WAL and a flush per commit.
+
+The settings that keep acknowledged events over a power cut are set *and read back* on every
+connection, since a connection has its own. Writers of this process queue at one lock, so that
+they take turns instead of polling the file. After a failed flush nobody knows what the disk
+holds, so the file is never written again (*poisoned*). No connection crosses a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeAlias
+
+from outlive.errors import AppClosed, StoreError, StoreFailed, UnsafeSettings
+from outlive.stores.sqlite_errors import BUSY_SECONDS, is_poison, translate, translate_opening
+
+Value: TypeAlias = str | bytes | int | None
+
+#: SQLite's "flush at every commit"; EXTRA (3) is more than that.
+_SYNCHRONOUS_FULL = 2
+_STATEMENTS_CACHED_MAX = 256
+#: Pages of log before it is copied into the file: a little better than SQLite's 1000.
+_CHECKPOINT_PAGES = 4000
+
+
+class Cursor(Protocol):
+    """What the store needs of a cursor. Its rows have the types of the tables."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """What the store needs of a connection: sqlite3's own, or one that looks like it."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def total_changes(self) -> int: ...
+    def execute(self, sql: str, parameters: Sequence[Value] = ..., /) -> Cursor: ...
+    def close(self) -> None: ...
+
+
+Connect: TypeAlias = Callable[[str], Connection]
+Prepare: TypeAlias = Callable[[Connection], None]
+
+
+def connect_sqlite3(path: str) -> sqlite3.Connection:
+    """A connection of the standard library, in autocommit, that ``close`` may end from anywhere."""
+    return sqlite3.connect(
+        path,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS_CACHED_MAX,
+    )
+
+
+class _Own:
+    """A thread's connection, locked while a verb uses it."""
+
+    def __init__(self, db: Connection) -> None:
+        self.db = db
+        self.lock = threading.Lock()
+        self.ended = False
+
+    def end(self) -> None:
+        with self.lock:
+            self.ended = True
+            with suppress(sqlite3.Error):  # what was acknowledged is in the log, closed or not
+                self.db.close()
+
+
+class Connections:
+    """The connections of one store, and who may use them when."""
+
+    def __init__(self, path: str, connect: Connect, prepare: Prepare) -> None:
+        self.path = path
+        self._connect = connect
+        self._prepare = prepare
+        self._process = os.getpid()
+        self._mine = threading.local()
+        self._opening = threading.Lock()
+        self._writing = threading.Lock()
+        self._open: dict[threading.Thread, _Own] = {}
+        self._closed = False
+        self._poison = ""
+        _end_before_fork(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One instant of the file."""
+        with self._using() as db:
+            try:
+                db.execute("BEGIN")
+                yield db
+            except sqlite3.Error as error:
+                raise translate(error, self.path) from error
+            finally:
+                _roll_back(db)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction and one flush; durable when this is left without an error."""
+        with self._alone() as db:
+            at_commit = False
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                at_commit = True
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self._failure(error, at_commit=at_commit) from error
+            finally:
+                _roll_back(db)
+
+    @contextmanager
+    def writing_once(self) -> Iterator[Connection]:
+        """A single statement that is its own transaction and flush."""
+        with self._alone() as db:
+            try:
+                yield db
+            except sqlite3.Error as error:
+                raise self._failure(error, at_commit=False) from error
+
+    def problems(self) -> list[str]:
+        """What keeps the file from being written, if anything."""
+        return [self._poison] if self._poison else []
+
+    def check_open(self) -> None:
+        """Refuse after ``close`` and in a forked child."""
+        if os.getpid() != self._process:
+            raise AppClosed("this process was forked; open the store again in the child")
+        if self._closed:
+            raise AppClosed("the store was closed; open it again")
+
+    def close(self) -> None:
+        """End every connection, each when the verb that uses it is through."""
+        self._closed = True
+        if os.getpid() == self._process:
+            with self._opening:
+                self._end_all()
+
+    @contextmanager
+    def _alone(self) -> Iterator[Connection]:
+        self.check_open()  # before the lock: in a forked child nobody would ever free it
+        with self._writing, self._using() as db:
+            if self._poison:
+                raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
+            yield db
+
+    @contextmanager
+    def _using(self) -> Iterator[Connection]:
+        while True:
+            self.check_open()
+            own: _Own | None = getattr(self._mine, "own", None)
+            if own is None or own.ended:
+                own = self._mine.own = self._open_own()
+            with own.lock:
+                if not own.ended:
+                    yield own.db
+                    return
+
+    def _open_own(self) -> _Own:
+        with self._opening:
+            self.check_open()
+            for thread in [thread for thread in self._open if not thread.is_alive()]:
+                self._open.pop(thread).end()
+            own = _Own(open_connection(self.path, self._connect, self._prepare))
+            self._open[threading.current_thread()] = own
+            return own
+
+    def _end_all(self) -> None:
+        for own in self._open.values():
+            own.end()
+        self._open.clear()
+
+    def before_fork(self) -> None:
+        """Leave no connection to the child: SQLite would take its parent's locks for its own."""
+        if os.getpid() == self._process:
+            self._opening.acquire()
+            self._end_all()
+
+    def after_fork_in_parent(self) -> None:
+        """Threads open their connections anew as they need them."""
+        if os.getpid() == self._process:
+            self._opening.release()
+
+    def _failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
+        if is_poison(error, at_commit=at_commit):
+            self._poison = f"an earlier write failed ({error}); see the disk, then start again"
+        return translate(error, self.path)
+
+
+def _end_before_fork(connections: Connections) -> None:
+    # A hook can't be taken back, so it must not keep the object alive; and between the two
+    # halves of a fork it must.
+    mine = weakref.ref(connections)
+    held: list[Connections] = []
+
+    def before() -> None:
+        found = mine()
+        if found is not None:
+            found.before_fork()
+            held.append(found)
+
+    def after_in_parent() -> None:
+        while held:
+            held.pop().after_fork_in_parent()
+
+    os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=held.clear)
+
+
+def open_connection(path: str, connect: Connect, prepare: Prepare) -> Connection:
+    """A connection that keeps what it acknowledges, or none.
+
+    Raises:
+        StoreUnavailable: the file can't be used; the message says what to look at.
+        UnsafeSettings: SQLite did not take the settings.
+    """
+    try:
+        db = connect(path)
+    except sqlite3.Error as error:
+        raise translate_opening(error, path) from error
+    try:
+        db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        prepare(db)
+        return db
+    except sqlite3.Error as error:
+        db.close()
+        raise translate_opening(error, path) from error
+    except BaseException:
+        db.close()
+        raise
+
+
+def make_safe(db: Connection, path: str) -> None:
+    """Set what durability needs, and read it back."""
+    for setting in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "fullfsync = ON",
+        "checkpoint_fullfsync = ON",
+        "temp_store = MEMORY",
+        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+    ):
+        db.execute(f"PRAGMA {setting}").fetchall()
+    problems = durability_problems(db)
+    if problems:
+        raise UnsafeSettings(f"{path}: {problems[0]}; put the file on a local disk")
+
+
+def durability_problems(db: Connection) -> list[str]:
+    """What of this connection's settings would lose acknowledged events."""
+    problems = []
+    mode = db.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":
+        problems.append(f"SQLite keeps journal_mode={mode} instead of WAL")
+    synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
+    if synchronous < _SYNCHRONOUS_FULL:
+        problems.append(f"SQLite has synchronous={synchronous} instead of 2 (FULL)")
+    return problems
+
+
+def _roll_back(db: Connection) -> None:
+    with suppress(sqlite3.Error):
+        if db.in_transaction:
+            db.execute("ROLLBACK")

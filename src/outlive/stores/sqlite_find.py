@@ -1,0 +1,57 @@
+"""Runs by what their header says, in the order of their creation."""
+
+from __future__ import annotations
+
+from outlive.store import Found, Query
+from outlive.stores.sqlite_connections import Connection, Value
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, written_tag
+
+_LAST_CHARACTER = "\U0010ffff"
+
+
+def find_runs(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
+    """At most ``count`` runs, numbered above ``begin``, each with its number."""
+    conditions, values = _conditions(query)
+    sql = (
+        f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"
+    )
+    found: list[tuple[int, Found]] = []
+    while True:
+        rows = db.execute(sql, (begin, *values, count)).fetchall()
+        found += [(row[0], run) for row in rows if _is_tagged(run := found_of(row), query)]
+        if len(rows) < count or len(found) >= count:
+            return found[:count]
+        begin = rows[-1][0]
+
+
+def _conditions(query: Query) -> tuple[list[str], list[Value]]:
+    conditions, values = ["id > ?"], list[Value]()
+    for column, value in (("status", query.status), ("flow", query.flow)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if query.tag is not None:
+        # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
+        conditions.append("instr(tags, ?) > 0")
+        values.append(written_tag(*query.tag))
+    if query.prefix:
+        conditions.append("run_id >= ?")
+        values.append(query.prefix)
+        end = _end_of_prefix(query.prefix)
+        if end:
+            conditions.append("run_id < ?")
+            values.append(end)
+    return conditions, values
+
+
+def _is_tagged(run: Found, query: Query) -> bool:
+    return query.tag is None or run.header.tags.get(query.tag[0]) == query.tag[1]
+
+
+def _end_of_prefix(prefix: str) -> str:
+    """The first text after all that begin with the prefix; empty if there is none."""
+    stem = prefix.rstrip(_LAST_CHARACTER)
+    if not stem:
+        return ""
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

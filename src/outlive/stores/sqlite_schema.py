@@ -1,0 +1,133 @@
+"""The SQLite file: its tables, why they are shaped so, and making them exactly once.
+
+``runs`` has one row per journal: the head, which every commit checks and moves, and the header.
+Its ``id`` is never used twice (AUTOINCREMENT), so pages of ``find`` are stable.
+``records`` is an ordinary rowid table with an index over (run, seq): appends of many runs land
+side by side. Clustering it by run would halve the throughput of commits.
+``mail`` keeps the id of a consumed mail for ever, with its body dropped.
+Indexes over ``runs`` are partial where they can be, and a plain append touches none of them.
+"""
+
+from __future__ import annotations
+
+from outlive.errors import StoreUnavailable, WrongVersion
+from outlive.stores.sqlite_connections import Connection
+
+#: Goes up whenever the tables change.
+SCHEMA_VERSION = 1
+
+_TABLES = (
+    """
+    CREATE TABLE meta (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run_id TEXT NOT NULL UNIQUE,
+        seq INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        link BLOB NOT NULL,
+        worker TEXT,
+        posted INTEGER NOT NULL DEFAULT 0,
+        consumed INTEGER NOT NULL DEFAULT 0,
+        flow TEXT NOT NULL,
+        version TEXT NOT NULL,
+        format INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        family TEXT NOT NULL,
+        started_at INTEGER NOT NULL,
+        wake_at INTEGER,
+        ended_at INTEGER,
+        queue TEXT NOT NULL,
+        parent TEXT,
+        tags TEXT NOT NULL,
+        reason TEXT NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE records (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        body BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE mail (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL,
+        mail_id TEXT NOT NULL,
+        posted_at INTEGER NOT NULL,
+        body BLOB
+    )
+    """,
+    """
+    CREATE TABLE nodes (
+        id INTEGER PRIMARY KEY,
+        family TEXT NOT NULL,
+        address BLOB NOT NULL,
+        body BLOB NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE tombstones (
+        run_id TEXT PRIMARY KEY,
+        seq INTEGER NOT NULL,
+        digest BLOB NOT NULL,
+        flow TEXT NOT NULL,
+        ended_at INTEGER NOT NULL,
+        keep_until INTEGER NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX records_of_run ON records (run, seq)",
+    "CREATE UNIQUE INDEX mail_of_run ON mail (run, mail_id)",
+    "CREATE INDEX mail_waiting ON mail (run) WHERE body IS NOT NULL",
+    "CREATE UNIQUE INDEX nodes_of_family ON nodes (family, address)",
+    "CREATE INDEX tombstones_by_end ON tombstones (keep_until)",
+    "CREATE INDEX runs_of_family ON runs (family)",
+    "CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL",
+    """
+    CREATE INDEX runs_due ON runs (flow, version, wake_at)
+    WHERE worker IS NULL AND ended_at IS NULL
+    """,
+    """
+    CREATE INDEX runs_with_mail ON runs (flow, version)
+    WHERE ended_at IS NULL AND posted <> consumed
+    """,
+)
+
+
+def is_ready(db: Connection, path: str) -> bool:
+    """Whether the tables are there. Only reads, so that a foreign file is left as it was.
+
+    Raises:
+        WrongVersion: another release made them.
+        StoreUnavailable: another program did.
+    """
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_master").fetchall()}
+    if not names:
+        return False
+    found = None
+    if "meta" in names:
+        found = db.execute("SELECT value FROM meta WHERE name = 'outlive.schema'").fetchone()
+    if found is None:
+        raise StoreUnavailable(f"{path} is another program's database; choose another file")
+    if found[0] != str(SCHEMA_VERSION):
+        raise WrongVersion(
+            f"{path} has schema {found[0]}, this release of outlive has schema {SCHEMA_VERSION}; "
+            "use the release that made it, or another file"
+        )
+    return True
+
+
+def create_tables(db: Connection, path: str) -> None:
+    """Make the tables, unless somebody else was faster."""
+    db.execute("BEGIN IMMEDIATE")
+    if not is_ready(db, path):
+        for statement in _TABLES:
+            db.execute(statement)
+        db.execute("INSERT INTO meta VALUES ('outlive.schema', ?)", (str(SCHEMA_VERSION),))
+    db.execute("COMMIT")

@@ -1,0 +1,1 @@
+"""What tests of durable code need; production code never imports it."""

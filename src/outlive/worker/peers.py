@@ -1,0 +1,32 @@
+"""Other journals, as a run may ask about them: who holds a key, how another effect ended."""
+
+from __future__ import annotations
+
+from outlive.journal.lane import Lane
+from outlive.journal.reader import read_events
+from outlive.model.events import EffectDone, EffectRaised
+from outlive.model.run import fold
+from outlive.store import Store
+
+
+class StorePeer:
+    """Answers from the store."""
+
+    def __init__(self, store: Store, lane: Lane) -> None:
+        self._store, self._lane = store, lane
+
+    async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
+        """Who holds a key: run, step, digest of its arguments."""
+        reading = await self._lane(self._store.read(journal))
+        if reading is None:
+            return None
+        holder = fold(read_events(reading)).holder
+        return None if holder is None else (holder.run_id, holder.step, holder.digest)
+
+    async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
+        """How another run's effect ended, if it did."""
+        reading = await self._lane(self._store.read(run_id))
+        for event in [] if reading is None else read_events(reading):
+            if isinstance(event, (EffectDone, EffectRaised)) and event.step == step:
+                return event
+        return None

@@ -1,0 +1,89 @@
+"""Every example in README.md and docs/ is run: nothing that we show may be wrong.
+
+The blocks of one file run in order, in one namespace, in a process and folder of their own:
+
+- ``python``: executed. If its first line is a comment with a file name (``# support.py``), the
+  block is also saved under that name, for the commands that follow.
+- ``console``: lines that begin with ``$ outlive`` or ``$ python`` are run and must end with 0;
+  output that is shown below and has no ``...`` must be what comes out. ``$ echo $?`` shows the
+  exit code of a command that is meant to fail. A command that ends in ``&`` runs until the
+  file's end.
+
+No other kind of block may hold code that could have been one of these two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
+RUNNER = Path(__file__).with_name("run_blocks.py")
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.M | re.S
+)
+#: Blocks that hold no Python and no command of ours.
+PLAIN = {"text", "toml", "json", "mermaid"}
+SECONDS_MAX = 120
+
+
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """(line, kind, body) of every fenced block of a page."""
+    text = page.read_text()
+    return [
+        (
+            text.count("\n", 0, found.start()) + 2,
+            found["info"].strip(),
+            "\n".join(line.removeprefix(found["indent"]) for line in found["body"].splitlines()),
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_blocks_are_of_a_known_kind(page: Path) -> None:
+    """A block is run, or is of a kind that can't be run; there is no third way."""
+    unknown = [
+        f"{name(page)}:{line}: {kind or 'no kind'}"
+        for line, kind, _ in blocks(page)
+        if kind not in PLAIN | {"python", "console"}
+    ]
+
+    assert [] == unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    """All examples of a page work, in the order in which a reader meets them."""
+    script = [block for block in blocks(page) if block[1] not in PLAIN]
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    (tmp_path / "blocks.json").write_text(json.dumps(script))
+    environment = os.environ | {
+        "OUTLIVE_STORE": f"sqlite:///{tmp_path}/examples.db",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        "COLUMNS": "100",
+    }
+    ran = subprocess.run(
+        [sys.executable, RUNNER, tmp_path / "blocks.json", name(page)],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX,
+    )  # fmt: skip
+
+    assert 0 == ran.returncode, f"{ran.stdout}\n{ran.stderr}"
+
+
+def test_the_readme_has_examples() -> None:
+    """The search for blocks finds those of the README."""
+    assert "python" in {kind for _, kind, _ in blocks(ROOT / "README.md")}

@@ -1,0 +1,124 @@
+"""What users can see: the names of the package, their reference, and the command line's help."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import outlive
+import outlive.cli
+
+ROOT = Path(__file__).parent.parent
+#: Public modules; those with a blocking twin of the verbs and such join when they are there.
+MODULES = [
+    name
+    for name in ("outlive", "outlive.errors", "outlive.testing", "outlive.sync")
+    if importlib.util.find_spec(name)
+]
+#: Names that users rely on; taking one away breaks their programs.
+RELIED_ON = {
+    "flow", "step", "effect", "register", "Retry", "NotHappened", "NOT_HAPPENED", "UNKNOWN",
+    "run", "start", "get", "find", "open", "sleep",
+    "key", "run_id", "attempt", "now", "random", "uuid", "errors",
+}  # fmt: skip
+COMMANDS = ("demo", "run", "runs", "show", "resume", "resolve", "worker", "verify")
+
+
+def visible(module: types.ModuleType) -> set[str]:
+    """What a user sees. Submodules that are not meant show only because something imported them."""
+    meant = set(getattr(module, "__all__", ()))
+    return {
+        name
+        for name in dir(module)
+        if not name.startswith("_")
+        and name != "annotations"
+        and (name in meant or not isinstance(getattr(module, name), types.ModuleType))
+    }
+
+
+def reference() -> str:
+    return "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/*.md")))
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    """The command line's exit code and output."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit) as ended:
+        raise SystemExit(outlive.cli.main(list(arguments)))
+    code = ended.value.code
+    return code if isinstance(code, int) else 0 if code is None else 1, output.getvalue()
+
+
+def listed_commands() -> set[str]:
+    """The commands that ``outlive --help`` offers."""
+    _, text = call("--help")
+    found = re.search(r"\{([a-z,-]+)\}", text)
+    return set(found[1].split(",")) if found else set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_is_what_is_visible(name: str) -> None:
+    """``__all__`` names everything that a user sees, and nothing else."""
+    module = importlib.import_module(name)
+
+    assert sorted(visible(module)) == sorted(getattr(module, "__all__", visible(module)))
+
+
+def test_names_that_users_rely_on_are_there() -> None:
+    """No release takes a name away without saying so here."""
+    assert set() == RELIED_ON - set(outlive.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    """A name that is not documented is not public."""
+    text = reference()
+    module = importlib.import_module(name)
+
+    missing = [
+        n for n in sorted(visible(module)) if not re.search(rf"`[^`\n]*\b{n}\b[^`\n]*`", text)
+    ]
+    assert [] == missing
+
+
+def test_every_public_callable_has_a_docstring() -> None:
+    """``help(outlive.x)`` says something for every x."""
+    silent = [
+        f"outlive.{name}"
+        for name in outlive.__all__
+        if callable(public := getattr(outlive, name)) and not (public.__doc__ or "").strip()
+    ]
+
+    assert [] == silent
+
+
+def test_the_command_line_offers_its_commands() -> None:
+    """``outlive --help`` lists every command."""
+    assert set() == set(COMMANDS) - listed_commands()
+
+
+def test_every_command_has_help() -> None:
+    """``outlive COMMAND --help`` ends well, says what the command does, and is documented."""
+    text = reference()
+    for command in sorted(listed_commands()):
+        code, shown = call(command, "--help")
+        sentences = [line for line in shown.splitlines() if re.search(r"\w+ \w+ \w+", line)]
+
+        assert 0 == code, command
+        assert len(sentences) >= 2, f"outlive {command} --help says too little"
+        assert f"outlive {command}" in text, f"outlive {command} is not in docs/reference"
+
+
+def test_a_wrong_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown command ends with exit code 2 and no traceback."""
+    code, _ = call("no-such-command")
+
+    assert 2 == code
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""What users' editors infer. Never run: mypy in strict mode must accept every line, and every
+``type: ignore`` here marks a mistake that it must find."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import outlive
+
+
+class Receipt:
+    """Some type of the user's."""
+
+
+@outlive.step
+async def plan(question: str) -> list[str]:
+    return [question]
+
+
+@outlive.step(retry=outlive.Retry(attempts=5), timeout="60s")
+async def search(query: str, *, limit: int = 3) -> int:
+    return len(query) + limit
+
+
+@outlive.effect(key="refund:{order_id}", doubt="retry")
+async def refund(order_id: str, cents: int) -> Receipt:
+    return Receipt()
+
+
+@outlive.flow
+async def support(question: str) -> str:
+    assert_type(await plan(question), list[str])
+    assert_type(await search(question, limit=1), int)
+    assert_type(await refund("7", 1999), Receipt)
+    assert_type(await refund.plain("7", 1999), Receipt)
+    assert_type(outlive.key(), str)
+    assert_type(outlive.run_id(), str)
+    assert_type(outlive.attempt(), int)
+    assert_type(outlive.random(), float)
+    await outlive.sleep("1h")
+    await search(5)  # type: ignore[arg-type]  # a query is a string
+    await refund("7")  # type: ignore[call-arg]  # cents are missing
+    return question
+
+
+async def asynchronous() -> None:
+    handle = await outlive.start(support, "Where is my parcel?", id="ticket-1")
+    assert_type(await handle, str)
+    assert_type(await handle.outcome(), str)
+    assert_type(handle.id, str)
+
+
+def blocking() -> None:
+    assert_type(outlive.run(support, "Where is my parcel?", id="ticket-1"), str)

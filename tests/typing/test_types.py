@@ -1,0 +1,17 @@
+"""The public API's types have tests: files beside this one are checked, never run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_types_are_inferred_as_users_expect() -> None:
+    """mypy accepts what users write, infers what they expect, and finds their mistakes."""
+    command = [sys.executable, "-m", "mypy", "tests/typing/public_api.py"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    assert 0 == ran.returncode, ran.stdout
