@@ -13,22 +13,21 @@ now; nothing is thrown into user code.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
-from types import coroutine
 from typing import Any, Literal
 
-from outlive.engine.definitions import Definition, Flow
+from outlive.engine.calls import Calls
+from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
-from outlive.engine.faults import exception_of, fault_of
+from outlive.engine.faults import fault_of
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import EffectFuture, Env, Op
+from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
-from outlive.engine.replay import Replay, mismatch, same_arguments
+from outlive.engine.replay import Replay, mismatch, outcome_of, same_arguments
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
+from outlive.engine.waiting import Waiting
 from outlive.errors import OutliveError, ReplayMismatch, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
@@ -46,7 +45,6 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
-from outlive.model.ids import derived_bytes, digest
 from outlive.model.mail import Nudge, Resolve, decode_letter
 from outlive.model.run import Run
 from outlive.store import Mail
@@ -56,8 +54,6 @@ SPIN_MAX = 200_000
 #: How long a flow may keep its host's loop busy in one go.
 SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
-#: Replayed steps between two looks at the time.
-REPLAY_TURN = 200
 #: Events of one run that may wait for the disk before its next body starts.
 UNDURABLE_MAX = 256
 #: When a worker tries again to drive a run whose code did not fit its journal.
@@ -81,127 +77,30 @@ class Drive:
         self._left = left
         self._last_at = run.at
         self._replay = Replay(run)
-        self._inbox: deque[Event] = deque()
-        self._timers = FlowTimers(self)
+        self.inbox: deque[Event] = deque()
+        self.timers = FlowTimers(self)
         self.loop = FlowLoop(  # type: ignore[abstract]  # the rest is refused by name
-            self.run_id, self._timers
+            self.run_id, self.timers
         )
-        self._ops: dict[str, Op] = {}
-        self._orphans: dict[str, Op] = {}
-        self._unsettled: set[str] = set()
-        self._to_start: list[Op] = []
+        self.waiting = Waiting()
+        self.to_start: list[Op] = []
         self._steps, self._effects = StepRunner(self), EffectRunner(self)
         self._main: asyncio.Task[Any] | None = None
         self._live = self._active = self._winding_up = False
         self._misfit: OutliveError | None = None
-        self._spun = self._replayed = 0
+        self._spun = 0
         log.on_failure = self._lost
 
     # beginning
 
     def begin(self, events: Sequence[Event]) -> None:
         """Replay these events and go on."""
-        self._inbox.extend(self._replay.inbox(events))
+        self.inbox.extend(self._replay.inbox(events))
         bound = self.flow.args_codec.decode(self.start_event.args)
         args, kwargs = self.flow.unbinder.call(bound)
         main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)
-        self._main = self.loop.create_main(main, Branch(self, "0"))
+        self._main = self.loop.create_main(main, Branch(Calls(self), "0"))
         self.activate()
-
-    # what flow code calls
-
-    async def perform(
-        self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Do a step or effect: from the journal, or for the first time."""
-        if self.stopped:
-            raise RunStopped
-        op_id = branch.next_id(call.name)
-        bound = call.bind(*args, **kwargs)
-        op = Op(op_id, call, bound, call.encode_args(bound))
-        op.digest = digest(op.args)
-        if call.effect is not None:
-            op.user_key = call.key_for(bound)
-        event = self._recorded(op)
-        if event is not None:
-            self._replayed += 1
-            if self._replayed % REPLAY_TURN == 0:
-                await _turn()
-            return self._result(op, event)
-        return await self._wait(op)
-
-    def _recorded(self, op: Op) -> Event | None:
-        """This op's outcome, if it is the next delivery and nothing else is ready to run."""
-        inbox = self._inbox
-        if self._live or self.loop.ready or not inbox:
-            return None
-        head = inbox[0]
-        if type(head) is EffectIntended and head.step == op.id:
-            self._insist_on_arguments(op, head)
-            inbox.popleft()
-            self._unsettled.add(op.id)
-            if not inbox:
-                return None
-            head = inbox[0]
-        if isinstance(head, (StepDone, StepRaised, EffectDone, EffectRaised)) and (
-            head.step == op.id
-        ):
-            self._insist_on_arguments(op, head)
-            inbox.popleft()
-            self._advance(head)
-            self._unsettled.discard(op.id)
-            return head
-        return None
-
-    async def _wait(self, op: Op) -> Any:
-        is_effect = op.definition.effect is not None
-        op.future = EffectFuture(loop=self.loop) if is_effect else self.loop.create_future()
-        op.context = copy_context()
-        self._ops[op.id] = op
-        if is_effect:
-            self._unsettled.add(op.id)
-        if self._live:
-            self._to_start.append(op)
-        try:
-            return await op.future
-        except asyncio.CancelledError:
-            if op.id in self._ops:
-                self._abandon(op)
-            raise
-
-    def _abandon(self, op: Op) -> None:
-        """The flow no longer waits for this op; if it runs, it is told, and forgotten."""
-        if self.stopped:
-            return
-        del self._ops[op.id]
-        op.orphan = True
-        self._orphans[op.id] = op
-        if op.timer is not None:
-            op.timer.cancel()
-        if op.task is not None and op.definition.effect is None:
-            op.task.cancel()
-
-    async def sleep(self, branch: Branch, seconds: float) -> None:
-        """Wait, durably."""
-        if self.stopped:
-            raise RunStopped
-        future = self.loop.create_future()
-        handle = asyncio.TimerHandle(
-            self.loop.seconds + seconds, _set_if_waiting, (future,), self.loop
-        )
-        self._timers.set_timer(handle, branch.next_id("sleep"))
-        try:
-            await future
-        finally:
-            handle.cancel()
-
-    def now_ms(self) -> int:
-        """The run's time: that of the last delivered event."""
-        return self.started_at + round(self.loop.seconds * 1000)
-
-    def chance(self, place: str) -> bytes:
-        """Sixteen random bytes that belong to this place."""
-        return derived_bytes(self.start_event.seed, place)
 
     # what the runners of steps and effects call
 
@@ -219,7 +118,7 @@ class Drive:
     def record(self, event: Event, mail_id: str | None = None) -> None:
         """Append and deliver."""
         self.log.append(event, mail_id)
-        self._inbox.append(event)
+        self.inbox.append(event)
         self.activate()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
@@ -235,6 +134,11 @@ class Drive:
         """The journal is behind; timers and bodies run."""
         return self._live
 
+    @property
+    def is_misfit(self) -> bool:
+        """Code and journal do not fit; nothing of the flow runs any further."""
+        return self._misfit is not None
+
     # deliveries
 
     def activate(self) -> None:
@@ -242,15 +146,9 @@ class Drive:
         if self._active or self.stopped:
             return
         self._active = True
-        host_loop = asyncio._get_running_loop()  # noqa: SLF001  # restored below
-        hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(self.loop)  # noqa: SLF001  # what run_forever does
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
         try:
-            is_quiet = self._run()
+            is_quiet = self.loop.enter(self._run)
         finally:
-            asyncio._set_running_loop(host_loop)  # noqa: SLF001
-            sys.set_asyncgen_hooks(*hooks)
             self._active = False
         if self._misfit is not None:
             self._stop_misfit(self._misfit)
@@ -263,7 +161,7 @@ class Drive:
         """Run and deliver until nothing is left (True), or the slice is over."""
         clock = self.env.ports.clock
         until = clock.monotonic() + SLICE_SECONDS
-        loop, inbox = self.loop, self._inbox
+        loop, inbox = self.loop, self.inbox
         while self._misfit is None:
             self._spun += loop.run_ready(SLICE_HANDLES)
             if loop.ready:
@@ -285,32 +183,34 @@ class Drive:
     def _deliver(self, event: Event) -> None:
         match event:
             case TimerFired():
-                self._advance(event)
-                self._timers.fired(event)
+                self.advance(event)
+                self.timers.fired(event)
             case EffectIntended():
                 self._find(event, event.step)
-                self._unsettled.add(event.step)
+                self.waiting.unsettled.add(event.step)
             case EffectDoubted():
-                self._give_way(event)
+                op = self._find(event, event.step)
+                if op is not None:
+                    self.waiting.give_way(op)
             case StepDone() | StepRaised() | EffectDone() | EffectRaised():
-                self._advance(event)
+                self.advance(event)
                 self._resolve(event)
             case _:
                 raise AssertionError(f"{event!r} is not for the flow")
 
-    def _advance(self, event: Any) -> None:
+    def advance(self, event: Any) -> None:
         self.loop.seconds = event.at / 1000
 
     def _find(self, event: Event, step: str) -> Op | None:
         """The op that an event is about; the code must have asked for it by now."""
-        op = self._ops.get(step) or self._orphans.get(step)
+        op = self.waiting.find(step)
         if op is None:
-            self._misfit = self._mismatch(event, [*self._ops, *self._timers.waiting])
-        elif not self._fits(op, event):
+            self._misfit = self._mismatch(event, self._asked())
+        elif not self.fits(op, event):
             return None
         return op
 
-    def _fits(self, op: Op, event: Event) -> bool:
+    def fits(self, op: Op, event: Event) -> bool:
         """The arguments are those in the journal; if not, the run can't go on here."""
         recorded = getattr(event, "digest", b"")
         if recorded in (b"", op.digest) or same_arguments(op, event):
@@ -318,66 +218,49 @@ class Drive:
         self._misfit = self._mismatch(event, [f"{op.id} with other arguments"])
         return False
 
-    def _insist_on_arguments(self, op: Op, event: Event) -> None:
-        """The same, from inside flow code: nothing of it runs any further."""
-        if not self._fits(op, event):
-            raise RunStopped
-
     def _mismatch(self, event: Event, asked: list[str]) -> ReplayMismatch:
         return mismatch(self.run_id, self._replay.seq_of(event), event, asked)
 
     def unknown_timer(self, event: TimerFired) -> None:
         """The journal has a timer that the code does not."""
-        self._misfit = self._mismatch(event, [*self._ops, *self._timers.waiting])
+        self._misfit = self._mismatch(event, self._asked())
+
+    def _asked(self) -> list[str]:
+        return [*self.waiting.asked(), *self.timers.waiting]
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
-        op = self._find(event, event.step)
-        if op is None:
+        if self._find(event, event.step) is None:
             return
-        self._unsettled.discard(event.step)
-        self._ops.pop(event.step, None)
-        if self._orphans.pop(event.step, None) is not None:
+        op = self.waiting.close(event.step)
+        if op is None or op.future is None or op.future.done():
             return
-        future = op.future
-        assert future is not None, "an op that waits has a future"
-        if future.done():
-            return
+        value, error = self.outcome(op, event)
+        if error is not None:
+            op.future.set_exception(error)
+        elif self._misfit is None:
+            op.future.set_result(value)
+
+    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
+        """An op's outcome, decoded; if today's types can't, the run stops and keeps its place."""
         try:
-            future.set_result(self._result(op, event))
-        except Exception as error:
-            future.set_exception(error)
-
-    def _give_way(self, event: EffectDoubted) -> None:
-        """An attempt is over though unsettled: a cancellation that waited for it comes now."""
-        op = self._find(event, event.step)
-        if op is not None and isinstance(op.future, EffectFuture) and op.future.cancel_wanted:
-            self._ops.pop(op.id, None)
-            self._orphans[op.id] = op
-            op.orphan = True
-            op.future.give_way()
-
-    def _result(self, op: Op, event: Any) -> Any:
-        """What the flow gets: what the record decodes to, live as on replay."""
-        definition = op.definition
-        if isinstance(event, (StepDone, EffectDone)):
-            return definition.value_codec.decode(event.value)
-        raise exception_of(event.error, definition.own_errors, definition.value_codec)
+            return outcome_of(op, event)
+        except ValueRefused as refused:
+            self._misfit = refused
+            return None, None
 
     # going on
 
     def _go_live(self) -> None:
         self._live = True
-        self._timers.go_live()
-        self._to_start.extend(self._ops.values())
-        self._to_start.extend(op for op in self._orphans.values() if op.id in self._unsettled)
+        self.timers.go_live()
+        self.to_start.extend(self.waiting.to_start())
 
     def _settle_down(self) -> None:
         """The flow is quiet: start what it asked for, end it, or let it leave memory."""
-        if self._live and self._to_start:
+        if self._live and self.to_start:
             self._start_ops()
-        main = self._main
-        if main is not None and main.done() and not self.loop.tasks and not self._unsettled:
-            self._end(main)
+        if self._main is not None and self._is_ending():
+            self._end(self._main)
         elif self._live:
             self._park_if_idle()
 
@@ -388,7 +271,7 @@ class Drive:
             # Back-pressure: the disk is behind; nothing new starts until it has caught up.
             self.when_durable(self._start_ops)
             return
-        ops, self._to_start = self._to_start, []
+        ops, self.to_start = self.to_start, []
         for op in ops:
             if op.definition.effect is not None:
                 self._effects.start(op, self._replay.effects.pop(op.id, None))
@@ -402,8 +285,8 @@ class Drive:
             task.cancel()
 
     def _end(self, main: asyncio.Task[Any]) -> None:
-        if self._inbox:
-            self._stop_misfit(self._mismatch(self._inbox[0], ["returned"]))
+        if self.inbox:
+            self._stop_misfit(self._mismatch(self.inbox[0], ["returned"]))
             return
         codec = self.flow.value_codec
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
@@ -429,8 +312,7 @@ class Drive:
             letter = decode_letter(each.body)
             match letter:
                 case Resolve(step=step):
-                    op = self._ops.get(step) or self._orphans.get(step)
-                    self._effects.resolve(op, letter, each.mail_id)
+                    self._effects.resolve(self.waiting.find(step), letter, each.mail_id)
                 case Nudge(why=why):
                     self.note(MailRead(self.at(), each.mail_id, why), each.mail_id)
 
@@ -438,12 +320,12 @@ class Drive:
 
     def _park_if_idle(self) -> None:
         """Leave memory if every branch only waits, and for long enough."""
-        if self.stopped or self._active or not self._live or self._to_start or self._inbox:
+        if self.stopped or self._active or not self._live or self.to_start or self.inbox:
             return
-        waits = [op.wait for op in (*self._ops.values(), *self._orphans.values())]
-        if "busy" in waits or self._is_winding_up_with_tasks():
+        waits = [op.wait for op in self.waiting.all()]
+        if "busy" in waits or self._is_ending():
             return
-        times = [when for when in waits if isinstance(when, int)] + self._timers.times()
+        times = [when for when in waits if isinstance(when, int)] + self.timers.times()
         if not times and not waits:
             self._stop_stuck()
             return
@@ -454,9 +336,12 @@ class Drive:
             self._stop()
             self.when_durable(lambda: self._leave("parked"))
 
-    def _is_winding_up_with_tasks(self) -> bool:
+    def _is_ending(self) -> bool:
+        """The flow returned, its tasks are gone, and every effect is settled."""
         main = self._main
-        return main is not None and main.done() and not self._unsettled and not self.loop.tasks
+        return (
+            main is not None and main.done() and not self.loop.tasks and not self.waiting.unsettled
+        )
 
     def _stop_stuck(self) -> None:
         """Nothing will ever wake this flow: say so instead of waiting for ever."""
@@ -486,15 +371,9 @@ class Drive:
         if self.stopped:
             return
         self.stopped = True
-        self._timers.stop()
-        for op in (*self._ops.values(), *self._orphans.values()):
-            if op.timer is not None:
-                op.timer.cancel()
-            if op.task is not None and op.definition.effect is None:
-                op.task.cancel()
+        self.timers.stop()
+        self.waiting.stop()
         self.loop.kill(RunStopped)
-        self._ops.clear()
-        self._orphans.clear()
 
     def _leave(self, how: How, error: OutliveError | None = None) -> None:
         self.log.close()
@@ -509,14 +388,3 @@ _STUCK = (
     "the flow waits for something that no step, timer or signal will ever set "
     "(an asyncio.Event or Future of its own?); do such waiting inside a step"
 )
-
-
-def _set_if_waiting(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-@coroutine
-def _turn() -> Any:
-    """Give way once; nothing is delivered meanwhile, so nothing can be seen of it."""
-    yield

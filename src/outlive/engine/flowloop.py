@@ -153,6 +153,19 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     # running
 
+    def enter(self, work: Callable[[], bool]) -> bool:
+        """Call ``work`` as if this loop was running, though the host's runs around it."""
+        host_loop = asyncio._get_running_loop()  # noqa: SLF001  # restored below
+        hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self)  # noqa: SLF001  # what run_forever does
+        # A flow's generators end with its frames, not in a task of the host's making.
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+        try:
+            return work()
+        finally:
+            asyncio._set_running_loop(host_loop)  # noqa: SLF001
+            sys.set_asyncgen_hooks(*hooks)
+
     def run_ready(self, limit: int) -> int:
         """Run up to ``limit`` handles; return how many were run."""
         ready = self.ready

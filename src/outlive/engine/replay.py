@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
@@ -87,3 +89,16 @@ def mismatch(run_id: str, seq: int, event: Event, asked: Sequence[str]) -> Repla
         remedy="put the old code back to finish this run, or give the changed flow a new "
         "version=; run `outlive show` to see what was recorded",
     )
+
+
+def outcome_of(op: Op, event: Event) -> tuple[Any, BaseException | None]:
+    """What the flow gets: what the record decodes to, live as on replay.
+
+    Raises:
+        ValueRefused: the record can't be decoded by today's types.
+    """
+    definition = op.definition
+    if isinstance(event, (StepDone, EffectDone)):
+        return definition.value_codec.decode(event.value), None
+    assert isinstance(event, (StepRaised, EffectRaised)), "an op ends in one of four ways"
+    return None, exception_of(event.error, definition.own_errors, definition.value_codec)

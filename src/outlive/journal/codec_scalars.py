@@ -140,7 +140,11 @@ def read_time(payload: memoryview) -> time:
 def _iso_tells(zone: tzinfo | None) -> bool:
     if zone is None or zone is UTC:
         return True
-    return type(zone) is timezone and len(_timezone_arguments(zone)) == 1
+    if type(zone) is not timezone:
+        return False
+    offset, *name = _timezone_arguments(zone)
+    # Python reads an offset of less than a second as none at all.
+    return not name and not offset.microseconds
 
 
 def _timezone_arguments(zone: timezone) -> tuple[Any, ...]:

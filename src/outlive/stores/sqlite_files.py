@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -16,6 +17,8 @@ def make_private_folder(folder: Path) -> None:
     """Make a folder and those above it that are missing."""
     if folder.is_dir():
         return
+    if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     make_private_folder(folder.parent)
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     sync_folder(folder.parent)

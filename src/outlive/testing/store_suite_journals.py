@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from outlive.store import Conflict, Store, StoredRecord
@@ -313,7 +314,7 @@ class JournalRules:
         """Any bytes will do."""
         big = bytes(range(256)) * 4096
         await store.commit([entry("r", 0, big)])
-        await store.commit([entry("r", 1, b"?", record=b"", link=b"")])
+        await store.commit([msgspec.structs.replace(entry("r", 1), record=b"", link=b"")])
 
         reading = await store.read("r")
 

@@ -1,0 +1,180 @@
+"""What flow code calls: steps, effects, sleep, time and chance, each at its place in the journal.
+
+A call whose outcome is the next thing in the journal returns it at once, without yielding: nothing
+else was ready to run, so yielding would have led to exactly this. Any other call waits for its
+delivery, live as on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import copy_context
+from types import coroutine
+from typing import Any, Protocol
+
+from outlive.engine.definitions import Definition
+from outlive.engine.flowloop import FlowLoop
+from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.place import Branch, RunStopped
+from outlive.engine.timers import FlowTimers
+from outlive.engine.waiting import Waiting
+from outlive.model.events import (
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    RunStarted,
+    StepDone,
+    StepRaised,
+)
+from outlive.model.ids import derived_bytes, digest
+
+#: Replayed steps between two looks at the time.
+REPLAY_TURN = 200
+
+_ENDS = (StepDone, EffectDone, StepRaised, EffectRaised)
+
+
+class Driving(Protocol):
+    """What calls ask of the drive."""
+
+    run_id: str
+    started_at: int
+    start_event: RunStarted
+    stopped: bool
+    loop: FlowLoop
+    inbox: deque[Event]
+    timers: FlowTimers
+    waiting: Waiting
+    to_start: list[Op]
+
+    @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+    @property
+    def is_misfit(self) -> bool:
+        """Code and journal do not fit; nothing of the flow runs any further."""
+        ...
+
+    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
+        """What the record says, decoded."""
+        ...
+
+    def advance(self, event: Any) -> None:
+        """The flow's time is that of this event."""
+        ...
+
+    def fits(self, op: Op, event: Event) -> bool:
+        """The call is the one in the journal; if not, the run stops."""
+        ...
+
+
+class Calls:
+    """The flow's side of a drive."""
+
+    def __init__(self, drive: Driving) -> None:
+        self.run_id = drive.run_id
+        self._drive = drive
+        self._replayed = 0
+
+    async def perform(
+        self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Do a step or effect: from the journal, or for the first time."""
+        if self._drive.stopped:
+            raise RunStopped
+        op_id = branch.next_id(call.name)
+        bound = call.bind(*args, **kwargs)
+        op = Op(op_id, call, bound, call.encode_args(bound))
+        op.digest = digest(op.args)
+        if call.effect is not None:
+            op.user_key = call.key_for(bound)
+        event = self._recorded(op)
+        if event is None:
+            return await self._wait(op)
+        self._replayed += 1
+        if self._replayed % REPLAY_TURN == 0:
+            await _turn()
+        value, error = self._drive.outcome(op, event)
+        if error is not None:
+            raise error
+        if self._drive.is_misfit:
+            raise RunStopped
+        return value
+
+    def _recorded(self, op: Op) -> Event | None:
+        """This op's outcome, if it is the next delivery and nothing else is ready to run."""
+        drive = self._drive
+        inbox = drive.inbox
+        if not inbox or drive.is_live or drive.loop.ready:
+            return None
+        head = inbox[0]
+        if type(head) is EffectIntended and head.step == op.id:
+            self._insist(op, head)
+            drive.waiting.unsettled.add(op.id)
+            if not inbox:
+                return None
+            head = inbox[0]
+        if isinstance(head, _ENDS) and head.step == op.id:
+            self._insist(op, head)
+            drive.advance(head)
+            drive.waiting.unsettled.discard(op.id)
+            return head
+        return None
+
+    def _insist(self, op: Op, event: Event) -> None:
+        """Take the event if the call fits it; otherwise nothing of the flow runs any further."""
+        if not self._drive.fits(op, event):
+            raise RunStopped
+        self._drive.inbox.popleft()
+
+    async def _wait(self, op: Op) -> Any:
+        drive = self._drive
+        is_effect = op.definition.effect is not None
+        op.future = EffectFuture(loop=drive.loop) if is_effect else drive.loop.create_future()
+        op.context = copy_context()
+        drive.waiting.add(op)
+        if drive.is_live:
+            drive.to_start.append(op)
+        try:
+            return await op.future
+        except asyncio.CancelledError:
+            if not drive.stopped:
+                drive.waiting.abandon(op)
+            raise
+
+    async def sleep(self, branch: Branch, seconds: float) -> None:
+        """Wait, durably."""
+        drive = self._drive
+        if drive.stopped:
+            raise RunStopped
+        future = drive.loop.create_future()
+        when = drive.loop.seconds + seconds
+        handle = asyncio.TimerHandle(when, _set_if_waiting, (future,), drive.loop)
+        drive.timers.set_timer(handle, branch.next_id("sleep"))
+        try:
+            await future
+        finally:
+            handle.cancel()
+
+    def now_ms(self) -> int:
+        """The run's time: that of the last delivered event."""
+        return self._drive.started_at + round(self._drive.loop.seconds * 1000)
+
+    def chance(self, place: str) -> bytes:
+        """Sixteen random bytes that belong to this place."""
+        return derived_bytes(self._drive.start_event.seed, place)
+
+
+def _set_if_waiting(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+@coroutine
+def _turn() -> Any:
+    """Give way once; nothing is delivered meanwhile, so nothing can be seen of it."""
+    yield

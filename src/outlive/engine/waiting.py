@@ -1,0 +1,81 @@
+"""What a flow has asked for and not got yet: the ops it waits for, and those it gave up on."""
+
+from __future__ import annotations
+
+from outlive.engine.ops import EffectFuture, Op
+
+
+class Waiting:
+    """The ops of one run that have no delivered end."""
+
+    def __init__(self) -> None:
+        self._ops: dict[str, Op] = {}
+        #: The flow no longer waits for these; what comes of them is recorded all the same.
+        self._orphans: dict[str, Op] = {}
+        #: Effects whose end is not known: the run can't end before they are settled.
+        self.unsettled: set[str] = set()
+
+    def add(self, op: Op) -> None:
+        """The flow waits for this op."""
+        self._ops[op.id] = op
+        if op.definition.effect is not None:
+            self.unsettled.add(op.id)
+
+    def find(self, step: str) -> Op | None:
+        """The op of that id, waited for or not."""
+        return self._ops.get(step) or self._orphans.get(step)
+
+    def asked(self) -> list[str]:
+        """What the code asks for, by id."""
+        return list(self._ops)
+
+    def all(self) -> list[Op]:
+        """Every op that is open."""
+        return [*self._ops.values(), *self._orphans.values()]
+
+    def to_start(self) -> list[Op]:
+        """What must be begun when a replay is over: all that is waited for, and open effects."""
+        orphans = (op for op in self._orphans.values() if op.id in self.unsettled)
+        return [*self._ops.values(), *orphans]
+
+    def close(self, step: str) -> Op | None:
+        """The op has its end; returns it if the flow still waits for it."""
+        self.unsettled.discard(step)
+        self._orphans.pop(step, None)
+        return self._ops.pop(step, None)
+
+    def abandon(self, op: Op) -> None:
+        """The flow no longer waits for this op; a plain step that runs is cancelled."""
+        if self._ops.pop(op.id, None) is None:
+            return
+        op.orphan = True
+        self._orphans[op.id] = op
+        if op.definition.effect is None:
+            _call_off(op)
+
+    def give_way(self, op: Op) -> None:
+        """An attempt is over though unsettled: a cancellation that waited for it comes now."""
+        if isinstance(op.future, EffectFuture) and op.future.cancel_wanted and not op.orphan:
+            self._ops.pop(op.id, None)
+            self._orphans[op.id] = op
+            op.orphan = True
+            op.future.give_way()
+
+    def stop(self) -> None:
+        """The run leaves memory: timers end, plain bodies are cancelled, effects run out."""
+        for op in self.all():
+            if op.timer is not None:
+                op.timer.cancel()
+            if op.definition.effect is None:
+                _call_off(op)
+        self._ops.clear()
+        self._orphans.clear()
+
+
+def _call_off(op: Op) -> None:
+    if op.timer is not None:
+        op.timer.cancel()
+        op.timer = None
+        op.wait = None
+    if op.task is not None:
+        op.task.cancel()

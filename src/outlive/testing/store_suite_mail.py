@@ -1,0 +1,250 @@
+"""What every store owes mail, nodes and the dead: once, by family, and never again."""
+
+from __future__ import annotations
+
+from outlive.store import Conflict, Node, Reading, Store
+from outlive.testing.store_entries import (
+    START_MS,
+    WANTED,
+    HandClock,
+    entry,
+    header,
+    held,
+    parked,
+    takeover,
+)
+
+DAY_MS = 86_400_000
+
+
+class MailRules:
+    """Post, and consume in a commit."""
+
+    async def test_mail_waits_in_the_order_of_posting(self, store: Store) -> None:
+        """Mail comes with the reading, with body and time, first posted first."""
+        await store.commit([entry("r", 0)])
+
+        answers = [await store.post("r", mail_id, mail_id.encode()) for mail_id in ("b", "a")]
+
+        reading = await reading_of(store, "r")
+        assert ["posted", "posted"] == answers
+        assert [("b", b"b", START_MS), ("a", b"a", START_MS)] == [
+            (mail.mail_id, mail.body, mail.posted_at) for mail in reading.mail
+        ]
+        assert (2, 0) == (reading.head.posted, reading.head.consumed)
+
+    async def test_mail_of_one_id_is_posted_once(self, store: Store) -> None:
+        """The second is refused at the door, and the first stays as it was."""
+        await store.commit([entry("r", 0)])
+        await store.post("r", "answer", b"yes")
+
+        assert "already" == await store.post("r", "answer", b"no")
+
+        reading = await reading_of(store, "r")
+        assert ([b"yes"], 1) == ([mail.body for mail in reading.mail], reading.head.posted)
+
+    async def test_consumed_mail_is_gone_but_not_forgotten(self, store: Store) -> None:
+        """A commit consumes mail; its id is refused for ever."""
+        await store.commit([entry("r", 0)])
+        await store.post("r", "m1", b"1")
+        await store.post("r", "m2", b"2")
+
+        await store.commit([entry("r", 1, consumed=("m1",))])
+
+        reading = await reading_of(store, "r")
+        assert (["m2"], 2, 1) == (
+            [mail.mail_id for mail in reading.mail],
+            reading.head.posted,
+            reading.head.consumed,
+        )
+        assert "already" == await store.post("r", "m1", b"again")
+
+    async def test_only_what_changed_is_counted(self, store: Store) -> None:
+        """Naming mail twice, or mail that never was, does not upset the counters."""
+        await store.commit([entry("r", 0), entry("s", 0)])
+        await store.post("r", "m", b"")
+        await store.post("s", "m", b"")
+
+        await store.commit([entry("r", 1, consumed=("m", "m", "never"))])
+        await store.commit([entry("r", 2, consumed=("m",))])
+
+        counters = [(await reading_of(store, run_id)).head for run_id in ("r", "s")]
+        assert [(1, 1), (1, 0)] == [(head.posted, head.consumed) for head in counters]
+
+    async def test_a_refused_entry_consumes_nothing(self, store: Store) -> None:
+        """Mail belongs to who extends the journal."""
+        await store.commit([held("r", "old")])
+        await store.post("r", "m", b"body")
+        await store.commit([takeover("r", 1, "new", epoch=2)])
+
+        await store.commit([entry("r", 2, b"zombie", epoch=1, consumed=("m",))])
+
+        reading = await reading_of(store, "r")
+        assert ([b"body"], 0) == ([mail.body for mail in reading.mail], reading.head.consumed)
+
+    async def test_a_repeat_consumes_nothing_more(self, store: Store) -> None:
+        """The counters are the same however often the commit is sent."""
+        consuming = entry("r", 1, consumed=("m",))
+        await store.commit([entry("r", 0)])
+        await store.post("r", "m", b"")
+        await store.commit([consuming])
+        await store.post("r", "n", b"")
+
+        assert [None] == list(await store.commit([consuming]))
+        assert 1 == (await reading_of(store, "r")).head.consumed
+
+    async def test_mail_for_nobody(self, store: Store) -> None:
+        """There is no such run: unknown."""
+        assert "unknown" == await store.post("nobody", "m", b"")
+
+    async def test_mail_for_an_ended_run(self, store: Store) -> None:
+        """Nothing reaches a run that ended, but what reached it before did."""
+        await store.commit([entry("r", 0)])
+        await store.post("r", "early", b"")
+        await store.commit([entry("r", 1, header=header(status="done", ended_at=START_MS))])
+
+        assert "ended" == await store.post("r", "late", b"")
+        assert "already" == await store.post("r", "early", b"")
+
+    async def test_mail_ids_belong_to_their_run(self, store: Store) -> None:
+        """Two runs may get mail of the same id."""
+        await store.commit([entry("r", 0), entry("s", 0)])
+
+        assert ["posted"] * 2 == [await store.post(run_id, "m", b"") for run_id in "rs"]
+
+    async def test_posting_wakes_a_run_that_parks_at_the_same_time(self, store: Store) -> None:
+        """Mail that came before the commit that parks the run still makes it due."""
+        await store.commit([held("r", "w")])
+        await store.post("r", "m", b"")
+
+        await store.commit([entry("r", 1, lease="free", header=header(status="waiting"))])
+
+        claims = await store.claim("other", WANTED, 10)
+        assert ["r"] == [offer.head.run_id for offer in claims.offers]
+
+
+class NodeRules:
+    """Nodes, by family and address."""
+
+    async def test_nodes_travel_with_the_entry(self, store: Store) -> None:
+        """What an entry brings along can be had from its family, and only from there."""
+        node = Node(b"address-1", b"body")
+        await store.commit([entry("r", 0, header=header(family="mine"), nodes=(node,))])
+        await store.commit([entry("r", 1, nodes=(Node(b"address-2", b"more"),))])
+
+        found = await store.get_blobs("mine", [b"address-1", b"missing", b"address-2"])
+
+        assert {b"address-1": b"body", b"address-2": b"more"} == found
+        assert {} == await store.get_blobs("yours", [b"address-1"])
+
+    async def test_a_blob_is_kept_before_any_record_names_it(self, store: Store) -> None:
+        """put_blob keeps; twice is fine; the first body stays."""
+        await store.put_blob("f", Node(b"a", b"body"))
+        await store.put_blob("f", Node(b"a", b"body"))
+        await store.put_blob("g", Node(b"a", b"other"))
+
+        assert {b"a": b"body"} == await store.get_blobs("f", [b"a"])
+        assert {b"a": b"other"} == await store.get_blobs("g", [b"a"])
+
+    async def test_a_refused_entry_leaves_no_nodes(self, store: Store) -> None:
+        """All or nothing means the nodes too."""
+        await store.commit([entry("r", 0)])
+
+        await store.commit([entry("r", 5, nodes=(Node(b"a", b"body"),))])
+
+        assert {} == await store.get_blobs("family-1", [b"a"])
+
+    async def test_many_blobs_at_once(self, store: Store) -> None:
+        """Thousands of addresses are one call, and so is none."""
+        nodes = tuple(Node(b"%d" % number, b"body %d" % number) for number in range(2_000))
+        await store.commit([entry("r", 0, nodes=nodes)])
+
+        found = await store.get_blobs("family-1", [node.address for node in nodes])
+
+        assert {node.address: node.body for node in nodes} == found
+        assert {} == await store.get_blobs("family-1", [])
+
+
+class DeletionRules:
+    """Delete, and the tombstone that stays."""
+
+    async def test_only_an_ended_run_is_deleted(self, store: Store) -> None:
+        """A run that is under way stays."""
+        await store.commit([entry("r", 0)])
+
+        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert await store.read("r") is not None
+
+    async def test_a_run_that_moved_on_is_not_deleted(self, store: Store) -> None:
+        """Whoever decided to delete saw an older state."""
+        await end(store, "r")
+
+        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await store.delete("nobody", seq=1, digest=b"d", keep_until=START_MS)
+
+    async def test_a_deleted_run_is_gone(self, store: Store) -> None:
+        """Records, mail and nodes go; the id can't be used, nor mailed, until the stone falls."""
+        await end(store, "r")
+        await store.put_blob("family-1", Node(b"a", b"body"))
+
+        assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+
+        (conflict,) = await store.commit([entry("r", 0)])
+        assert await store.read("r") is None
+        assert {} == await store.get_blobs("family-1", [b"a"])
+        assert conflict is not None
+        assert (True, 2) == (conflict.gone, conflict.seq)
+        assert "ended" == await store.post("r", "m", b"")
+
+    async def test_deleting_twice_is_fine(self, store: Store) -> None:
+        """A deletion whose answer was lost may be asked for again."""
+        await end(store, "r")
+
+        for _ in range(2):
+            assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await store.delete("r", seq=2, digest=b"other", keep_until=START_MS)
+
+    async def test_a_zombie_can_not_extend_a_deleted_run(self, store: Store) -> None:
+        """An append says that the run is gone."""
+        await end(store, "r")
+        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+
+        answers = await store.commit([entry("r", 2), entry("s", 0)])
+
+        assert [Conflict(seq=2, epoch=0, gone=True), None] == list(answers)
+
+    async def test_a_tombstone_falls_in_time(self, store: Store, clock: HandClock) -> None:
+        """After its time the id is free again, and nothing of the old run comes back."""
+        await end(store, "r")
+        await store.post("r", "m", b"")
+        await store.delete("r", seq=2, digest=b"d", keep_until=clock.now_ms() + DAY_MS)
+        clock.advance(DAY_MS / 1000)
+
+        assert [None] == list(await store.commit([entry("r", 0, b"anew")]))
+
+        reading = await reading_of(store, "r")
+        assert ([b"anew"], 0) == ([r.body for r in reading.records], reading.head.posted)
+        assert "posted" == await store.post("r", "m", b"")
+
+    async def test_nodes_stay_while_the_family_lives(self, store: Store) -> None:
+        """A relative may still need them."""
+        await end(store, "r")
+        await store.commit([parked("child")])
+        await store.put_blob("family-1", Node(b"a", b"body"))
+
+        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS)
+
+        assert {b"a": b"body"} == await store.get_blobs("family-1", [b"a"])
+
+
+async def end(store: Store, run_id: str) -> None:
+    """A run of two events that ended."""
+    done = header(status="done", ended_at=START_MS)
+    await store.commit([entry(run_id, 0), entry(run_id, 1, header=done)])
+
+
+async def reading_of(store: Store, run_id: str) -> Reading:
+    """A run that must be there."""
+    reading = await store.read(run_id)
+    assert reading is not None
+    return reading
