@@ -23,7 +23,7 @@ from outlive.errors import (
     UsageError,
 )
 from outlive.handle import Handle
-from outlive.journal.keeper import Loose, ThreadKeeper, run_immediate
+from outlive.journal.keeper import Answer, Loose, ThreadKeeper, run_immediate
 from outlive.journal.lane import ThreadLane
 from outlive.journal.reader import read_events
 from outlive.model.events import RunStarted
@@ -34,7 +34,7 @@ from outlive.ports import Ports
 from outlive.resolving import resolve_letter
 from outlive.settings import Settings
 from outlive.starting import check_same_run, start_entry, start_event
-from outlive.store import Conflict, Page, Query, Store
+from outlive.store import Page, Query, Store
 from outlive.stores.open import open_store
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.worker import Setting, Worker
@@ -117,10 +117,13 @@ class App:
         flow, run_id, bound = self._asked(flow, args, kwargs, id)
         now = self._ports.clock.now_ms()
         event = start_event(flow, run_id, bound, seed=self._ports.entropy(16), now=now)
-        answer: asyncio.Future[Conflict | None] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         host = LoopHost(asyncio.get_running_loop(), self._bodies)
-        self._writer.keeper.submit(Loose(start_entry(run_id, event), host, answer.set_result))
-        if await answer is not None:
+        self._writer.keeper.submit(Loose(start_entry(run_id, event), host, answered.set_result))
+        answer = await answered
+        if isinstance(answer, OutliveError):
+            raise answer
+        if answer is not None:
             await self._check_same(flow, run_id, event)
         return self._handle(run_id, flow, None)
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from outlive.engine.definitions import Flow, milliseconds
-from outlive.errors import RunIdTaken
+from outlive.errors import RunIdTaken, WrongVersion
 from outlive.journal.headers import header_of
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import KIND_BITS, RunStarted, encode_events
@@ -41,6 +41,12 @@ def check_same_run(flow: Flow[Any, Any], run_id: str, asked: RunStarted, there: 
     """The run that has this id is the one that was asked for, or the id is taken."""
     if there.flow != asked.flow:
         raise RunIdTaken(run_id, f"it is a run of flow {there.flow!r}, not {asked.flow!r}")
+    if there.version not in flow.versions:
+        accepted = ", ".join(sorted(flow.versions))
+        raise WrongVersion(
+            f"run {run_id} was started with version {there.version!r} of flow {there.flow!r}; "
+            f"this code drives {accepted}: add accepts=({there.version!r},) if it can drive it"
+        )
     if there.digest != asked.digest and not flow.args_codec.same(there.args, asked.args):
         raise RunIdTaken(run_id, f"that run of flow {there.flow!r} has other arguments")
 

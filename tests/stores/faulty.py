@@ -35,8 +35,6 @@ class FaultyConnection:
 class Answer:
     """A cursor with one row."""
 
-    rowcount = -1
-
     def __init__(self, *row: Value) -> None:
         self._row = row
 
@@ -56,7 +54,9 @@ class Faults:
         self.statements: list[str] = []
 
     def connect(self, path: str) -> Connection:
-        return FaultyConnection(connect_sqlite3(path), self._meet)
+        real = connect_sqlite3(path)
+        real.execute("PRAGMA busy_timeout = 0")
+        return FaultyConnection(real, self._meet)
 
     def _meet(self, sql: str) -> Cursor | None:
         self.statements.append(sql)

@@ -154,7 +154,7 @@ class Maker:
             return found if self.rng.random() < 0.8 else (found, self._int())
 
     def _parts(self, depth: int) -> list[Any]:
-        return [self.value(depth) for _ in range(self.rng.choice((0, 1, 2, 3, 5, 17)))]
+        return [self.value(depth) for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 16)))]
 
     def _list(self, depth: int) -> Any:
         return self._parts(min(depth, 2))

@@ -63,7 +63,7 @@ def contexts(value: Any) -> list[Any]:
 
 
 def test_twins_are_told_apart(figure: Figure) -> None:
-    """Values that look alike have different bytes wherever they stand, and come back as they are."""
+    """Values that look alike have different bytes wherever they stand, and come back unchanged."""
     pairs = 0
     for group in TWINS:
         for value in group:

@@ -77,6 +77,23 @@ class Unbinder:
         return args, kwargs
 
 
+def complete(signature: Signature, recorded: Mapping[str, Any]) -> Bound:
+    """Recorded arguments for today's signature: parameters that came later take their default.
+
+    Raises:
+        TypeError: the function can't be called with what was recorded.
+    """
+    bound: Bound = {}
+    for name, parameter in signature.parameters.items():
+        bound[name] = recorded.get(name, parameter.default)
+        if bound[name] is Parameter.empty:
+            raise TypeError(f"it was recorded without {name!r}, which has no default")
+    gone = sorted(set(recorded) - set(bound))
+    if gone:
+        raise TypeError(f"it was recorded with {', '.join(gone)}, which is no parameter now")
+    return bound
+
+
 def signature_of(fn: Callable[..., Any]) -> Signature:
     """The function's signature, or a clear refusal."""
     try:

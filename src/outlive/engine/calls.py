@@ -84,7 +84,7 @@ class Calls:
         self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
-        if self._drive.stopped:
+        if self._drive.stopped or self._drive.is_misfit:
             raise RunStopped
         op_id = branch.next_id(call.name)
         bound = call.bind(*args, **kwargs)
@@ -143,7 +143,7 @@ class Calls:
             return await op.future
         except asyncio.CancelledError:
             if not drive.stopped:
-                drive.waiting.abandon(op)
+                drive.waiting.abandon(op, is_live=drive.is_live)
             raise
 
     async def sleep(self, branch: Branch, seconds: float) -> None:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
+from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
 from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
@@ -24,7 +25,15 @@ from outlive.engine.faults import fault_of
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
-from outlive.engine.replay import Replay, mismatch, outcome_of, same_arguments
+from outlive.engine.replay import (
+    SPINS,
+    STUCK,
+    Replay,
+    misfit_arguments,
+    mismatch,
+    outcome_of,
+    same_arguments,
+)
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
@@ -84,6 +93,7 @@ class Drive:
         )
         self.waiting = Waiting()
         self.to_start: list[Op] = []
+        self._mail: deque[Mail] = deque()
         self._steps, self._effects = StepRunner(self), EffectRunner(self)
         self._main: asyncio.Task[Any] | None = None
         self._live = self._active = self._winding_up = False
@@ -96,11 +106,19 @@ class Drive:
     def begin(self, events: Sequence[Event]) -> None:
         """Replay these events and go on."""
         self.inbox.extend(self._replay.inbox(events))
-        bound = self.flow.args_codec.decode(self.start_event.args)
-        args, kwargs = self.flow.unbinder.call(bound)
-        main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)
+        try:
+            main = self._call_flow()
+        except (TypeError, ValueRefused) as error:
+            self._stop_misfit(misfit_arguments(self.run_id, error))
+            return
         self._main = self.loop.create_main(main, Branch(Calls(self), "0"))
         self.activate()
+
+    def _call_flow(self) -> Coroutine[Any, Any, Any]:
+        recorded = self.flow.args_codec.decode(self.start_event.args)
+        args, kwargs = self.flow.unbinder.call(complete(signature_of(self.flow.fn), recorded))
+        main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)
+        return main
 
     # what the runners of steps and effects call
 
@@ -124,6 +142,11 @@ class Drive:
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call once everything appended so far is durable."""
         self.log.wait(self.log.seq, callback)
+
+    def drop(self, op: Op) -> None:
+        """Nobody waits for this op and nothing comes of it."""
+        self.waiting.drop(op)
+        self.rest()
 
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
@@ -166,7 +189,7 @@ class Drive:
             self._spun += loop.run_ready(SLICE_HANDLES)
             if loop.ready:
                 if self._spun > SPIN_MAX:
-                    self._misfit = RunError(_SPINS)
+                    self._misfit = RunError(SPINS)
                 elif clock.monotonic() > until:
                     return False
             elif self._main is not None and self._main.done() and not self._winding_up:
@@ -226,7 +249,8 @@ class Drive:
         self._misfit = self._mismatch(event, self._asked())
 
     def _asked(self) -> list[str]:
-        return [*self.waiting.asked(), *self.timers.waiting]
+        is_over = self._main is not None and self._main.done()
+        return ["returned"] if is_over else [*self.waiting.asked(), *self.timers.waiting]
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
         if self._find(event, event.step) is None:
@@ -252,13 +276,16 @@ class Drive:
 
     def _go_live(self) -> None:
         self._live = True
+        self._replay.is_over()
         self.timers.go_live()
-        self.to_start.extend(self.waiting.to_start())
+        self.to_start.extend(self.waiting.go_live())
 
     def _settle_down(self) -> None:
         """The flow is quiet: start what it asked for, end it, or let it leave memory."""
         if self._live and self.to_start:
             self._start_ops()
+        if self._live and self._mail:
+            self.take_mail(())
         if self._main is not None and self._is_ending():
             self._end(self._main)
         elif self._live:
@@ -285,9 +312,6 @@ class Drive:
             task.cancel()
 
     def _end(self, main: asyncio.Task[Any]) -> None:
-        if self.inbox:
-            self._stop_misfit(self._mismatch(self.inbox[0], ["returned"]))
-            return
         codec = self.flow.value_codec
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
         if error is None:
@@ -305,8 +329,10 @@ class Drive:
     # mail
 
     def take_mail(self, mail: Sequence[Mail]) -> None:
-        """Turn mail into events, each once."""
-        for each in mail:
+        """Turn mail into events, each once; not before the replay is over."""
+        self._mail.extend(mail)
+        while self._live and not self.to_start and self._mail and not self.stopped:
+            each = self._mail.popleft()
             if not self._replay.is_new(each.mail_id):
                 continue
             letter = decode_letter(each.body)
@@ -345,7 +371,7 @@ class Drive:
 
     def _stop_stuck(self) -> None:
         """Nothing will ever wake this flow: say so instead of waiting for ever."""
-        self.fault = Fault("FlowStuck", _STUCK)
+        self.fault = Fault("FlowStuck", STUCK)
         self.note(RunFailed(self.at(), self.fault))
         self._stop()
         self.when_durable(lambda: self._leave("ended"))
@@ -360,11 +386,13 @@ class Drive:
         self._stop()
         self._leave("lost", error)
 
-    def hand_over(self) -> None:
-        """Stop driving here; the lease is released by the worker."""
+    def hand_over(self) -> bool:
+        """Stop driving here; the lease is the worker's to free. False: an effect still runs."""
+        is_clean = not self.waiting.has_running_effects()
         if not self.stopped:
             self._stop()
             self._leave("lost")
+        return is_clean
 
     def _stop(self) -> None:
         """Close every frame; from here on every durable call of this flow raises."""
@@ -378,13 +406,3 @@ class Drive:
     def _leave(self, how: How, error: OutliveError | None = None) -> None:
         self.log.close()
         self._left(self, how, error)
-
-
-_SPINS = (
-    "the flow runs without ever waiting for a step, timer or signal "
-    "(a loop around asyncio.sleep(0)?); wait with `await outlive.sleep(...)` or on a step"
-)
-_STUCK = (
-    "the flow waits for something that no step, timer or signal will ever set "
-    "(an asyncio.Event or Future of its own?); do such waiting inside a step"
-)

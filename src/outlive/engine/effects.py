@@ -41,8 +41,8 @@ from outlive.model.ids import derived_key
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
 
-#: How often a driver that can't renew its lease looks again before it lets an attempt go.
-LEASE_LOOK_SECONDS = 0.05
+#: How long to wait before a new intent when the lease was not renewed in time.
+LAPSE_DELAY_MS = 100
 
 
 class EffectRunner:
@@ -87,7 +87,9 @@ class EffectRunner:
             drive.at(), op.id, op.attempt, op.args if first else b"", op.digest, op.key, not_after
         )
         before = op.effect
-        op.effect = OpenEffect(intent if before is None else before.intent, op.attempt, not_after)
+        first_intent = intent if before is None else before.intent
+        op.effect = OpenEffect(first_intent, op.attempt, not_after, 0)
+        op.lapses = drive.env.lease.lapses
         drive.note(intent)
         drive.when_durable(lambda: self._perform(op))
 
@@ -100,21 +102,18 @@ class EffectRunner:
         op.stage = "intended"
         if drive.stopped or not self._keys.is_ours(op):
             return
+        drive.env.ports.failpoint("effect.before")
+        left_ms = effect.not_after - drive.env.ports.clock.now_ms()
         if op.cancel_wanted:
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
-        elif drive.env.ports.clock.now_ms() >= effect.not_after:
-            late = Fault(DRIVER_ENDED, "the lease could not be renewed in time; it was not begun")
-            self._try_again(op, late, "driver")
-        elif not drive.env.lease.holds():
-            drive.env.host.call_later(LEASE_LOOK_SECONDS, self._perform, op)
+        elif left_ms > 0 and drive.env.lease.holds(op.lapses):
+            launch(drive, op, self._ended)
+            set_limit(drive, op, left_ms / 1000)
         else:
-            self._launch(op, effect)
-
-    def _launch(self, op: Op, effect: OpenEffect) -> None:
-        ports = self._drive.env.ports
-        ports.failpoint("effect.before")
-        launch(self._drive, op, self._ended)
-        set_limit(self._drive, op, (effect.not_after - ports.clock.now_ms()) / 1000)
+            # Another worker may drive this run by now: only a new intent can tell.
+            late = Fault(DRIVER_ENDED, "the lease was not renewed in time; it was not begun")
+            again_at = drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
+            self._try_again(op, late, "driver", at=again_at)
 
     def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
         expired, error = op.expired, error_of(op, task)
@@ -185,17 +184,19 @@ class EffectRunner:
     # doubts
 
     def _doubt(self, op: Op, error: BaseException) -> None:
-        self._note_doubt(op, fault_of(error, op.definition.value_codec), is_over=True)
+        assert op.effect is not None, "an attempt ends behind its intent"
+        if op.effect.over_at is None:
+            op.effect.over_at = self._drive.env.ports.clock.now_ms()
+        self._note_doubt(op, fault_of(error, op.definition.value_codec))
         self._settler.settle(op, error)
 
-    def _note_doubt(self, op: Op, fault: Fault, *, is_over: bool) -> None:
+    def _note_doubt(self, op: Op, fault: Fault) -> None:
         drive, effect, rules = self._drive, op.effect, op.definition.effect
-        assert effect is not None and rules is not None, "only an effect behind its intent doubts"
-        asks = rules.doubt == "ask"
-        effect.doubt, effect.asks = fault, asks
-        if is_over and effect.over_at is None:
-            effect.over_at = drive.env.ports.clock.now_ms()
-        drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, asks))
+        assert effect is not None, "a doubt is about an intent"
+        assert rules is not None, "only an effect can be in doubt"
+        effect.doubt, effect.asks = fault, rules.doubt == "ask"
+        is_over = effect.over_at is not None
+        drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, effect.asks, is_over))
 
     def _go_on(self, op: Op) -> None:
         """A driver before this one left the effect open."""
@@ -208,7 +209,7 @@ class EffectRunner:
             return
         if effect.doubt is None:
             fault = Fault(DRIVER_ENDED, "its driver ended before it did")
-            self._note_doubt(op, fault, is_over=False)
+            self._note_doubt(op, fault)
         self._settler.settle(op, None)
 
     def resolve(self, op: Op | None, letter: Resolve, mail_id: str) -> None:

@@ -13,9 +13,9 @@ from functools import partial
 
 from outlive.engine.faults import fault_of
 from outlive.engine.ops import Op, Recorder, later
-from outlive.errors import KeyTaken
+from outlive.errors import KeyTaken, OutliveError
 from outlive.journal.headers import key_header
-from outlive.journal.keeper import Loose
+from outlive.journal.keeper import Answer, Loose
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
     KIND_BITS,
@@ -25,7 +25,7 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.model.ids import key_journal
-from outlive.store import Conflict, Entry
+from outlive.store import Entry
 
 #: How often another run's effect is looked at while this one waits for its end.
 HOLDER_LOOK_MS = 200
@@ -48,6 +48,8 @@ class KeyClaims:
     def claim(self, op: Op) -> None:
         """Ask for the key with the next batch."""
         env = self._drive.env
+        if env.keeper.failure is not None:
+            return
         env.keeper.submit(Loose(self._entry(op), env.host, partial(self._settled, op)))
 
     def _entry(self, op: Op) -> Entry:
@@ -71,10 +73,10 @@ class KeyClaims:
             header=key_header(),
         )
 
-    def _settled(self, op: Op, conflict: Conflict | None) -> None:
-        if self._drive.stopped:
+    def _settled(self, op: Op, answer: Answer) -> None:
+        if self._drive.stopped or isinstance(answer, OutliveError):
             return
-        if conflict is None:
+        if answer is None:
             self._ours.add(op.id)
             self._answered(op, None)
         else:

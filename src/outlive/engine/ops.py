@@ -22,8 +22,11 @@ from outlive.ports import Ports
 class Lease(Protocol):
     """The right to drive, as far as this process knows."""
 
-    def holds(self) -> bool:
-        """No other worker can have been offered the run yet."""
+    #: How often it lapsed: what was ours before may not be now.
+    lapses: int
+
+    def holds(self, since: int) -> bool:
+        """It did not lapse since then: no other worker can have been offered the run."""
         ...
 
 
@@ -83,6 +86,7 @@ class Op:
         "future",
         "id",
         "key",
+        "lapses",
         "limit",
         "orphan",
         "stage",
@@ -102,6 +106,8 @@ class Op:
         self.user_key: str | None = None
         #: Of an effect: "new", "intended" (durably), or "resumed" from an earlier driver.
         self.stage = "new"
+        #: Of an effect: the lease's lapses when its intent was written.
+        self.lapses = 0
         #: An effect's intent and doubts, once there is an intent.
         self.effect: OpenEffect | None = None
         self.checks = 0
@@ -141,6 +147,10 @@ class Recorder(Protocol):
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call once everything appended so far is durable."""
+        ...
+
+    def drop(self, op: Op) -> None:
+        """Nobody waits for this op and nothing comes of it."""
         ...
 
     def rest(self) -> None:

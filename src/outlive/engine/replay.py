@@ -49,6 +49,10 @@ class Replay:
                 return seq
         return 0
 
+    def is_over(self) -> None:
+        """Everything recorded was delivered; it need not be kept."""
+        self._events = ()
+
     def is_new(self, mail_id: str) -> bool:
         """This mail was not turned into an event yet."""
         if mail_id in self._mail:
@@ -102,3 +106,24 @@ def outcome_of(op: Op, event: Event) -> tuple[Any, BaseException | None]:
         return definition.value_codec.decode(event.value), None
     assert isinstance(event, (StepRaised, EffectRaised)), "an op ends in one of four ways"
     return None, exception_of(event.error, definition.own_errors, definition.value_codec)
+
+
+def misfit_arguments(run_id: str, error: Exception) -> ReplayMismatch:
+    """What to tell when the flow can't be called with the arguments in its journal."""
+    return ReplayMismatch(
+        run_id,
+        1,
+        recorded="the run's arguments",
+        code=f"can't be called with them ({error})",
+        remedy="give parameters that were added a default, and keep those that were recorded",
+    )
+
+
+SPINS = (
+    "the flow runs without ever waiting for a step, timer or signal "
+    "(a loop around asyncio.sleep(0)?); wait with `await outlive.sleep(...)` or on a step"
+)
+STUCK = (
+    "the flow waits for something that no step, timer or signal will ever set "
+    "(an asyncio.Event or Future of its own?); do such waiting inside a step"
+)

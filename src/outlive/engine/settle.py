@@ -60,7 +60,8 @@ class Settler:
     def settle(self, op: Op, error: BaseException | None) -> None:
         """By the effect's rule; ``error`` is that of an attempt which ended here."""
         effect, rules = op.effect, op.definition.effect
-        assert effect is not None and rules is not None, "only an effect can be in doubt"
+        assert effect is not None, "a doubt is about an intent"
+        assert rules is not None, "only an effect can be in doubt"
         op.checks = 0
         if effect.asks:
             self._ask(op)
@@ -98,7 +99,8 @@ class Settler:
 
     def _check(self, op: Op) -> None:
         rules = op.definition.effect
-        assert rules is not None and rules.check is not None, "this rule comes with a check"
+        assert rules is not None, "only an effect can be in doubt"
+        assert rules.check is not None, "this rule comes with a check"
         asked_at = self._drive.env.ports.clock.now_ms()
         offered = {**op.bound, "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
@@ -139,7 +141,8 @@ class Settler:
             fault = effect.doubt
             assert fault is not None, "there is a doubt to ask about"
             drive = self._drive
-            drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True))
+            is_over = effect.over_at is not None
+            drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True, is_over))
             self._ask(op)
             return
         delay = min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX)

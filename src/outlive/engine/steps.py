@@ -42,8 +42,7 @@ class StepRunner:
         if self._drive.stopped:
             return
         if op.orphan and error is not None:
-            # Nobody waits and nothing came of it: a repeat is as good as a record.
-            self._drive.rest()
+            self._drive.drop(op)
         elif error is None:
             self._returned(op, task.result())
         else:

@@ -33,10 +33,15 @@ class Waiting:
         """Every op that is open."""
         return [*self._ops.values(), *self._orphans.values()]
 
-    def to_start(self) -> list[Op]:
-        """What must be begun when a replay is over: all that is waited for, and open effects."""
-        orphans = (op for op in self._orphans.values() if op.id in self.unsettled)
-        return [*self._ops.values(), *orphans]
+    def go_live(self) -> list[Op]:
+        """What must be begun now that the replay is over: what is waited for, and open effects."""
+        orphans = self._orphans.items()
+        self._orphans = {step: op for step, op in orphans if step in self.unsettled}
+        return self.all()
+
+    def has_running_effects(self) -> bool:
+        """An attempt that changes the world is under way here."""
+        return any(op.task is not None and op.definition.effect is not None for op in self.all())
 
     def close(self, step: str) -> Op | None:
         """The op has its end; returns it if the flow still waits for it."""
@@ -44,14 +49,19 @@ class Waiting:
         self._orphans.pop(step, None)
         return self._ops.pop(step, None)
 
-    def abandon(self, op: Op) -> None:
+    def abandon(self, op: Op, *, is_live: bool) -> None:
         """The flow no longer waits for this op; a plain step that runs is cancelled."""
         if self._ops.pop(op.id, None) is None:
             return
         op.orphan = True
-        self._orphans[op.id] = op
+        if op.definition.effect is not None or op.task is not None or not is_live:
+            self._orphans[op.id] = op
         if op.definition.effect is None:
             _call_off(op)
+
+    def drop(self, op: Op) -> None:
+        """Nobody waits for this op and nothing comes of it."""
+        self._orphans.pop(op.id, None)
 
     def give_way(self, op: Op) -> None:
         """An attempt is over though unsettled: a cancellation that waited for it comes now."""
@@ -76,6 +86,5 @@ def _call_off(op: Op) -> None:
     if op.timer is not None:
         op.timer.cancel()
         op.timer = None
-        op.wait = None
     if op.task is not None:
         op.task.cancel()

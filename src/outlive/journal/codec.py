@@ -13,6 +13,7 @@ Reading never imports, never looks an attribute up by a name found in data, runs
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ _DAMAGE: Final = (
     LookupError,
     ArithmeticError,
     RecursionError,
+    struct.error,
 )
 
 

@@ -8,8 +8,11 @@ from outlive.errors import ValueRefused
 VALUE_BYTES_MAX = 64 * 1024 * 1024
 #: Containers inside containers; it also ends every cycle.
 DEPTH_MAX = 64
-#: Lists, dicts and objects in one value, counted as often as they are reached.
-CONTAINERS_MAX = 1_000_000
+#: Parts of one value, counted as often as they are reached. It ends walks over values that share
+#: their parts, and so are far larger written than in memory.
+PARTS_MAX = 10_000_000
+#: A list, dict or object is as much work as this many of its parts.
+CONTAINER_PARTS = 20
 #: As many digits as Python itself turns into text and back.
 INT_DIGITS_MAX = 4300
 
@@ -40,7 +43,7 @@ def key_step(key: object) -> str:
     kind = type(key)
     if kind is str:
         text = str(key)
-        if text.isidentifier() and text.isascii() and len(text) <= _KEY_CHARS_SHOWN:
+        if len(text) <= _KEY_CHARS_SHOWN and text.isidentifier() and text.isascii():
             return f".{text}"
         return f"[{text[:_KEY_CHARS_SHOWN]!a}]"
     if kind is bool or (isinstance(key, int) and kind is int and key.bit_length() <= 64):

@@ -204,7 +204,7 @@ WRITERS: Final[Mapping[type, Callable[[Any], Any]]] = {
     bool: _itself,
     type(None): _itself,
     bytes: _itself,
-    bytearray: lambda value: Ext(BYTEARRAY, bytes(value)),
+    bytearray: lambda value: Ext(BYTEARRAY, value),
     complex: write_complex,
     datetime: write_datetime,
     date: lambda value: Ext(DATE, pack(value.isoformat())),

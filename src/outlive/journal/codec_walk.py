@@ -10,7 +10,7 @@ msgpack refuses, a second, careful one looks at each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from msgspec import Raw
@@ -18,8 +18,9 @@ from msgspec.msgpack import Ext
 
 from outlive.journal.codec_allowed import Allowed, explain
 from outlive.journal.codec_bounds import (
-    CONTAINERS_MAX,
+    CONTAINER_PARTS,
     DEPTH_MAX,
+    PARTS_MAX,
     VALUE_BYTES_MAX,
     Refusal,
     key_step,
@@ -34,12 +35,8 @@ OBJECT, ENUM = 32, 33
 TEXT_ONLY: Final = frozenset((str,))
 #: Exact types that msgpack takes as they are, or refuses.
 PLAIN: Final = frozenset((int, bool, type(None)))
-#: One budget for both limits: what a container takes from it.
-_CONTAINER_COST: Final = 64
-_ROOM: Final = VALUE_BYTES_MAX + CONTAINERS_MAX * _CONTAINER_COST
 #: Keys count from here on: a few dicts can't share enough of them to matter.
-_ROOM_WHILE_SMALL: Final = _ROOM - 64 * _CONTAINER_COST
-_TOO_DEEP: Final = f"deeper than {DEPTH_MAX} levels, or a cycle"
+_PARTS_WHILE_SMALL: Final = PARTS_MAX - 64 * CONTAINER_PARTS
 _PLAIN_WHEN_CAREFUL: Final = frozenset((bool, type(None)))
 
 
@@ -50,12 +47,13 @@ class _Nothing:
 class Walk:
     """One walk over one value."""
 
-    __slots__ = ("_allowed", "_careful", "_room")
+    __slots__ = ("_allowed", "_careful", "_parts", "_room")
 
     def __init__(self, allowed: Allowed, careful: bool) -> None:
         self._allowed = allowed
         self._careful = careful
-        self._room = _ROOM
+        self._room = VALUE_BYTES_MAX
+        self._parts = PARTS_MAX
 
     def value(self, value: Any, depth: int = 1) -> Any:
         """The value as msgpack shall see it."""
@@ -70,7 +68,7 @@ class Walk:
         if write is not None:
             written = write(value)
             if type(written) is Ext:
-                self._charge(len(bytes(written.data)))
+                self._charge(memoryview(written.data).nbytes)
             elif kind is str or kind is bytes:
                 self._charge(len(value))
             return written
@@ -81,11 +79,10 @@ class Walk:
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if not TEXT_ONLY.issuperset(map(type, value)):
             return self._items(value, depth)
-        if depth > DEPTH_MAX:
-            raise Refusal(_TOO_DEEP)
         text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
-        size = len(value) + _CONTAINER_COST
-        if self._careful or self._room < _ROOM_WHILE_SMALL:
+        self._enter(value, depth)
+        size = len(value)
+        if self._careful or self._parts < _PARTS_WHILE_SMALL:
             size += self._check_keys(value)
         changed = None
         for key, part in value.items():
@@ -108,10 +105,9 @@ class Walk:
         return value if changed is None else changed
 
     def _sequence(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
-        if depth > DEPTH_MAX:
-            raise Refusal(_TOO_DEEP)
         text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
-        size = len(value) + _CONTAINER_COST
+        self._enter(value, depth)
+        size = len(value)
         changed = None
         for index, part in enumerate(value):
             kind = type(part)
@@ -134,7 +130,7 @@ class Walk:
 
     def _set(self, value: set[Any] | frozenset[Any], depth: int) -> bytes:
         """Elements in the order of their bytes: equal sets are written equally."""
-        self._enter(depth, len(value))
+        self._enter(value, depth)
         try:
             parts = sorted(pack(self.value(part, depth + 1)) for part in value)
         except Refusal as refusal:
@@ -144,7 +140,7 @@ class Walk:
 
     def _items(self, value: dict[Any, Any], depth: int) -> Ext:
         """A dict with keys that are not text: key, value, key, value."""
-        self._enter(depth, 2 * len(value))
+        self._enter(value, depth)
         flat: list[Any] = []
         for key, part in value.items():
             try:
@@ -177,18 +173,19 @@ class Walk:
                 raise
         return sum(map(len, value))
 
-    def _enter(self, depth: int, size: int) -> None:
+    def _enter(self, container: Sized, depth: int) -> None:
+        self._parts -= len(container) + CONTAINER_PARTS
         if depth > DEPTH_MAX:
-            raise Refusal(_TOO_DEEP)
-        self._charge(size + _CONTAINER_COST)
+            raise Refusal(f"deeper than {DEPTH_MAX} levels, or a cycle")
+        if self._parts < 0:
+            raise Refusal(
+                f"more than {PARTS_MAX} parts (a list, dict or object is {CONTAINER_PARTS})"
+            )
 
     def _charge(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
-            raise Refusal(
-                f"larger than {VALUE_BYTES_MAX} bytes when recorded, "
-                f"or more than {CONTAINERS_MAX} lists, dicts and objects"
-            )
+            raise Refusal(f"larger than {VALUE_BYTES_MAX} bytes when recorded")
 
 
 def _taken_apart(shape: Shape, value: Any) -> Parts:

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
 from outlive.store import Conflict, Entry, Store
@@ -52,16 +52,17 @@ class Log(Protocol):
         ...
 
 
+#: None: durable. A conflict: refused. An error: nobody knows, and nothing is tried again.
+Answer: TypeAlias = Conflict | OutliveError | None
+
+
 class Loose:
     """An entry that belongs to no log here (a claim, a key), and who wants its answer."""
 
     __slots__ = ("answer", "entry", "side")
 
-    def __init__(self, entry: Entry, side: Side, answer: Callable[[Conflict | None], None]) -> None:
+    def __init__(self, entry: Entry, side: Side, answer: Callable[[Answer], None]) -> None:
         self.entry, self.side, self.answer = entry, side, answer
-
-    def settle(self, conflict: Conflict | None) -> None:
-        self.answer(conflict)
 
 
 @dataclass(slots=True)
@@ -130,9 +131,11 @@ class Keeper:
         try:
             answers = await self._store.commit(batch)
         except OutliveError as error:
+            self._loose.extend(loose)
             self.end(error)
             return
         except Exception as error:
+            self._loose.extend(loose)
             self.end(StoreFailed(f"the store broke its promise: {error!r}"))
             raise
         self.counters.flushes += 1
@@ -158,7 +161,7 @@ class Keeper:
         sides: dict[int, tuple[Side, list[tuple[Any, ...]]]] = {}
         for each, answer in zip(loose, answers, strict=False):
             calls = sides.setdefault(id(each.side), (each.side, []))[1]
-            calls.append((each.settle, answer))
+            calls.append((each.answer, answer))
         first = len(loose)
         for position, log in enumerate(logs, first):
             entry, conflict = batch[position], answers[position]
@@ -175,6 +178,9 @@ class Keeper:
         self.failure = error
         for log in list(self._logs):
             log.side.call_threadsafe(log.settle, 0, error)
+        while self._loose:
+            loose = self._loose.popleft()
+            loose.side.call_threadsafe(loose.answer, error)
         for notify in self.on_end:
             notify(error)
 

@@ -1,8 +1,9 @@
 """Everything that can happen to a run. The table of contents of the system.
 
 An event is a fact in a journal, in the past tense, with small integer tags that never change.
-``at`` is milliseconds since the run's start and never falls within a journal. Values of users
-are bytes that the codec made; the model never looks into them.
+``at`` is milliseconds since the run's start. It never falls within a journal, except that of
+``Claimed``, whose writer has not read the journal yet. Values of users are bytes that the codec
+made; the model never looks into them.
 
 Those marked *delivered* wake the flow, each at its place, live as on replay. The others are for
 whoever drives or reads the run.
@@ -144,6 +145,8 @@ class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):
     error: Fault
     #: Only a human can tell.
     asks: bool
+    #: The attempt surely was over by then; False: it was found open by another driver.
+    over: bool
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=30):

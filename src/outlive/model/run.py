@@ -55,6 +55,8 @@ class OpenEffect:
     #: The newest attempt that was begun.
     attempt: int
     not_after: int
+    #: Of the driver that began the newest attempt.
+    epoch: int
     #: Set while an attempt's end is unknown: when it surely was over (ms since 1970), if known.
     over_at: int | None = None
     doubt: Fault | None = None
@@ -173,7 +175,7 @@ def apply(run: Run, event: Event) -> None:
 def _begin_attempt(run: Run, event: EffectIntended) -> None:
     known = run.effects.get(event.step)
     intent = event if known is None else known.intent
-    run.effects[event.step] = OpenEffect(intent, event.attempt, event.not_after)
+    run.effects[event.step] = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
 
 
 def _back_off(run: Run, event: AttemptFailed) -> None:
@@ -188,19 +190,25 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
 def _doubt(run: Run, event: EffectDoubted) -> None:
     effect = run.effects[event.step]
     effect.doubt, effect.asks = event.error, event.asks
-    if effect.over_at is None:
+    if event.over and effect.over_at is None:
         effect.over_at = run.start.started_at + event.at
 
 
 def _claim(run: Run, event: Claimed) -> None:
-    run.epoch, run.at = event.epoch, event.at
+    run.at = max(run.at, event.at)
+    if event.certain:
+        _note_death(run)
+    run.epoch = event.epoch
     run.barren += 1
     run.status, run.wake_at, run.reason = "running", 0, ""
     run.header_is_stale = True
-    if event.certain:
-        for effect in run.effects.values():
-            if effect.over_at is None:
-                effect.over_at = run.start.started_at + event.at
+
+
+def _note_death(run: Run) -> None:
+    """The last driver is dead for certain: what it began is over; an older zombie's may not be."""
+    for effect in run.effects.values():
+        if effect.epoch == run.epoch and effect.over_at is None:
+            effect.over_at = run.start.started_at + run.at
 
 
 def _park(run: Run, event: Parked) -> None:

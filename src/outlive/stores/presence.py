@@ -60,6 +60,7 @@ class Presence:
             try:
                 fd = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
+                self._silence.forget(worker)
                 return "dead"
             try:
                 return self._judge_open(worker, path, fd)

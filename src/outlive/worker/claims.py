@@ -13,7 +13,9 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
     """The entry whose commit takes the offered lease, and fences whoever held it."""
     head, header = offer.head, offer.header
     epoch = head.epoch + 1
-    claimed = Claimed(max(0, now - header.started_at), epoch, worker, offer.certain)
+    # A run that nobody holds was handed over alive: its last attempts may still be running.
+    certain = offer.certain and head.worker is not None
+    claimed = Claimed(max(0, now - header.started_at), epoch, worker, certain)
     record, link = pack(
         head.run_id,
         prev=head.link,

@@ -26,9 +26,13 @@ class LeaseTime:
         self._clock = clock
         self.seconds = lease_seconds
         self._until = float("-inf")
+        #: How often the lease was over before it was renewed: what was ours then may not be now.
+        self.lapses = 0
 
     def renewed(self, sent_at: float) -> None:
         """A beat that was sent then has been answered."""
+        if sent_at >= self._until:
+            self.lapses += 1
         self._until = sent_at + self.seconds
 
     def revoke(self) -> None:
@@ -36,9 +40,9 @@ class LeaseTime:
         self._until = float("-inf")
         self.seconds = float("-inf")
 
-    def holds(self) -> bool:
-        """No other worker can have been offered our runs yet."""
-        return self._clock.monotonic() < self._until
+    def holds(self, since: int) -> bool:
+        """Nobody was offered our runs: the lease never lapsed since then, and it is not over."""
+        return self.lapses == since and self._clock.monotonic() < self._until
 
 
 class Pulse(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from outlive.engine.drive import Drive, How
 from outlive.engine.host import Host
 from outlive.engine.ops import Env
 from outlive.errors import FlowNotRegistered, LeaseLost, OutliveError
-from outlive.journal.keeper import Keeper, Loose
+from outlive.journal.keeper import Answer, Keeper, Loose
 from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
@@ -27,7 +28,7 @@ from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import Claimed, Event, RunQuarantined, RunStarted
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
-from outlive.store import Conflict, Offer, Reading, Store, Wanted
+from outlive.store import Offer, Reading, Store, Wanted
 from outlive.worker.claims import claim_entry
 from outlive.worker.peers import StorePeer
 from outlive.worker.pulse import LeaseTime, Pulse
@@ -105,21 +106,27 @@ class Worker:
         if task is None:
             return
         task.cancel()
-        try:
+        with suppress(asyncio.CancelledError):
             await task
-        except asyncio.CancelledError:
-            pass
-        if self._setting.keeper.failure is None:
-            await self._setting.lane(self._setting.store.release(self.id))
 
-    def _halt(self) -> None:
+    async def wait(self) -> None:
+        """Until this worker stops, by itself or by ``stop``."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _halt(self) -> None:
         """Nothing of this worker runs any further; called wherever its loop ends."""
+        is_clean = True
         for drive in list(self._drives.values()):
-            drive.hand_over()
+            is_clean &= drive.hand_over()
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
         self._tell_all(self.failure)
+        # With an effect still running here the lease is kept: only this process's end, or a
+        # whole lease of silence, may let another worker think about that effect.
+        if is_clean and self._setting.keeper.failure is None:
+            await self._setting.lane(self._setting.store.release(self.id))
 
     def _pulse_failed(self, error: OutliveError) -> None:
         self._setting.host.call_threadsafe(self._fail, error)
@@ -201,7 +208,7 @@ class Worker:
             self.failure = self.failure or error
             logger.error("the worker stops: %s", error)
         finally:
-            self._halt()
+            await self._halt()
 
     async def _rest(self) -> None:
         try:
@@ -237,15 +244,18 @@ class Worker:
 
     async def _claim(self, offer: Offer) -> str | None:
         """The run's id if the claim was won."""
-        won: asyncio.Future[Conflict | None] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         entry = claim_entry(offer, self.id, self._setting.ports.clock.now_ms())
 
-        def answer(conflict: Conflict | None) -> None:
-            if not won.done():
-                won.set_result(conflict)
+        def settle(answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
 
-        self._setting.keeper.submit(Loose(entry, self._setting.host, answer))
-        return offer.head.run_id if await won is None else None
+        self._setting.keeper.submit(Loose(entry, self._setting.host, settle))
+        answer = await answered
+        if isinstance(answer, OutliveError):
+            raise answer
+        return offer.head.run_id if answer is None else None
 
     async def _load(self, run_id: str) -> None:
         """Read, verify, fold and drive a run that was won."""
@@ -304,7 +314,7 @@ class Worker:
         elif how == "misfit":
             self._tell(drive.run_id, error)
         elif how == "lost":
-            self._tell(drive.run_id, None)
+            self._tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._poke.set()
 
     def _tell(self, run_id: str, what: Drive | OutliveError | None) -> None:

@@ -1,0 +1,135 @@
+"""A store that fails on purpose: at its n-th call it kills the process, or loses the reply.
+
+It wraps any store and counts the calls of all verbs together. A fault happens once, before the
+call reaches the store or after the store has answered. Whatever the store acknowledged is told to
+a *witness* first, so that a test can insist on it later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from outlive.errors import StoreUnavailable
+from outlive.store import (
+    Claims,
+    Conflict,
+    Entry,
+    Health,
+    Node,
+    Page,
+    Posted,
+    Query,
+    Reading,
+    Store,
+    Wanted,
+)
+
+T = TypeVar("T")
+
+
+class CallFault(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
+    """What goes wrong, at which call (from 1)."""
+
+    number: int
+    when: Literal["before", "after"] = "before"
+    how: Literal["kill", "reply_lost"] = "kill"
+
+
+def kill_this_process() -> None:
+    """As the kernel does it: no clean-up, no goodbye."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def nobody_watches(entry: Entry) -> None:
+    """The witness of those who ask for none."""
+
+
+class FailingStore:
+    """Any store, with a fault."""
+
+    def __init__(
+        self,
+        store: Store,
+        fault: CallFault | None = None,
+        *,
+        witness: Callable[[Entry], None] = nobody_watches,
+        kill: Callable[[], None] = kill_this_process,
+    ) -> None:
+        #: The verbs called so far, in order.
+        self.calls: list[str] = []
+        self._store, self._fault = store, fault
+        self._witness, self._kill = witness, kill
+        self._lock = threading.Lock()
+
+    async def _call(self, verb: str, work: Coroutine[Any, Any, T]) -> T:
+        fault = self._due(verb)
+        if fault is not None and fault.when == "before":
+            self._strike(fault, work)
+        answer = await work
+        if fault is not None and fault.when == "after":
+            self._strike(fault, work)
+        return answer
+
+    def _due(self, verb: str) -> CallFault | None:
+        with self._lock:
+            self.calls.append(verb)
+            fault = self._fault
+            return fault if fault is not None and fault.number == len(self.calls) else None
+
+    def _strike(self, fault: CallFault, work: Coroutine[Any, Any, object]) -> None:
+        if fault.how == "kill":
+            self._kill()
+        work.close()
+        raise StoreUnavailable(f"call {fault.number} failed on purpose")
+
+    # verbs
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        return await self._call("commit", self._commit(batch))
+
+    async def _commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        answers = await self._store.commit(batch)
+        for entry, conflict in zip(batch, answers, strict=True):
+            if conflict is None:
+                self._witness(entry)
+        return answers
+
+    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+        return await self._call("read", self._store.read(run_id, after))
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        return await self._call("post", self._store.post(run_id, mail_id, body))
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        await self._call("put_blob", self._store.put_blob(family, node))
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        return await self._call("get_blobs", self._store.get_blobs(family, addresses))
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        return await self._call("find", self._store.find(query, after, limit))
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        return await self._call("claim", self._store.claim(worker, wanted, limit))
+
+    async def beat(self, worker: str) -> int:
+        return await self._call("beat", self._store.beat(worker))
+
+    async def release(self, worker: str) -> None:
+        await self._call("release", self._store.release(worker))
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        work = self._store.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return await self._call("delete", work)
+
+    async def health(self) -> Health:
+        return await self._call("health", self._store.health())
+
+    async def close(self) -> None:
+        await self._call("close", self._store.close())

@@ -1,0 +1,179 @@
+"""The SQLite store loses nothing that it acknowledged, wherever the power fails.
+
+The production store runs a small life of journals on a disk that writes down every operation;
+then every operation is cut, in every mode. What is found must be, in every part, the state after
+all that was acknowledged, or with the one thing besides that was under way. The same things done
+to a store in memory say what those states are. Unsafe variants must fail in the same harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlive.errors import OutliveError
+from outlive.ports import Ports
+from outlive.store import Node, Query, Store
+from outlive.stores.memory import MemoryStore
+from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite_connections import Value
+from outlive.testing.power_cut import Cut, Image, Trace, cuts
+from outlive.testing.power_cut_sqlite import TracedConnection, traced_disk
+from outlive.testing.store_entries import (
+    START_MS,
+    WANTED,
+    HandClock,
+    entry,
+    header,
+    held,
+    parked,
+    takeover,
+)
+
+Instead = Mapping[str, str | tuple[Value, ...]]
+Verb = Callable[[Store], Coroutine[Any, Any, object]]
+
+#: So that a small life meets many checkpoints, not just the one of closing.
+OFTEN: Instead = {"PRAGMA wal_autocheckpoint = 4000": "PRAGMA wal_autocheckpoint = 12"}
+NORMAL: Instead = {
+    "PRAGMA synchronous = FULL": "PRAGMA synchronous = NORMAL",
+    "PRAGMA synchronous": (2,),
+}
+DONE = header(status="done", ended_at=START_MS)
+ADDRESSES = [b"n1", b"n2", b"n3"]
+
+LIFE: list[Verb] = [
+    lambda s: s.commit([held("r", "w", tags={"a": "b"}), parked("p", START_MS)]),
+    lambda s: s.commit([entry("r", 1)]),
+    lambda s: s.commit([entry("r", 2), entry("p", 1, last=4)]),
+    lambda s: s.post("p", "m1", b"mail"),
+    lambda s: s.claim("x", WANTED, 5),
+    lambda s: s.commit([takeover("p", 4, "x", epoch=2), entry("r", 3)]),
+    lambda s: s.commit(
+        [entry("p", 5, epoch=2, consumed=("m1",), nodes=(Node(b"n1", bytes(9000)),))]
+    ),
+    lambda s: s.post("p", "m2", b"more"),
+    lambda s: s.commit(
+        [
+            entry(
+                "p", 6, epoch=2, lease="free", header=header(wake_at=START_MS + 9), consumed=("m2",)
+            )
+        ]
+    ),
+    lambda s: s.commit([entry("r", 4, bytes(20_000)), entry("r", 5), entry("q", 0)]),
+    lambda s: s.put_blob("family-1", Node(b"n2", b"blob")),
+    lambda s: s.commit([entry("r", 3, b"zombie"), entry("q", 1)]),
+    lambda s: s.release("w"),
+    lambda s: s.commit([entry("q", 2, header=DONE)]),
+    lambda s: s.delete("q", seq=3, digest=b"d", keep_until=START_MS + 1),
+    lambda s: s.commit([entry(f"k{number}", 0, epoch=0) for number in range(20)]),
+    lambda s: s.commit([entry(f"k{number}", 1, epoch=0) for number in range(20)]),
+    lambda s: s.commit([entry("r", 6, header=DONE), entry("q", 0)]),
+]
+
+
+def do(verb: Coroutine[Any, Any, Any]) -> Any:
+    """Drive a verb of a local store, which never suspends."""
+    try:
+        verb.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a local store suspended")
+
+
+def state_of(store: Store) -> bytes:
+    """Everything that can be seen of a store, as bytes to compare."""
+    page = do(store.find(Query(), limit=1000))
+    readings = [do(store.read(found.head.run_id)) for found in page.items]
+    nodes = sorted(do(store.get_blobs("family-1", ADDRESSES)).items())
+    posted = {run.head.run_id: do(store.post(run.head.run_id, "m1", b"")) for run in page.items}
+    gone = do(store.commit([entry("q", 5, epoch=9)]))
+    return msgspec.msgpack.encode([page, readings, nodes, posted, gone])
+
+
+def expected_states() -> list[bytes]:
+    """What can be seen after none, one, two ... of the verbs."""
+    states = []
+    for count in range(len(LIFE) + 1):
+        store = MemoryStore(ports=Ports(clock=HandClock()))
+        for verb in LIFE[:count]:
+            do(verb(store))
+        states.append(state_of(store))
+    return states
+
+
+@dataclass
+class Harness:
+    """The production store on traced disks; only its connections are exchanged."""
+
+    folder: Path
+    instead: Instead
+    trace: Trace = field(default_factory=Trace)
+
+    def open(self, disk: Any) -> SQLiteStore:
+        return SQLiteStore(
+            self.folder / "o.db",
+            ports=Ports(clock=HandClock()),
+            connect=lambda path: TracedConnection(path, disk, OFTEN | self.instead),
+        )
+
+    def live(self) -> None:
+        """Write down a whole life, with one closing and opening in the midst of it."""
+        with traced_disk({}, self.trace) as disk:
+            store = self.open(disk)
+            for number, verb in enumerate(LIFE):
+                do(verb(store))
+                self.trace.done = number + 1
+                if number == len(LIFE) // 2:
+                    do(store.close())
+                    store = self.open(disk)
+            do(store.close())
+
+    def find(self, image: Image) -> bytes:
+        """What is there when the power is back; and the store must work again."""
+        with traced_disk(image, Trace()) as disk:
+            store = self.open(disk)
+            try:
+                found = state_of(store)
+                assert [None] == do(store.commit([entry("afterwards", 0)]))
+                return found
+            finally:
+                do(store.close())
+
+
+@dataclass
+class Tally:
+    """How the trials of one variant ended."""
+
+    trials: int = 0
+    lost: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.trials} trials, {len(self.lost)} lost, {len(self.broken)} unreadable"
+
+
+def judge(tally: Tally, harness: Harness, states: list[bytes], cut: Cut) -> None:
+    tally.trials += 1
+    name = f"cut {cut.position} {cut.mode} {cut.seed}"
+    try:
+        found = harness.find(cut.image)
+    except OutliveError as error:
+        tally.broken.append(f"{name}: {error}")
+        return
+    if found not in states[cut.acknowledged : cut.acknowledged + 2]:
+        tally.lost.append(name)
+
+
+def try_all(folder: Path, instead: Instead, *, seeds: int, flushes_lie: bool = False) -> Tally:
+    """Every cut of one variant."""
+    harness, states, tally = Harness(folder, instead), expected_states(), Tally()
+    harness.live()
+    for cut in cuts(harness.trace, seeds, flushes_lie=flushes_lie):
+        judge(tally, harness, states, cut)
+    return tally

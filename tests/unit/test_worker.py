@@ -1,0 +1,355 @@
+"""Workers of one process on a store in memory: leases, takeover, poison, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+import outlive
+from outlive.app import App
+from outlive.errors import AppClosed, RunQuarantined, StoreFailed
+from outlive.model.decide import DRIVER_ENDED, absence_counts_from
+from outlive.model.events import (
+    Claimed,
+    EffectDoubted,
+    EffectIntended,
+    Event,
+    Fault,
+    MailRead,
+    RunStarted,
+)
+from outlive.model.run import fold
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.store import Conflict, Entry
+from outlive.stores.memory import MemoryStore
+from outlive.worker.pulse import LeaseTime
+
+QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=0.0)
+
+Open = Callable[..., App]
+
+
+class BreakingStore(MemoryStore):
+    """Its commits fail from the moment it is told to."""
+
+    broken = False
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        if self.broken:
+            raise StoreFailed("the disk is gone")
+        return await super().commit(batch)
+
+
+@pytest.fixture
+def store() -> BreakingStore:
+    return BreakingStore(lease_seconds=1.0)
+
+
+@pytest.fixture
+def open_app(store: BreakingStore) -> Iterator[Open]:
+    apps: list[App] = []
+
+    def begin(**options: object) -> App:
+        apps.append(App(store, settings=QUICK, **options))  # type: ignore[arg-type]
+        return apps[-1]
+
+    yield begin
+    for app in apps:
+        app.close()
+
+
+@outlive.step
+async def add(number: int) -> int:
+    return number + 1
+
+
+@outlive.flow
+async def short(number: int) -> int:
+    return await add(number)
+
+
+@outlive.flow
+async def sleepy(seconds: float) -> str:
+    await outlive.sleep(seconds)
+    return "awake"
+
+
+async def kill_worker(app: App, store: MemoryStore) -> None:
+    """What SIGKILL does, as far as the others can see."""
+    for workers in list(app._workers.values()):
+        for worker in workers:
+            assert worker._task is not None
+            worker._task.cancel()
+            store.kill(worker.id)
+    app._workers.clear()
+    await asyncio.sleep(0)
+
+
+# ---------------------------------------------------------------- waiting for an outcome
+
+
+async def test_a_run_that_parked_here_may_end_elsewhere(open_app: Open) -> None:
+    """Whoever started it gets its outcome, though another worker woke it."""
+    here, there = open_app(), open_app()
+    handle = await here.start(sleepy, 0.2, id="r")
+    outcome = asyncio.ensure_future(handle.outcome(timeout=5))
+    while "waiting" != await handle.status():
+        await asyncio.sleep(0.01)
+    (own,) = here._workers[asyncio.get_running_loop()]
+    own._only.clear()  # it loses the race for the run
+
+    async with there.worker([sleepy]):
+        assert "awake" == await outcome
+    await here.aclose()
+
+
+# ---------------------------------------------------------------- the end of the keeper
+
+
+async def test_the_end_of_the_keeper_fails_every_waiter(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """Runs, submits and starts under way are told; nobody waits for ever."""
+    app = open_app()
+    handle = await app.start(sleepy, 60, id="parked")
+    store.broken = True
+
+    waiters = [
+        asyncio.ensure_future(app.submit(short, 1)),
+        asyncio.ensure_future(app.start(short, 1)),
+        asyncio.ensure_future(handle.outcome()),
+    ]
+    done, pending = await asyncio.wait(waiters, timeout=5)
+
+    assert not pending
+    assert [StoreFailed] * 3 == [type(each.exception()) for each in waiters]
+    assert done
+    with pytest.raises(StoreFailed):
+        await app.start(short, 1)
+
+
+async def test_a_failed_commit_is_the_last(open_app: Open, store: BreakingStore) -> None:
+    """Nothing is written after a failure, though the store would take it again."""
+    app = open_app()
+    await (await app.start(short, 1, id="before"))
+    store.broken = True
+    with pytest.raises(StoreFailed):
+        await app.start(short, 1, id="during")
+    store.broken = False
+
+    with pytest.raises(StoreFailed):
+        await app.submit(short, 1, id="after")
+
+    assert ["before"] == [each.head.run_id for each in (await app.find()).items]
+
+
+async def test_a_worker_that_ends_by_a_surprise_tells_its_handles(
+    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody foresaw ends the worker as loudly as a broken store."""
+    app = open_app()
+    handle = await app.start(sleepy, 60, id="r")
+
+    async def surprise(*_: object) -> None:
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr(store, "claim", surprise)
+
+    with pytest.raises(outlive.errors.OutliveError, match="surprise"):
+        await asyncio.wait_for(handle.outcome(), 5)
+
+
+async def test_a_closed_app_says_so(open_app: Open) -> None:
+    """Every verb and every handle of it, at once."""
+    app = open_app()
+    handle = await app.submit(short, 1, id="r")
+    await app.aclose()
+
+    for verb in (app.start(short, 1), app.nudge("r", ""), app.find(), handle.status()):
+        with pytest.raises(AppClosed):
+            await asyncio.wait_for(verb, 5)
+
+
+# ---------------------------------------------------------------- leases
+
+
+class HandClock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return round(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_lease_that_lapsed_is_known_to_have_lapsed() -> None:
+    """A beat after too long a silence renews the lease, but not what was held before."""
+    clock = HandClock()
+    lease = LeaseTime(clock, 1.0)
+    lease.renewed(0.0)
+    assert (True, 0) == (lease.holds(), lease.lapses)
+    clock.seconds = 0.9
+    lease.renewed(0.9)
+    assert (True, 0) == (lease.holds(), lease.lapses)
+
+    clock.seconds = 2.0
+    assert not lease.holds()
+    lease.renewed(2.0)
+
+    assert (True, 1) == (lease.holds(), lease.lapses)
+
+
+def intent(step: str = "0/pay#1", not_after: int = 60_000) -> EffectIntended:
+    return EffectIntended(10, step, 1, b"", b"", "key", not_after)
+
+
+STARTED = RunStarted("flow", "1", b"", b"", b"", "3.11", 0, "r")
+
+
+def over_at(*events: Event) -> int:
+    (effect,) = fold([STARTED, Claimed(0, 1, "first", True), *events]).effects.values()
+    return absence_counts_from(effect, 0)
+
+
+def test_an_attempt_is_over_when_its_own_driver_is_dead() -> None:
+    """The certain death of its driver ends an attempt, long before its limit."""
+    assert 500 == over_at(intent(), Claimed(500, 2, "second", True))
+
+
+def test_an_attempt_of_a_silent_driver_is_not_over() -> None:
+    """It may be only asleep: what its successor notes, or its successor's death, says nothing."""
+    silent = Claimed(500, 2, "second", False)
+    doubted = EffectDoubted(501, "0/pay#1", 1, Fault(DRIVER_ENDED, "its driver ended"), False)
+
+    assert 60_000 == over_at(intent(), silent)
+    assert 60_000 == over_at(intent(), silent, doubted)
+    assert 60_000 == over_at(intent(), silent, doubted, Claimed(900, 3, "third", True))
+
+
+async def test_a_handed_over_effect_may_still_run(open_app: Open) -> None:
+    """A worker that stops leaves its bodies running: its successor must not take them for over."""
+    begun = asyncio.Event()
+    release = asyncio.Event()
+
+    @outlive.effect(check=lambda: outlive.UNKNOWN)
+    async def pay() -> str:
+        begun.set()
+        await release.wait()
+        return "paid"
+
+    @outlive.flow
+    async def paying() -> str:
+        return str(await pay())
+
+    first, second = open_app(), open_app()
+    handle = await first.start(paying, id="r")
+    await asyncio.wait_for(begun.wait(), 5)
+    await first._stop_workers()
+    async with second.worker([paying]):
+        while len(claims := [e for e in await handle.read() if isinstance(e, Claimed)]) < 2:
+            await asyncio.sleep(0.01)
+    release.set()
+
+    assert [True, False] == [claim.certain for claim in claims]
+
+
+async def test_a_start_that_was_given_up_leaves_no_run_behind(open_app: Open) -> None:
+    """If the caller goes away while a run is being started, somebody drives it all the same."""
+    app = open_app()
+    starting = asyncio.ensure_future(app.start(short, 1, id="r"))
+    while not app._writer.keeper._logs:
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait([starting])
+
+    handle = await app.start(short, 1, id="r")
+
+    assert 2 == await handle.outcome(timeout=5)
+
+
+# ---------------------------------------------------------------- poison
+
+
+async def make_poison(open_app: Open, store: MemoryStore, flow: outlive.Flow[[], str]) -> None:
+    """Claim a run again and again, and die before anything comes of it."""
+    for _ in range(5):
+        app = open_app()
+        await app.start(flow, id="poison")
+        while not app._workers[asyncio.get_running_loop()][0].driving:
+            await asyncio.sleep(0.005)
+        await kill_worker(app, store)
+
+
+@outlive.step
+async def never() -> str:
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@outlive.flow
+async def hopeless() -> str:
+    return await never()
+
+
+async def test_five_claims_without_an_outcome_are_enough(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """The sixth worker does not drive the run; it says why."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    handle = await app.get("poison")
+
+    async with app.worker([hopeless]):
+        with pytest.raises(RunQuarantined, match="claimed 5 times"):
+            await handle.outcome(timeout=5)
+        await asyncio.sleep(0.1)
+        assert "quarantined" == await handle.status()
+
+
+async def test_a_quarantined_run_stays_so_though_it_has_mail(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """Mail that it never came to read does not set it free again."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    await app.nudge("poison", "posted while it was dying")
+    handle = await app.get("poison")
+
+    async with app.worker([hopeless]):
+        while "quarantined" != await handle.status():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert "quarantined" == await handle.status()
+
+    assert any(isinstance(event, MailRead) for event in await handle.read())
+
+
+async def test_starting_a_quarantined_run_gives_it_new_chances(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """Whoever starts it by hand gets what comes of it, not the old verdict."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    async with app.worker([hopeless]):
+        while "quarantined" != await (await app.get("poison")).status():
+            await asyncio.sleep(0.01)
+
+    again = open_app()
+    handle = await again.start(hopeless, id="poison")
+
+    with pytest.raises(outlive.errors.TimedOut):
+        await handle.outcome(timeout=0.5)
+    assert "running" == await handle.status()
+    await again.aclose()
+
+
+def test_ports_are_there() -> None:
+    """The default failpoint costs nothing and does nothing."""
+    assert Ports().failpoint("effect.before") is None
