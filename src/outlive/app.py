@@ -318,6 +318,11 @@ async def start(flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwarg
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
+async def submit(flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any) -> Handle:
+    """Start a run that a worker elsewhere will drive, on the default store."""
+    return await default_app().submit(flow, *args, id=id, **kwargs)
+
+
 async def get(run_id: str) -> Handle:
     """The handle of a run on the default store."""
     return await default_app().get(run_id)

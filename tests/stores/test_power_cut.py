@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from outlive.errors import OutliveError
 from outlive.ports import Ports
@@ -48,7 +47,7 @@ DONE = header(status="done", ended_at=START_MS)
 ADDRESSES = [b"n1", b"n2", b"n3"]
 
 LIFE: list[Verb] = [
-    lambda s: s.commit([held("r", "w", tags={"a": "b"}), parked("p", START_MS)]),
+    lambda s: s.commit([held("r", "w", header=header(tags={"a": "b"})), parked("p", START_MS)]),
     lambda s: s.commit([entry("r", 1)]),
     lambda s: s.commit([entry("r", 2), entry("p", 1, last=4)]),
     lambda s: s.post("p", "m1", b"mail"),
@@ -119,7 +118,7 @@ class Harness:
         return SQLiteStore(
             self.folder / "o.db",
             ports=Ports(clock=HandClock()),
-            connect=lambda path: TracedConnection(path, disk, OFTEN | self.instead),
+            connect=lambda path: TracedConnection(path, disk, {**OFTEN, **self.instead}),
         )
 
     def live(self) -> None:

@@ -194,16 +194,18 @@ def test_a_lease_that_lapsed_is_known_to_have_lapsed() -> None:
     clock = HandClock()
     lease = LeaseTime(clock, 1.0)
     lease.renewed(0.0)
-    assert (True, 0) == (lease.holds(), lease.lapses)
+    since = lease.lapses
+    assert lease.holds(since)
     clock.seconds = 0.9
     lease.renewed(0.9)
-    assert (True, 0) == (lease.holds(), lease.lapses)
+    assert lease.holds(since)
 
     clock.seconds = 2.0
-    assert not lease.holds()
+    assert not lease.holds(since)
     lease.renewed(2.0)
 
-    assert (True, 1) == (lease.holds(), lease.lapses)
+    assert not lease.holds(since)
+    assert lease.holds(lease.lapses)
 
 
 def intent(step: str = "0/pay#1", not_after: int = 60_000) -> EffectIntended:
@@ -226,7 +228,7 @@ def test_an_attempt_is_over_when_its_own_driver_is_dead() -> None:
 def test_an_attempt_of_a_silent_driver_is_not_over() -> None:
     """It may be only asleep: what its successor notes, or its successor's death, says nothing."""
     silent = Claimed(500, 2, "second", False)
-    doubted = EffectDoubted(501, "0/pay#1", 1, Fault(DRIVER_ENDED, "its driver ended"), False)
+    doubted = EffectDoubted(501, "0/pay#1", 1, Fault(DRIVER_ENDED, "its driver ended"), False, False)
 
     assert 60_000 == over_at(intent(), silent)
     assert 60_000 == over_at(intent(), silent, doubted)

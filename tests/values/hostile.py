@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import decimal
 import enum
 import functools
@@ -309,24 +308,29 @@ def forget_peak() -> None:
 
 
 def attempt(action: Callable[[Any], object], given: Any) -> dict[str, Any]:
+    """How one case was refused; a slow one is tried again, for the machine may have been busy."""
+    answer = _attempt(action, given)
+    if answer["seconds"] > 0.3:
+        answer["seconds"] = min(answer["seconds"], _attempt(action, given)["seconds"])
+    return answer
+
+
+def _attempt(action: Callable[[Any], object], given: Any) -> dict[str, Any]:
     forget_peak()
     before = peak()
     began = time.perf_counter()
-    refused = "not refused"
+    refused, text = "not refused", ""
     try:
         action(given)
     except Exception as error:  # the test judges which
-        refused, text = type(error).__name__, ""
-        with contextlib.suppress(Exception):
-            text = str(error)
-        return {
-            "refused": refused,
-            "text": text[:400],
-            "length": len(text),
-            "seconds": time.perf_counter() - began,
-            "bytes": peak() - before,
-        }
-    return {"refused": refused}
+        refused, text = type(error).__name__, str(error)
+    return {
+        "refused": refused,
+        "text": text[:400],
+        "length": len(text),
+        "seconds": time.perf_counter() - began,
+        "bytes": peak() - before,
+    }
 
 
 def main() -> None:

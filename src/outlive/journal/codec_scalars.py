@@ -31,6 +31,7 @@ _INT_BOUND = 10**INT_DIGITS_MAX
 _INT_BYTES_MAX = _INT_BOUND.bit_length() // 8 + 1
 _TWO_DOUBLES = struct.Struct(">dd")
 _ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
+_ZONE_KEY_CHARS_MAX = 64
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -184,7 +185,7 @@ def _read_zone(zone: object) -> tzinfo | None:
 def _find_zone(key: str) -> tzinfo:
     from zoneinfo import ZoneInfo  # here: most processes never see a zone
 
-    if not _ZONE_KEY.fullmatch(key):
+    if len(key) > _ZONE_KEY_CHARS_MAX or not _ZONE_KEY.fullmatch(key):
         raise Refusal(f"{key[:40]!r} is not a time zone's key")
     try:
         return ZoneInfo(key)

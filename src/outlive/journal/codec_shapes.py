@@ -251,14 +251,14 @@ def _unfit_dataclass(cls: Any, fields: Mapping[str, Any]) -> str | None:
     for name, field in cls.__dataclass_fields__.items():
         if field._field_type is dataclasses._FIELD_INITVAR:  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public tells
             return f"dataclass {cls.__qualname__} has an InitVar ({name}), which is not kept"
-    for owner in cls.__mro__:
-        for name, member in vars(owner).items():
-            if isinstance(member, MemberDescriptorType) and name not in fields:
-                return f"dataclass {cls.__qualname__} has a slot that is no field ({name})"
     try:
         object.__new__(cls)
     except TypeError:
         return f"dataclass {cls.__qualname__} is built on a type that keeps state of its own"
+    for owner in cls.__mro__:
+        for name, member in vars(owner).items():
+            if isinstance(member, MemberDescriptorType) and name not in fields:
+                return f"dataclass {cls.__qualname__} has a slot that is no field ({name})"
     return None
 
 

@@ -157,7 +157,8 @@ def reachable_classes(hints: Iterable[Any]) -> list[type]:
     found: dict[type, None] = {}
     # Hints are kept while their ids are in use: some are made on the fly.
     seen: dict[int, Any] = {}
-    waiting = list(hints)[::-1]
+    roots = list(hints)
+    waiting = roots[::-1]
     while waiting:
         hint = waiting.pop()
         if id(hint) in seen:
@@ -165,11 +166,11 @@ def reachable_classes(hints: Iterable[Any]) -> list[type]:
         seen[id(hint)] = hint
         if isinstance(hint, type) and get_origin(hint) is None and kind_of(hint):
             found[hint] = None
-        waiting.extend(reversed(list(_parts(hint, found))))
+        waiting.extend(reversed(list(_parts(hint, [*roots, *found]))))
     return list(found)
 
 
-def _parts(hint: Any, known: Iterable[type]) -> list[Any]:
+def _parts(hint: Any, known: Iterable[Any]) -> list[Any]:
     """The hints directly inside a hint."""
     origin = get_origin(hint)
     if origin is Literal:
@@ -212,7 +213,7 @@ def _alias_value(alias: Any) -> Any:
         raise _unresolved(f"the type alias {alias.__name__}", exc) from exc
 
 
-def _fields(cls: type, known: Iterable[type]) -> list[Any]:
+def _fields(cls: type, known: Iterable[Any]) -> list[Any]:
     if issubclass(cls, enum.Enum):
         return []
     if is_pydantic(cls):
@@ -226,7 +227,7 @@ def _base_arguments(cls: type) -> list[Any]:
     return [arg for base in getattr(cls, "__orig_bases__", ()) for arg in get_args(base)]
 
 
-def _class_hints(cls: type, known: Iterable[type]) -> dict[str, Any]:
+def _class_hints(cls: type, known: Iterable[Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError:
@@ -234,7 +235,7 @@ def _class_hints(cls: type, known: Iterable[type]) -> dict[str, Any]:
     except Exception as exc:
         raise _unresolved(f"the fields of {cls.__qualname__}", exc) from exc
     try:
-        names = {other.__name__: other for other in known} | {cls.__name__: cls}
+        names = {other.__name__: other for other in (*known, cls) if isinstance(other, type)}
         return typing.get_type_hints(cls, localns=names, include_extras=True)
     except Exception as exc:
         raise _unresolved(f"the fields of {cls.__qualname__}", exc) from exc

@@ -25,7 +25,6 @@ from outlive.store import (
     Posted,
     Query,
     Reading,
-    StoredRecord,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
@@ -53,7 +52,7 @@ from outlive.stores.sqlite_files import (
     unavailable,
 )
 from outlive.stores.sqlite_find import find_runs
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
@@ -141,7 +140,7 @@ class SQLiteStore:
         return Reading(
             head=found.head,
             header=found.header,
-            records=[StoredRecord(seq, body) for seq, body in records],
+            records=records_of(run_id, records),
             mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
         )
 

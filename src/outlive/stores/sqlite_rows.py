@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from outlive.store import Found, Head, Header
+from outlive.errors import CorruptRecord
+from outlive.store import Found, Head, Header, StoredRecord
 from outlive.stores.sqlite_connections import Value
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
@@ -17,17 +18,40 @@ HEADER_COLUMNS = (
 )
 #: What ``found_of`` reads; whatever is selected before it is the caller's.
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"
-_FOUND_WIDTH = FOUND_COLUMNS.count(",") + 1
-_HEAD_WIDTH = HEAD_COLUMNS.count(",") + 1
+_HEAD_NAMES = HEAD_COLUMNS.split(", ")
+_HEADER_NAMES = HEADER_COLUMNS.split(", ")
+_FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
 
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
 _write_tags = msgspec.json.Encoder().encode
 
 
 def found_of(row: Sequence[Any]) -> Found:
-    """Head and header from the last columns of a row."""
+    """Head and header from the last columns of a row.
+
+    Raises:
+        CorruptRecord: the row holds what was never written.
+    """
     row = row[-_FOUND_WIDTH:]
-    return Found(head=_head_of(row[:_HEAD_WIDTH]), header=_header_of(row[_HEAD_WIDTH:]))
+    try:
+        head = msgspec.convert(dict(zip(_HEAD_NAMES, row, strict=False)), Head)
+        named = dict(zip(_HEADER_NAMES, row[len(_HEAD_NAMES) :], strict=True))
+        named["tags"] = _read_tags(named["tags"])
+        return Found(head=head, header=msgspec.convert(named, Header))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
+
+
+def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
+    """Rows of (seq, body).
+
+    Raises:
+        CorruptRecord: a row holds what was never written.
+    """
+    for seq, body in rows:
+        if type(body) is not bytes or type(seq) is not int:
+            raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
+    return [StoredRecord(seq, body) for seq, body in rows]
 
 
 def header_values(header: Header) -> tuple[Value, ...]:
@@ -51,34 +75,3 @@ def header_values(header: Header) -> tuple[Value, ...]:
 def written_tag(name: str, value: str) -> str:
     """How a tag looks inside the ``tags`` column."""
     return _write_tags({name: value}).decode()[1:-1]
-
-
-def _head_of(row: Sequence[Any]) -> Head:
-    run_id, seq, epoch, link, worker, posted, consumed = row
-    return Head(
-        run_id=run_id,
-        seq=seq,
-        epoch=epoch,
-        link=link,
-        worker=worker,
-        posted=posted,
-        consumed=consumed,
-    )
-
-
-def _header_of(row: Sequence[Any]) -> Header:
-    flow, version, format_, status, family, started, wake, ended, queue, parent, tags, reason = row
-    return Header(
-        flow=flow,
-        version=version,
-        format=format_,
-        status=status,
-        family=family,
-        started_at=started,
-        wake_at=wake,
-        ended_at=ended,
-        queue=queue,
-        parent=parent,
-        tags={} if tags == "{}" else _read_tags(tags),
-        reason=reason,
-    )

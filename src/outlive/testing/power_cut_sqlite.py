@@ -7,7 +7,6 @@ connection locks the file for itself alone. Needs ``apsw``.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +17,6 @@ import apsw
 
 from outlive.stores.sqlite_connections import Value
 from outlive.testing.power_cut import Flush, Image, Make, Remove, Trace, Write
-
-_names = itertools.count()
 
 
 class _File:
@@ -78,7 +75,7 @@ class TracedDisk(apsw.VFS):
     """Files in memory, seen by SQLite as a file system."""
 
     def __init__(self, image: Image, trace: Trace) -> None:
-        self.name = f"traced-{next(_names)}"
+        self.name = f"traced-{id(self)}"
         self.files = {name: bytearray(content) for name, content in image.items()}
         self.trace = trace
         super().__init__(self.name, "")
