@@ -77,7 +77,8 @@ class App:
         worker.learn(flow)
         now = self._ports.clock.now_ms()
         event = start_event(flow, run_id, bound, seed=self._ports.entropy(16), now=now)
-        if not await worker.start_run(run_id, event):
+        # Shielded: a run that has begun is driven, whether or not its caller still waits.
+        if not await asyncio.shield(worker.start_run(run_id, event)):
             await self._check_same(flow, run_id, event)
             worker.want(run_id)
         return self._handle(run_id, flow, worker)

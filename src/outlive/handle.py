@@ -71,7 +71,8 @@ class Handle:
             if reading.header.ended_at is not None:
                 run = await self.run()
                 return self._value(run.value, run.error)
-            if reading.header.status == "quarantined":
+            has_mail = reading.head.posted != reading.head.consumed
+            if reading.header.status == "quarantined" and not has_mail:
                 raise RunQuarantined(self.id, reading.header.reason)
             if self._worker is None:
                 await asyncio.sleep(POLL_SECONDS)

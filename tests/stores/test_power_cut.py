@@ -21,7 +21,7 @@ from outlive.store import Node, Query, Store
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.stores.sqlite_connections import Value
-from outlive.testing.power_cut import Cut, Image, Trace, cuts
+from outlive.testing.power_cut import Cut, Flush, Image, Trace, cuts
 from outlive.testing.power_cut_sqlite import TracedConnection, traced_disk
 from outlive.testing.store_entries import (
     START_MS,
@@ -176,3 +176,45 @@ def try_all(folder: Path, instead: Instead, *, seeds: int, flushes_lie: bool = F
     for cut in cuts(harness.trace, seeds, flushes_lie=flushes_lie):
         judge(tally, harness, states, cut)
     return tally
+
+
+def test_nothing_acknowledged_is_lost(
+    tmp_path: Path, figure: Callable[[str, object], None], full: bool
+) -> None:
+    """Cut anywhere: all that was acknowledged is there, the rest wholly or not at all."""
+    tally = try_all(tmp_path, {}, seeds=60 if full else 7)
+
+    figure("power cut, production settings", tally)
+    assert ([], []) == (tally.lost, tally.broken)
+    assert tally.trials >= 5_000
+
+
+def test_without_a_flush_per_commit_events_are_lost(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    """The harness sees what synchronous=NORMAL loses."""
+    tally = try_all(tmp_path, NORMAL, seeds=1)
+
+    figure("power cut, synchronous=NORMAL", tally)
+    assert len(tally.lost) > tally.trials // 10
+
+
+def test_with_a_disk_that_lies_events_are_lost(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    """The harness sees what a disk loses that only says it flushed."""
+    tally = try_all(tmp_path, {}, seeds=1, flushes_lie=True)
+
+    figure("power cut, flushes that lie", tally)
+    assert len(tally.lost) > tally.trials // 10
+
+
+def test_the_life_meets_everything(tmp_path: Path) -> None:
+    """The trace has many flushes, checkpoints into the file, and every verb was acknowledged."""
+    harness = Harness(tmp_path, {})
+    harness.live()
+
+    flushed = [operation.name for operation in harness.trace.operations if type(operation) is Flush]
+    assert len(LIFE) == harness.trace.done
+    assert len([name for name in flushed if name.endswith("-wal")]) >= len(LIFE) - 2
+    assert len([name for name in flushed if name.endswith("o.db")]) >= 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import textwrap
 import types
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -141,43 +140,44 @@ def test_what_hints_reach(hint: Any, classes: set[type]) -> None:
     assert classes == reached(return_hint(fn))
 
 
-@(
-    pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is new in 3.12")
-    if False
-    else (lambda test: test)
-)
-def test_type_aliases_are_followed() -> None:
+class TypeAliasType:
+    """As ``type Json = ...`` makes them from Python 3.12 on."""
+
+    __name__ = "Json"
+
+    @property
+    def __value__(self) -> Any:
+        return list[JSON] | dict[str, Order]
+
+
+JSON: Any = TypeAliasType()
+
+SYNTAX_OF_3_12 = """
+from dataclasses import dataclass
+
+@dataclass
+class Node:
+    parts: "Json"
+
+type Json = dict[str, Json | Node] | list[Json] | int
+type Pair[T] = tuple[T, T]
+
+@dataclass
+class Held[T]:
+    held: Pair[T]
+"""
+
+
+def test_type_aliases_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An alias, recursive or not, reaches what its value reaches."""
-
-    class TypeAliasType:
-        """As ``type Json = ...`` makes them from Python 3.12 on."""
-
-        __name__ = "Json"
-
-        @property
-        def __value__(self) -> Any:
-            return dict[str, Order | list[Any]] | self_alias
-
-    self_alias: Any = list[int]
-    assert {Order} == reached(TypeAliasType())
+    assert {Order} == reached(JSON)
     if sys.version_info >= (3, 12):
-        module = types.ModuleType("aliases")
-        source = """
-            from dataclasses import dataclass
-            @dataclass
-            class Node:
-                parts: Json
-            type Json = dict[str, Json | Node] | list[Json] | int
-            type Pair[T] = tuple[T, T]
-            @dataclass
-            class Held[T]:
-                held: Pair[T]
-        """
-        exec(textwrap.dedent(source), vars(module))
-        names = vars(module)
-        assert {names["Node"]} == reached(names["Json"])
-        assert {names["Held"], Order} == reached(names["Held"][Order])
-        assert {Order} == reached(names["Pair"][Order])
+        aliases: Any = types.ModuleType("aliases")
+        monkeypatch.setitem(sys.modules, "aliases", aliases)
+        exec(SYNTAX_OF_3_12, vars(aliases))
+        assert {aliases.Node} == reached(aliases.Json)
+        assert {aliases.Held, Order} == reached(aliases.Held[Order])
+        assert {Order} == reached(aliases.Pair[Order])
 
 
 def test_a_text_is_no_hint() -> None:

@@ -12,6 +12,7 @@ end: every log fails, nothing is tried again (an fsync that failed may have drop
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections import deque
@@ -21,6 +22,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
 from outlive.store import Conflict, Entry, Store
+
+logger = logging.getLogger("outlive")
 
 T = TypeVar("T")
 
@@ -187,7 +190,11 @@ class Keeper:
 
 def _call_all(calls: list[tuple[Any, ...]]) -> None:
     for call in calls:
-        call[0](*call[1:])
+        try:
+            call[0](*call[1:])
+        except Exception:
+            # One run's trouble must not keep the answers of the others from them.
+            logger.exception("an answer of the journal keeper was not taken")
 
 
 def run_immediate(work: Coroutine[Any, Any, T]) -> T:

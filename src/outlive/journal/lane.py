@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from outlive.errors import AppClosed
 from outlive.journal.keeper import run_immediate
 
 T = TypeVar("T")
@@ -25,8 +27,12 @@ class ThreadLane:
 
     def __init__(self, threads: int = 2) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="outlive-lane")
+        self._process: int | None = os.getpid()
 
     async def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._process != os.getpid():
+            work.close()
+            raise AppClosed("the app was closed, or this process was forked; open another")
         future = self._pool.submit(run_immediate, work)
         try:
             return await asyncio.wrap_future(future)
@@ -37,4 +43,5 @@ class ThreadLane:
 
     def close(self) -> None:
         """End the threads."""
+        self._process = None
         self._pool.shutdown(wait=True)

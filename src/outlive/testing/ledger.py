@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Ledger:
             return done
         if manner.then == "hang":
             await asyncio.Event().wait()
-        _raise(manner)
+        raise _error(manner)
 
     def enter(
         self, request: Receipt, manner: Manner = ANSWERS, *, honours_key: bool = False
@@ -114,10 +114,10 @@ class Ledger:
             os.close(file)
 
 
-def _raise(manner: Manner) -> NoReturn:
+def _error(manner: Manner) -> ConnectionError:
     if manner.then == "refuse":
-        raise Refused("nobody is at home")
-    raise ReplyLost("the connection broke")
+        return Refused("nobody is at home")
+    return ReplyLost("the connection broke")
 
 
 def _read(file: int) -> Sequence[Receipt]:

@@ -144,17 +144,18 @@ class Cut:
 
 
 def cuts(trace: Trace, seeds: int, *, flushes_lie: bool = False) -> Iterator[Cut]:
-    """Every operation of a trace, cut in every mode; the random modes once per seed."""
+    """Every operation of a trace, and its end, cut in every mode; random modes once per seed."""
     disk = Disk()
     ends: list[tuple[Mode, int]] = [("drop", 0)]
     ends += [(mode, seed) for mode in ("prefix", "torn") for seed in range(seeds)]
-    for position, operation in enumerate(trace.operations):
+    for position, acknowledged in enumerate([*trace.acknowledged, trace.done]):
         for mode, seed in ends:
             yield Cut(
                 position=position,
                 mode=mode,
                 seed=seed,
-                acknowledged=trace.acknowledged[position],
+                acknowledged=acknowledged,
                 image=disk.image(mode, Random(f"{position} {mode} {seed}")),
             )
-        disk.apply(operation, flushes_lie=flushes_lie)
+        for operation in trace.operations[position : position + 1]:
+            disk.apply(operation, flushes_lie=flushes_lie)

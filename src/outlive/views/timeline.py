@@ -135,6 +135,7 @@ def _of_step(
 ) -> Row:
     branch, step = split_id(event.step)
     row = Row(seq=seq, at=at, what="", branch=branch, step=step, attempt=event.attempt)
+    changes: dict[str, object]
     match event:
         case StepDone(args=args, value=value):
             changes = {"what": "done", "args": args, "value": value}
@@ -177,19 +178,27 @@ def split_id(step_id: str) -> tuple[str, str]:
     return (branch, step) if slash else ("", step_id)
 
 
-def doubts(events: Iterable[Event]) -> list[Doubt]:
-    """The effects that are in doubt as the journal stands, in the order of their intents."""
+def doubts(events: Iterable[Event], *, driven: bool) -> list[Doubt]:
+    """The effects that are in doubt as the journal stands, in the order of their intents.
+
+    An attempt that was begun and not ended is one, unless somebody still drives the run.
+    """
     effects = fold(events).effects
-    return [_doubt(step, effect) for step, effect in effects.items() if effect.doubt is not None]
+    return [
+        _doubt(step, effect)
+        for step, effect in effects.items()
+        if effect.retry_at is None and (effect.doubt is not None or not driven)
+    ]
 
 
 def _doubt(step: str, effect: OpenEffect) -> Doubt:
     fault = effect.doubt
+    cut = "its driver ended before it did"
     return Doubt(
         step=step,
         key=effect.intent.key,
         attempt=effect.attempt,
-        why="" if fault is None else f"{fault.type_name}: {fault.message}",
+        why=cut if fault is None else f"{fault.type_name}: {fault.message}",
         asks=effect.asks,
         args=effect.intent.args,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +25,11 @@ from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import FORMAT
 from outlive.model.decide import CLAIMS_MAX
-from outlive.model.events import Claimed, Event, RunQuarantined, RunStarted
+from outlive.model.events import Claimed, Event, MailRead, RunQuarantined, RunStarted
+from outlive.model.mail import Nudge, decode_letter
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
-from outlive.store import Offer, Reading, Store, Wanted
+from outlive.store import Mail, Offer, Reading, Store, Wanted
 from outlive.worker.claims import claim_entry
 from outlive.worker.peers import StorePeer
 from outlive.worker.pulse import LeaseTime, Pulse
@@ -207,6 +208,9 @@ class Worker:
         except OutliveError as error:
             self.failure = self.failure or error
             logger.error("the worker stops: %s", error)
+        except Exception as error:
+            self.failure = self.failure or OutliveError(f"the worker broke down: {error!r}")
+            logger.exception("the worker stops")
         finally:
             await self._halt()
 
@@ -271,7 +275,7 @@ class Worker:
         log = self.log_for(run_id)
         log.resume(run, reading.head.link)
         if run.barren > CLAIMS_MAX:
-            self._quarantine(log, run)
+            self._quarantine(log, run, reading.mail)
             return
         drive = self._drive(log, run, events)
         drive.take_mail(reading.mail)
@@ -281,8 +285,12 @@ class Worker:
         self._damaged[run_id] = error
         self._tell(run_id, error)
 
-    def _quarantine(self, log: RunLog, run: Run) -> None:
+    def _quarantine(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
         reason = f"claimed {run.barren - 1} times in a row without one new outcome"
+        for each in mail:
+            # Unread, it would make the run due again at once.
+            if isinstance(decode_letter(each.body), Nudge):
+                log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
         log.append(RunQuarantined(run.at, reason))
         log.wait(log.seq, lambda: self._tell(log.run_id, None))
         log.close()
@@ -313,7 +321,8 @@ class Worker:
             self._tell(drive.run_id, drive)
         elif how == "misfit":
             self._tell(drive.run_id, error)
-        elif how == "lost":
+        else:
+            # Parked or lost: it may go on and end elsewhere; then the store tells.
             self._tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._poke.set()
 

@@ -1,0 +1,99 @@
+"""What a killed process left behind, read from outside: journals, receipts, acknowledgements."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from outlive.errors import OutliveError
+from outlive.journal.headers import header_of
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.model.events import Event
+from outlive.model.run import fold
+from outlive.store import Query, Store
+from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.auditor import Receipt
+from outlive.testing.crash_child import ACKNOWLEDGED, DATABASE, LEDGER
+from outlive.testing.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that an audit looks at."""
+
+    journals: Mapping[str, Sequence[Event]]
+    receipts: Sequence[Receipt]
+    acknowledged: Mapping[str, int]
+    #: What could not even be read, in words.
+    damage: Sequence[str] = ()
+
+
+def collect(folder: Path) -> Evidence:
+    """Read what is in a folder that no process uses any more."""
+    journals: dict[str, Sequence[Event]] = {}
+    damage: list[str] = []
+    store = SQLiteStore(folder / DATABASE)
+    try:
+        for run_id in _ids(store):
+            damage += _read(store, run_id, journals)
+    finally:
+        run_immediate(store.close())
+    return Evidence(
+        journals=journals,
+        receipts=Ledger(folder / LEDGER).receipts(),
+        acknowledged=_acknowledged(folder / ACKNOWLEDGED),
+        damage=damage,
+    )
+
+
+def snapshot(folder: Path) -> Mapping[str, Sequence[Event]]:
+    """The journals as they are now, read from a copy: opening a database would mend it."""
+    copy = folder / "copy"
+    copy.mkdir()
+    for name in (DATABASE, f"{DATABASE}-wal"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, copy / name)
+    try:
+        return collect(copy).journals
+    finally:
+        shutil.rmtree(copy)
+
+
+def _ids(store: Store) -> Iterator[str]:
+    for prefix in (None, "key/"):
+        after = None
+        while True:
+            page = run_immediate(store.find(Query(prefix=prefix), after, 1000))
+            yield from (found.head.run_id for found in page.items)
+            after = page.next
+            if after is None:
+                break
+
+
+def _read(store: Store, run_id: str, journals: dict[str, Sequence[Event]]) -> Iterator[str]:
+    reading = run_immediate(store.read(run_id))
+    if reading is None:
+        yield f"run {run_id} is found and can't be read"
+        return
+    try:
+        events = journals[run_id] = read_events(reading)
+    except OutliveError as error:
+        yield str(error)
+        return
+    made = header_of(fold(events))
+    if made != reading.header:
+        yield f"run {run_id}: its header is {reading.header}, its journal says {made}"
+
+
+def _acknowledged(path: Path) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    text = path.read_bytes() if path.exists() else b""
+    for line in text.split(b"\n")[:-1]:
+        run_id, seq = msgspec.json.decode(line, type=tuple[str, int])
+        found[run_id] = max(seq, found.get(run_id, 0))
+    return found

@@ -1,0 +1,120 @@
+"""Points at which a process can be killed, and the messages that lab, nursery and child exchange.
+
+A point is the n-th store call (before or after it), the n-th named moment of the engine, or the
+n-th system call of one kind in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from outlive.testing.failing_store import CallFault
+
+#: System calls after which a file is no longer what it was, or is safer than it was.
+WRITE_CLASS = (
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "fsync",
+    "fdatasync",
+    "sync_file_range",
+    "ftruncate",
+    "fallocate",
+    "unlink",
+    "unlinkat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "mkdir",
+    "mkdirat",
+)
+
+
+class MomentFault(msgspec.Struct, frozen=True, kw_only=True, tag="moment"):
+    """Killed at the n-th named moment (from 1)."""
+
+    number: int
+
+
+class SyscallFault(msgspec.Struct, frozen=True, kw_only=True, tag="syscall"):
+    """Killed on entering the n-th system call of this name in this thread (from 1)."""
+
+    thread: str
+    syscall: str
+    number: int
+
+
+Point: TypeAlias = CallFault | MomentFault | SyscallFault
+
+
+def describe(point: Point) -> str:
+    """A point as a person would name it."""
+    match point:
+        case CallFault():
+            return f"{point.when} store call {point.number}"
+        case MomentFault():
+            return f"at moment {point.number}"
+        case SyscallFault():
+            return f"at {point.syscall} {point.number} of thread {point.thread}"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child shall do: run the scene in this folder, and die at this point."""
+
+    number: int
+    folder: str
+    point: Point | None = None
+    #: Let strace write down every system call of the write class.
+    trace: bool = False
+    lease_seconds: float = 1.0
+    poll_seconds: float = 0.05
+    idle_seconds: float = 0.0
+    limit_seconds: float = 60.0
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended: its exit code, or minus the signal that killed it."""
+
+    number: int
+    status: int
+
+
+class Diary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child that was not killed did, in order."""
+
+    calls: list[str]
+    moments: list[str]
+    #: native id -> name
+    threads: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The points of one undisturbed pass."""
+
+    calls: int
+    moments: int
+    #: (thread, system call) -> how many
+    syscalls: dict[tuple[str, str], int]
+
+    def call_points(self) -> Iterator[CallFault]:
+        """Before and after every store call."""
+        for number in range(1, self.calls + 1):
+            yield CallFault(number=number, when="before")
+            yield CallFault(number=number, when="after")
+
+    def moment_points(self) -> Iterator[MomentFault]:
+        """Every named moment."""
+        for number in range(1, self.moments + 1):
+            yield MomentFault(number=number)
+
+    def syscall_points(self) -> Iterator[SyscallFault]:
+        """Every system call of the write class."""
+        for (thread, syscall), count in sorted(self.syscalls.items()):
+            for number in range(1, count + 1):
+                yield SyscallFault(thread=thread, syscall=syscall, number=number)

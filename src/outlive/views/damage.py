@@ -1,0 +1,160 @@
+"""Checking a journal without believing it: every record, every link, the head, the header.
+
+Unlike a driver, which refuses a journal at its first fault, this goes on behind one and finds the
+others. Behind a damaged record the chain can't be followed, so the next record is checked by
+itself (its digest, its seq) and the chain is taken up again from there.
+
+What it can't see: a journal cut back together with its head. Only somebody who wrote down the
+head's link elsewhere can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from outlive.errors import CorruptRecord, StoreError
+from outlive.journal.headers import header_of
+from outlive.journal.record import (
+    ENVELOPE_BYTES,
+    LINK_START,
+    Envelope,
+    unpack,
+    unpack_unlinked,
+)
+from outlive.model.events import Event, decode_events
+from outlive.model.run import Run, fold
+from outlive.store import Header, Reading, StoredRecord
+
+_LINK_BYTES = 16
+
+
+class Damage(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it was written."""
+
+    #: None: the store itself.
+    run: str | None
+    #: None: it can't be told.
+    seq: int | None
+    why: str
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a journal holds, and what is wrong with it."""
+
+    #: Those before the first damage.
+    events: list[Event] = field(default_factory=list)
+    records: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+def check_journal(reading: Reading) -> Checked:
+    """Everything that is wrong with a journal that was read from its start."""
+    return _Check(reading).result
+
+
+class _Check:
+    """One walk over one journal."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._run_id = reading.head.run_id
+        self.result = Checked(records=len(reading.records))
+        self._link, self._seq, self._epoch = LINK_START, 1, 0
+        #: The last record was whole and in its place.
+        self._follows = True
+        for record in reading.records:
+            self._record(record)
+        if self._follows:
+            self._end()
+        if not self.result.damage:
+            self._header(fold_or_none(self.result.events))
+            self._mail()
+
+    def _report(self, seq: int, why: str) -> None:
+        self.result.damage.append(Damage(run=self._run_id, seq=seq, why=why))
+
+    def _record(self, record: StoredRecord) -> None:
+        if record.seq != self._seq and self._follows:
+            self._missing(record.seq)
+        try:
+            envelope = self._open(record)
+            events = decode_events(envelope.body)
+        except (StoreError, msgspec.MsgspecError, RecursionError) as error:
+            self._damaged(record, error)
+            return
+        if envelope.epoch < self._epoch:
+            self._report(record.seq, f"epoch {envelope.epoch} follows epoch {self._epoch}")
+        if not self.result.damage:
+            self.result.events += events
+        self._link, self._epoch = envelope.link, envelope.epoch
+        self._seq, self._follows = record.seq + len(events), True
+
+    def _missing(self, found: int) -> None:
+        self._report(self._seq, f"missing: the next record begins at seq {found}")
+        self._follows = False
+
+    def _open(self, record: StoredRecord) -> Envelope:
+        body = record.body
+        if not isinstance(body, bytes):
+            raise CorruptRecord(self._run_id, record.seq, "it is not bytes")
+        try:
+            return unpack(self._run_id, self._link, body, record.seq)
+        except CorruptRecord:
+            if self._follows or len(body) < ENVELOPE_BYTES:
+                raise
+        return unpack_unlinked(self._run_id, body, record.seq)
+
+    def _damaged(self, record: StoredRecord, error: Exception) -> None:
+        why = error.why if isinstance(error, CorruptRecord) else str(error)
+        self._report(record.seq, why)
+        self._link = stored_link(record.body)
+        self._follows = False
+
+    def _end(self) -> None:
+        """The journal ends where its head says."""
+        head = self._reading.head
+        last = self._seq - 1
+        if last != head.seq:
+            what = "records are missing" if last < head.seq else "records are too many"
+            why = f"{what}: the journal ends at seq {last}, its head at {head.seq}"
+            self._report(min(last, head.seq) + 1, why)
+        elif self._link != head.link:
+            self._report(last, "its link is not the head's")
+        elif self._epoch != head.epoch:
+            self._report(last, f"its epoch is {self._epoch}, the head's {head.epoch}")
+
+    def _header(self, run: Run | None) -> None:
+        """What the store shows of the run is what its journal says."""
+        if run is None:
+            self._report(1, "its events contradict one another")
+            return
+        told, shown = header_of(run), self._reading.header
+        wrong = [
+            f"{name} is {getattr(shown, name)!r}, the journal says {getattr(told, name)!r}"
+            for name in Header.__struct_fields__
+            if getattr(told, name) != getattr(shown, name)
+        ]
+        if wrong:
+            self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
+
+    def _mail(self) -> None:
+        head, waiting = self._reading.head, len(self._reading.mail)
+        if head.posted - head.consumed != waiting:
+            why = f"{head.posted} mails posted, {head.consumed} consumed, but {waiting} waiting"
+            self._report(head.seq, why)
+
+
+def stored_link(body: bytes) -> bytes:
+    """The link that a record says it has."""
+    return body[ENVELOPE_BYTES - _LINK_BYTES : ENVELOPE_BYTES]
+
+
+def fold_or_none(events: list[Event]) -> Run | None:
+    """The state, unless the events contradict one another."""
+    try:
+        return fold(events)
+    except (AssertionError, LookupError):
+        return None
