@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from outlive.engine.definitions import Definition
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
-from outlive.engine.place import Branch, RunStopped
+from outlive.engine.place import Branch, RunStopped, branch_for
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.model.events import (
@@ -81,12 +81,13 @@ class Calls:
         self._replayed = 0
 
     async def perform(
-        self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
         if self._drive.stopped or self._drive.is_misfit:
             raise RunStopped
-        op_id = branch.next_id(call.name)
+        # Numbered where it is awaited: gather and as_completed await in branches of their own.
+        op_id = branch_for(call.name).next_id(call.name)
         bound = call.bind(*args, **kwargs)
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.digest = digest(op.args)
