@@ -11,7 +11,7 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.errors import ReplayMismatch
-from outlive.model.events import Event, Parked, StepDone, TimerFired
+from outlive.model.events import Claimed, EffectDone, Event, Parked, StepDone, TimerFired
 from outlive.stores.memory import MemoryStore
 from tests.order.journals import STAYING, drive, drive_on, write
 
@@ -42,6 +42,11 @@ async def asked(question: str, client: str) -> str:
 @outlive.step
 async def counted(table: dict[str, int]) -> int:
     return sum(table.values())
+
+
+@outlive.effect(doubt="ask")
+async def unsure(cents: int) -> int:
+    return cents
 
 
 @outlive.effect
@@ -406,3 +411,34 @@ async def test_a_run_that_does_not_fit_is_parked_with_its_reason() -> None:
         assert found.head.worker is None
         other = await app.start(a_flow(new), id="another")
         assert [10] == await other.outcome("10s")
+
+
+@pytest.mark.parametrize("mail", ["nudge", "resolve"])
+async def test_mail_does_not_drive_a_run_that_does_not_fit_in_circles(mail: str) -> None:
+    """It is tried once for whoever asks, not again and again; the mail waits for better code."""
+
+    async def doubted() -> int:
+        return await unsure(1)
+
+    async def new() -> list[int]:
+        return [await renamed(1)]
+
+    store = write(MemoryStore(), RUN, (await recorded(old))[:3])
+    if mail == "resolve":
+        open_intent = [e for e in await recorded(doubted) if not isinstance(e, EffectDone)]
+        store = write(MemoryStore(), RUN, open_intent)
+    async with App(store, settings=STAYING) as app:
+        if mail == "resolve":
+            await app.resolve(RUN, "0/unsure#1", "happened", b"5")
+        else:
+            await app.nudge(RUN, "now")
+        handle = await app.start(a_flow(new), id=RUN)
+        with pytest.raises(ReplayMismatch):
+            await handle.outcome("10s")
+        for _ in range(10):
+            await asyncio.sleep(STAYING.poll_seconds)
+        claims = [e for e in await handle.read() if isinstance(e, Claimed)]
+
+    assert len(claims) == 2
+    gone_on = await drive(store, a_flow(doubted if mail == "resolve" else old), run_id=RUN)
+    assert gone_on.outcome == ("returned", 5 if mail == "resolve" else [1, 20])

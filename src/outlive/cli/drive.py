@@ -13,7 +13,7 @@ from outlive.app import App, open_app
 from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import print_json, print_note, print_text
-from outlive.errors import RunError
+from outlive.errors import RunError, RunFailed
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.run import fold
@@ -64,6 +64,8 @@ async def _drive(
 
 async def _follow(app: App, handle: Handle, *, until_stuck: bool) -> RunError | None:
     """Wait for the end of the run; how it failed, or what it waits for, if so."""
+    if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
+        return None
     end = asyncio.ensure_future(handle.outcome())
     stuck = asyncio.ensure_future(_wait_stuck(app, handle.id))
     await asyncio.wait([end, stuck], return_when=asyncio.FIRST_COMPLETED)
@@ -114,7 +116,10 @@ def explain_wait(reading: Reading) -> str:
 async def _tell(app: App, run_id: str, failure: RunError | None, *, as_json: bool) -> int:
     """Print the run as it stands, from what is durable."""
     reading = await app.read(run_id)
-    value, error = outcome(fold(read_events(reading)))
+    state = fold(read_events(reading))
+    if state.error is not None:
+        failure = RunFailed(run_id, state.error.type_name, state.error.message)
+    value, error = outcome(state)
     if as_json:
         print_json(summary(reading) | {"outcome": value, "error": error})
     elif failure is None:

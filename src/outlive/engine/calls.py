@@ -80,9 +80,7 @@ class Calls:
         self._drive = drive
         self._replayed = 0
 
-    async def perform(
-        self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
         if self._drive.stopped or self._drive.is_misfit:
             raise RunStopped

@@ -29,11 +29,10 @@ from outlive.engine.replay import (
     SPINS,
     STUCK,
     Replay,
-    is_of_effect,
+    difference,
     misfit_arguments,
     mismatch,
     outcome_of,
-    same_arguments,
 )
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
@@ -235,19 +234,11 @@ class Drive:
         return op
 
     def fits(self, op: Op, event: Event) -> bool:
-        """Kind and arguments are those in the journal; if not, the run can't go on here."""
-        recorded = getattr(event, "digest", b"")
-        if is_of_effect(event) != (op.definition.effect is not None):
-            self._misfit = self._mismatch(event, [f"{op.id} as {op.kind}"])
-        elif recorded in (b"", op.digest):
-            return True
-        elif same_arguments(op, event):
-            # From here on the call goes by the recorded digest: later intents carry no arguments.
-            op.digest = recorded
-            return True
-        else:
-            self._misfit = self._mismatch(event, [f"{op.id} with other arguments"])
-        return False
+        """The call is the one in the journal; if not, the run can't go on here."""
+        differs = difference(op, event)
+        if differs:
+            self._misfit = self._mismatch(event, [differs])
+        return not differs
 
     def _mismatch(self, event: Event, asked: list[str]) -> ReplayMismatch:
         return mismatch(self.run_id, self._replay.seq_of(event), event, asked)
@@ -294,6 +285,11 @@ class Drive:
             self._start_ops()
         if self._live and self._mail:
             self.take_mail(())
+        if self.stopped:
+            return  # what was started or read just now has ended the run already
+        if self.stopped:
+            # What was just started or read has already led to the end.
+            return
         if self._main is not None and self._is_ending():
             self._end(self._main)
         elif self._live:

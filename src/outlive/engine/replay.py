@@ -61,15 +61,20 @@ class Replay:
         return True
 
 
-def is_of_effect(event: Event) -> bool:
-    """The event is part of an effect's life, not of a plain step's."""
-    return isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
-
-
-def same_arguments(op: Op, event: Event) -> bool:
-    """Equal but for the order of dictionaries."""
-    recorded: bytes = getattr(event, "args", b"")
-    return bool(recorded) and op.definition.args_codec.same(recorded, op.args)
+def difference(op: Op, event: Event) -> str:
+    """What the code asks for where the journal has this event; empty if it is the same call."""
+    of_effect = isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
+    if of_effect != (op.definition.effect is not None):
+        return f"{op.id} as a step" if of_effect else f"{op.id} as an effect"
+    recorded: bytes = getattr(event, "digest", b"")
+    if recorded and recorded != op.digest:
+        args: bytes = getattr(event, "args", b"")
+        # Equal but for the order of dictionaries is equal.
+        if not args or not op.definition.args_codec.same(args, op.args):
+            return f"{op.id} with other arguments"
+        # From here on it goes by the recorded digest: later intents carry no arguments.
+        op.digest = recorded
+    return ""
 
 
 def describe(event: Event) -> str:

@@ -53,7 +53,7 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
-from outlive.stores.sqlite_schema import SCHEMA_VERSION, create_tables, is_ready
+from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
 
@@ -88,6 +88,7 @@ class SQLiteStore:
             raise unavailable(self._path, error) from error
 
     def _prepare(self, db: Connection) -> None:
+        check_release(db)
         if not is_ready(db, self._path):
             self._create(db)
         make_safe(db, self._path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from outlive.engine.drive import Drive
@@ -21,7 +22,7 @@ from outlive.ports import Ports
 from outlive.starting import start_entry
 from outlive.store import Conflict, Entry
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_faults import JUMP_MS, FaultKind, Plan
+from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
 from outlive.testing.sim_flows import tell_story
 from outlive.testing.sim_loop import SimLoop
 from outlive.testing.sim_nature import Nature, SimClock, SimCrash
@@ -32,6 +33,18 @@ from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
 from outlive.worker.worker import Setting, Worker
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What all processes of a simulation share."""
+
+    nature: Nature
+    plan: Plan
+    disk: MemoryStore
+    world: World
+    witness: Witness
+    open_store: Callable[[], SimStore]
 
 
 class SimHost:
@@ -269,9 +282,9 @@ class SimProcess:
         self.clock.offset_ms = 0
 
     def _failpoint(self, moment: str) -> None:
-        fault = self._around.fault_at(moment)
-        if fault is not None:
-            self.strike(fault)
+        chance = 0.0 if self.world.calm else self._around.plan.misfortune
+        if chance and self._nature.chance(chance):
+            self.strike(self._nature.rng.choice(PROCESS_FAULTS))
             if self.loop.is_dead:
                 raise SimCrash
 
@@ -283,9 +296,10 @@ class SimProcess:
         if certain:
             self.store.settle_sent(lands=lambda: self._nature.chance(0.5))
             self.disk.kill(self.worker.id)
-        self._nature.after(0.0, self._bury)
+        self._nature.after(0.0, self.bury)
 
-    def _bury(self) -> None:
+    def bury(self) -> None:
+        """Close the frames of a dead process."""
         for drive in list(self.worker._drives.values()):  # noqa: SLF001  # the dead have no secrets
             drive.stopped = True
             drive.loop.kill(RunStopped)
@@ -302,32 +316,3 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
         await work
     except OutliveError:
         pass
-
-
-class Surroundings:
-    """What all processes of a simulation share."""
-
-    def __init__(
-        self,
-        nature: Nature,
-        plan: Plan,
-        disk: MemoryStore,
-        world: World,
-        witness: Witness,
-        open_store: Callable[[], SimStore],
-    ) -> None:
-        self.nature, self.plan, self.disk, self.world = nature, plan, disk, world
-        self.witness, self.open_store = witness, open_store
-        #: Named moments at which somebody is to be struck: countdown by moment.
-        self.at_moments: list[tuple[str, int, FaultKind]] = []
-
-    def fault_at(self, moment: str) -> FaultKind | None:
-        """The fault that strikes at this passing of a named moment, if any."""
-        for place, (name, passes, fault) in enumerate(self.at_moments):
-            if name == moment:
-                if passes:
-                    self.at_moments[place] = (name, passes - 1, fault)
-                    continue
-                del self.at_moments[place]
-                return fault
-        return None

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from outlive.cli.demo.kills import SEED_MAX, plan_kills
 from outlive.cli.demo.processes import module_command
@@ -20,17 +21,20 @@ from outlive.cli.demo.side import Pace, Setting, Side
 from outlive.cli.demo.story import Tally
 from outlive.cli.demo.verdict import failures, incoherences, render_table, verdict
 from outlive.cli.demo.watch import JournalReader, nonces_of
+from outlive.errors import OutliveError
 from outlive.ports import Ports
 
 DURABLE = module_command("outlive.cli.demo.agent")
 PLAIN = module_command("outlive.cli.demo.agent_plain")
 
-STAGE = Pace(think_seconds=0.75, ponder_seconds=0.2, pause_seconds=0.5)
+STAGE = Pace(think_seconds=0.7, ponder_seconds=0.2, pause_seconds=0.5)
 FAST = Pace(think_seconds=0.06, ponder_seconds=0.03, pause_seconds=0.0)
 SHOW_SECONDS_MAX = 120.0
 #: Names of sockets are short on every system.
 FOLDER_CHARS_MAX = 70
 INTERRUPTED = 130
+#: Headline, table, verdict and the shell's prompt.
+CLOSING_ROWS = 18
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -75,26 +79,42 @@ class Show:
         self._pace = pace
         self._plan = plan_kills(seed)
         planned = len(self._plan)
-        self._ours = Tally(title="with Outlive", kills_planned=planned)
-        self._plain = Tally(title="plain Python", kills_planned=planned)
+        self._ours = Tally(
+            title="with Outlive", shows="its journal", style="green", kills_planned=planned
+        )
+        self._plain = Tally(
+            title="plain Python", shows="what the world saw", style="red", kills_planned=planned
+        )
 
     async def play(self, folder: Path) -> int:
         """The exit code."""
         _let_terminate()
-        headline = f"[bold]outlive demo[/] · seed {self._seed} · {len(self._plan)} kills"
-        self._console.print(headline)
+        headline = Text.from_markup(
+            f"[bold]outlive demo[/] · seed [bold]{self._seed}[/] · each agent gets "
+            f"[bold red]{len(self._plan)} SIGKILLs[/] at the same moments"
+        )
+        self._console.print(headline, soft_wrap=True)
+        teller = self._teller(headline)
         try:
-            async with asyncio.timeout(SHOW_SECONDS_MAX), self._teller(headline) as teller:
+            async with asyncio.timeout(SHOW_SECONDS_MAX), teller:
                 await self._play_both(folder, teller)
+                await asyncio.sleep(self._pace.pause_seconds)
         except TimeoutError:
             self._ours.faults.append(f"not over within {SHOW_SECONDS_MAX:g} s")
-        self._console.print(render_table(self._ours, self._plain))
-        self._console.print(verdict(self._ours, self._plain), soft_wrap=True)
-        self._console.print(f"[dim]again: outlive demo --seed {self._seed}[/]")
+        self._close(teller)
         return 1 if failures(self._ours, self._plain) else 0
 
-    def _teller(self, headline: str) -> LineTeller | LiveTeller:
-        if self._console.is_terminal:
+    def _close(self, teller: LineTeller | LiveTeller) -> None:
+        """What remains on the screen."""
+        frame = teller.last_frame(self._console.height - CLOSING_ROWS)
+        if frame is not None:
+            self._console.print(frame)
+        self._console.print(render_table(self._ours, self._plain))
+        self._console.print(verdict(self._ours, self._plain))
+        self._console.print(f"[dim]once more: outlive demo --seed {self._seed}[/]")
+
+    def _teller(self, headline: Text) -> LineTeller | LiveTeller:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             return LiveTeller(self._console, headline, (self._ours, self._plain))
         return LineTeller(self._console)
 
@@ -120,10 +140,15 @@ class Show:
     async def _audit(self, ours: Side, reader: JournalReader) -> None:
         """Whether what went out is what the journal says."""
         tally = self._ours
-        if str(await reader.outcome()) != tally.outcome:
-            tally.faults.append(f"the agent said {tally.outcome!r}, the journal does not")
+        try:
+            outcome = str(await reader.outcome())
+        except OutliveError as error:
+            tally.faults.append(str(error))
+            return
+        if outcome != tally.outcome:
+            tally.faults.append(f"the agent said {tally.outcome!r}, the journal {outcome!r}")
         refunds, letters = ours.ledger("bank").read(), ours.ledger("post").read()
-        tally.faults += incoherences(tally.outcome, refunds, letters, nonces_of(reader.events))
+        tally.faults += incoherences(outcome, refunds, letters, nonces_of(reader.events))
 
 
 def _any_seed() -> int:
