@@ -36,7 +36,7 @@ from outlive.ports import Ports
 from outlive.resolving import resolve_letter
 from outlive.settings import Settings
 from outlive.starting import check_same_run, start_entry, start_event
-from outlive.store import Page, Query, Reading, Store
+from outlive.store import Health, Page, Query, Reading, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.worker import Setting, Worker
@@ -174,6 +174,11 @@ class App:
         if reading is None:
             raise RunNotFound(journal)
         return reading
+
+    async def health(self) -> Health:
+        """What the store says of itself, its file looked through."""
+        self._check_open()
+        return await self._lane(self.store.health())
 
     async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""

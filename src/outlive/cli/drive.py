@@ -18,7 +18,7 @@ from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.run import fold
 from outlive.store import Reading
-from outlive.views.runs import outcome, summary
+from outlive.views.runs import iso, outcome, summary
 from outlive.views.timeline import doubts
 
 #: How often a driven run is looked at from outside, for what its driver does not say.
@@ -85,23 +85,26 @@ async def _follow(app: App, handle: Handle, *, until_stuck: bool) -> RunError | 
 
 
 async def _wait_stuck(app: App, run_id: str) -> str:
-    """Wait until nothing but mail can move the run; what it waits for."""
+    """Wait until the run can't go on by itself; why, and what to do about it."""
+    is_told = False
     while True:
         reading = await app.read(run_id, AFTER_ALL)
-        if _is_stuck(reading):
-            return explain_wait(await app.read(run_id))
+        head, header = reading.head, reading.header
+        is_free = head.worker is None and head.posted == head.consumed
+        if is_free and header.status in ("waiting", "in_doubt"):
+            if header.wake_at is None or header.reason:
+                return explain_wait(await app.read(run_id))
+            if not is_told:
+                print_note(f"run {run_id} sleeps until {iso(header.wake_at)}")
+                is_told = True
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _is_stuck(reading: Reading) -> bool:
-    head, header = reading.head, reading.header
-    is_free = head.worker is None and head.posted == head.consumed
-    return is_free and header.wake_at is None and header.status in ("waiting", "in_doubt")
-
-
 def explain_wait(reading: Reading) -> str:
-    """What a run waits for, and what to do about it."""
-    run_id = reading.head.run_id
+    """What keeps a run from going on, and what to do about it."""
+    run_id, reason = reading.head.run_id, reading.header.reason
+    if reason:
+        return f"run {run_id} can't go on: {reason}"
     asking = [doubt for doubt in doubts(read_events(reading), driven=False) if doubt.asks]
     if not asking:
         return f"run {run_id} waits for mail"

@@ -22,6 +22,8 @@ from outlive.views.timeline import Doubt, Row, doubts, timeline
 from outlive.views.values import PREVIEW_CHARS, as_json, preview, read_value
 
 COLUMNS = ("SEQ", "TIME", "BRANCH", "STEP", "WHAT", "TRY", "TOOK", "DETAIL")
+#: How much of a row's last column is shown; `--json` has all of it.
+DETAIL_CHARS = 2 * PREVIEW_CHARS
 
 
 def show(asked: argparse.Namespace) -> int:
@@ -132,7 +134,10 @@ def _detail(row: Row) -> str:
         parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS])
     if row.due_at is not None:
         parts.append(f"until {iso(row.due_at)}")
-    return "; ".join([*parts, *([row.note] if row.note else [])])
+    if row.note:
+        parts.append(row.note)
+    text = "; ".join(parts)
+    return text if len(text) <= DETAIL_CHARS else text[: DETAIL_CHARS - 1] + "…"
 
 
 def _print_doubts(reading: Reading, events: list[Event]) -> None:

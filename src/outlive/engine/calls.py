@@ -71,6 +71,10 @@ class Driving(Protocol):
         """The call is the one in the journal; if not, the run stops."""
         ...
 
+    def abandon(self, op: Op) -> None:
+        """The flow no longer waits for this op."""
+        ...
+
 
 class Calls:
     """The flow's side of a drive."""
@@ -108,12 +112,12 @@ class Calls:
         """This op's outcome, if it is the next delivery and nothing else is ready to run."""
         drive = self._drive
         inbox = drive.inbox
-        if not inbox or drive.is_live or drive.loop.ready:
+        if not inbox or drive.is_live or drive.loop.ready or _is_cancelled_effect(op, drive.loop):
             return None
         head = inbox[0]
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
-            drive.waiting.unsettled.add(op.id)
+            drive.waiting.shield(op.id)
             if not inbox:
                 return None
             head = inbox[0]
@@ -142,7 +146,7 @@ class Calls:
             return await op.future
         except asyncio.CancelledError:
             if not drive.stopped:
-                drive.waiting.abandon(op, is_live=drive.is_live)
+                drive.abandon(op)
             raise
 
     async def sleep(self, branch: Branch, seconds: float) -> None:
@@ -166,6 +170,13 @@ class Calls:
     def chance(self, place: str) -> bytes:
         """Sixteen random bytes that belong to this place."""
         return derived_bytes(self._drive.start_event.seed, place)
+
+
+def _is_cancelled_effect(op: Op, loop: FlowLoop) -> bool:
+    """Its task has cancelled itself: that comes at the effect's end, so the effect must wait."""
+    if op.definition.effect is None:
+        return False
+    return bool(asyncio.current_task(loop)._must_cancel)  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def _set_if_waiting(future: asyncio.Future[Any]) -> None:

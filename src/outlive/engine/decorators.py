@@ -159,6 +159,8 @@ def _define(
         raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
+    if seconds_or_none(timeout) == 0:
+        raise DefinitionRefused("timeout=0 leaves no time to do anything")
     return Definition(
         name=check_name(name or fn.__name__),
         fn=fn,

@@ -40,6 +40,7 @@ from outlive.engine.waiting import Waiting
 from outlive.errors import OutliveError, ReplayMismatch, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
+    AttemptFailed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -148,6 +149,12 @@ class Drive:
         self.waiting.drop(op)
         self.rest()
 
+    def abandon(self, op: Op) -> None:
+        """The flow no longer waits for this op."""
+        self.waiting.abandon(op, is_live=self._live)
+        if self._live and op.definition.effect is not None:
+            self.env.host.call_soon(self._effects.give_up, op)
+
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
         self.env.host.call_soon(self._park_if_idle)
@@ -210,11 +217,12 @@ class Drive:
                 self.timers.fired(event)
             case EffectIntended():
                 self._find(event, event.step)
-                self.waiting.unsettled.add(event.step)
+                self.waiting.shield(event.step)
             case EffectDoubted():
-                op = self._find(event, event.step)
-                if op is not None:
-                    self.waiting.give_way(op)
+                if self._find(event, event.step) is not None:
+                    self.waiting.give_way(event.step)
+            case AttemptFailed():
+                self.waiting.give_way(event.step)
             case StepDone() | StepRaised() | EffectDone() | EffectRaised():
                 self.advance(event)
                 self._resolve(event)
@@ -287,9 +295,6 @@ class Drive:
             self.take_mail(())
         if self.stopped:
             return  # what was started or read just now has ended the run already
-        if self.stopped:
-            # What was just started or read has already led to the end.
-            return
         if self._main is not None and self._is_ending():
             self._end(self._main)
         elif self._live:

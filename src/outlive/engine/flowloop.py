@@ -120,8 +120,18 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if type(here) is Branch:
             branch = _branch_of_new_task(here, coro)
             own.run(place.set, branch)
-            name = name or branch.id
+            task = self._new_task(coro, own, name or branch.id)
+            if branch is not here:
+                self._begin_in_order(branch.id)
+            return task
         return self._new_task(coro, own, name)
+
+    def _begin_in_order(self, branch_id: str) -> None:
+        """``as_completed`` makes its tasks in any order; let them begin in the caller's."""
+        mine, later = self.ready.pop(), []
+        while self.ready and _begins_later(self.ready[-1], branch_id):
+            later.append(self.ready.pop())
+        self.ready.extend([mine, *reversed(later)])
 
     def create_main(self, coro: Coroutine[Any, Any, Any], branch: Branch) -> FlowTask:
         """The flow's own task, in the first branch."""
@@ -245,6 +255,16 @@ def _branch_of_as_completed(here: Branch, maker: FrameType, coro: object) -> Bra
     position = next(i for i, each in enumerate(given) if each is coro)
     new = len({id(each) for each in given if asyncio.iscoroutine(each)})
     return here.child(here.block(id(maker), size=len(given), uses=new) + position)
+
+
+def _begins_later(handle: asyncio.Handle, branch_id: str) -> bool:
+    """The handle belongs to a sibling with a higher number: such a one was made out of order."""
+    other = handle._context.get(place)  # type: ignore[attr-defined]  # noqa: SLF001
+    if type(other) is not Branch:
+        return False
+    parent, _, number = other.id.rpartition(".")
+    mine, _, my_number = branch_id.rpartition(".")
+    return parent == mine and int(number) > int(my_number)
 
 
 def _io(name: str) -> Callable[..., Any]:

@@ -86,8 +86,16 @@ class KeyClaims:
         self._drive.env.host.create_task(self._ask_holder(op))
 
     async def _ask_holder(self, op: Op) -> None:
+        try:
+            await self._ask(op)
+        except OutliveError:
+            self._follow(op, None)  # what can't be read now is looked at again
+
+    async def _ask(self, op: Op) -> None:
         peer = self._drive.env.peer
         holder = await peer.holder_of(key_journal(op.key))
+        if self._drive.stopped:
+            return
         if holder is None:
             self.claim(op)
             return

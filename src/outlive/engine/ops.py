@@ -60,10 +60,12 @@ class EffectFuture(asyncio.Future[Any]):
     """Refuses to be cancelled: an effect under way is waited for, then the cancellation comes."""
 
     cancel_wanted = False
+    #: False between attempts and while in doubt, as far as the flow was told: nothing runs then.
+    shielded = True
 
     def cancel(self, msg: Any = None) -> bool:
         self.cancel_wanted = True
-        return False
+        return not self.shielded and super().cancel(msg)
 
     def give_way(self) -> None:
         """The attempt is over, though unsettled: let the cancellation through."""
@@ -76,6 +78,7 @@ class Op:
     __slots__ = (
         "args",
         "attempt",
+        "begins_until",
         "bound",
         "checks",
         "context",
@@ -94,6 +97,7 @@ class Op:
         "timer",
         "user_key",
         "wait",
+        "watched_from",
     )
 
     def __init__(self, op_id: str, definition: Definition, bound: Bound, args: bytes) -> None:
@@ -108,6 +112,10 @@ class Op:
         self.stage = "new"
         #: Of an effect: the lease's lapses when its intent was written.
         self.lapses = 0
+        #: Of an effect: the attempt's limit in monotonic time, which no clock can move.
+        self.begins_until = 0.0
+        #: Of an effect in doubt: since when this driver has watched it, in monotonic time.
+        self.watched_from = 0.0
         #: An effect's intent and doubts, once there is an intent.
         self.effect: OpenEffect | None = None
         self.checks = 0
@@ -173,7 +181,16 @@ def _wake(drive: Recorder, op: Op, callback: Callable[[Op], None]) -> None:
         callback(op)
 
 
-def launch(drive: Recorder, op: Op, ended: Callable[[Op, asyncio.Future[Any]], None]) -> None:
+class NotBegun(Exception):
+    """An attempt's body was not begun: its turn came too late."""
+
+
+def launch(
+    drive: Recorder,
+    op: Op,
+    ended: Callable[[Op, asyncio.Future[Any]], None],
+    may_begin: Callable[[], bool] | None = None,
+) -> None:
     """Start an attempt's body: a task, or a thread for a plain function."""
     definition = op.definition
     assert op.context is not None, "an op is launched from the flow that called it"
@@ -182,11 +199,30 @@ def launch(drive: Recorder, op: Op, ended: Callable[[Op, asyncio.Future[Any]], N
     args, kwargs = definition.unbinder.call(definition.own_copy(op.bound, op.args))
     host = drive.env.host
     op.expired = False
+    body = partial(definition.fn, *args, **kwargs)
     if definition.is_async:
-        op.task = host.create_task(definition.fn(*args, **kwargs), context)
+        op.task = host.create_task(
+            body() if may_begin is None else _begin(may_begin, body), context
+        )
+    elif may_begin is None:
+        op.task = host.run_in_thread(context, body)
     else:
-        op.task = host.run_in_thread(context, partial(definition.fn, *args, **kwargs))
+        op.task = host.run_in_thread(context, partial(_begin_plainly, may_begin, body))
     op.task.add_done_callback(partial(ended, op))
+
+
+async def _begin(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
+    """The last look before an effect: a pause or a busy loop may have kept it for long."""
+    if not may_begin():
+        raise NotBegun
+    return await body()
+
+
+def _begin_plainly(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
+    """The same in a thread, which may have been waited for."""
+    if not may_begin():
+        raise NotBegun
+    return body()
 
 
 def set_limit(drive: Recorder, op: Op, seconds: float | None) -> None:

@@ -10,6 +10,7 @@ from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
+    AttemptFailed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -21,9 +22,19 @@ from outlive.model.events import (
 )
 from outlive.model.run import Run
 
-#: What a replay goes through, in order: deliveries, and intents to compare the code with.
+#: What a replay goes through, in order: deliveries, intents to compare the code with, and what
+#: says whether an effect is under way.
 _REPLAYED = frozenset(
-    {StepDone, StepRaised, EffectIntended, EffectDone, EffectRaised, EffectDoubted, TimerFired}
+    {
+        StepDone,
+        StepRaised,
+        AttemptFailed,
+        EffectIntended,
+        EffectDone,
+        EffectRaised,
+        EffectDoubted,
+        TimerFired,
+    }
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from outlive.engine.binding import call_by_name
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
 from outlive.engine.faults import exception_of
-from outlive.engine.ops import Op, Recorder, later
+from outlive.engine.ops import Op, Recorder
 from outlive.engine.place import Body, place
 from outlive.errors import InDoubt, NotHappened
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
@@ -63,6 +63,7 @@ class Settler:
         assert effect is not None, "a doubt is about an intent"
         assert rules is not None, "only an effect can be in doubt"
         op.checks = 0
+        op.watched_from = self._drive.env.ports.clock.monotonic()
         if effect.asks:
             self._ask(op)
         elif rules.doubt == "check":
@@ -84,7 +85,7 @@ class Settler:
 
     def _repeat(self, op: Op, effect: OpenEffect, error: BaseException | None) -> None:
         """The receiver honours the key: a repeat is harmless, within the retries asked for."""
-        if _was_cut(effect):
+        if _was_cut(effect) and not op.cancel_wanted:
             self._ends.absent_after_cut(op, "driver")
             return
         error = error or _restored(op, effect)
@@ -101,7 +102,8 @@ class Settler:
         rules = op.definition.effect
         assert rules is not None, "only an effect can be in doubt"
         assert rules.check is not None, "this rule comes with a check"
-        asked_at = self._drive.env.ports.clock.now_ms()
+        clock = self._drive.env.ports.clock
+        asked_at, watched = clock.now_ms(), clock.monotonic() - op.watched_from
         offered = {**op.bound, "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
@@ -109,22 +111,25 @@ class Settler:
         context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.key))
         host = self._drive.env.host
         task = host.create_task(_answer(host, rules.check, ask), context)
-        task.add_done_callback(partial(self._answered, op, asked_at))
+        task.add_done_callback(partial(self._answered, op, asked_at, watched))
 
-    def _answered(self, op: Op, asked_at: int, task: asyncio.Task[Any]) -> None:
+    def _answered(self, op: Op, asked_at: int, watched: float, task: asyncio.Task[Any]) -> None:
         # A check that fails does not know.
         failed = task.cancelled() or task.exception() is not None
         effect, rules = op.effect, op.definition.effect
         if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
             return
         answer = UNKNOWN if failed else task.result()
+        # By the clock and, because clocks jump, by what this driver saw pass itself.
         counts_from = absence_counts_from(effect, rules.settle_after_ms)
-        if answer is NOT_HAPPENED and asked_at >= counts_from:
+        missing = _watch_seconds(op, effect) - watched
+        counts = asked_at >= counts_from and missing <= 0
+        if answer is NOT_HAPPENED and counts:
             self._absent(op, effect)
         elif answer is NOT_HAPPENED:
-            later(self._drive, op, counts_from, self._check)
+            self._check_in(op, max(missing, CHECK_DELAY_SECONDS))
         elif answer is UNKNOWN:
-            self._unknown(op, effect, asked_at >= counts_from)
+            self._unknown(op, effect, counts)
         else:
             self._ends.happened(op, answer, "check")
 
@@ -145,9 +150,16 @@ class Settler:
             drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True, is_over))
             self._ask(op)
             return
-        delay = min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX)
-        now = self._drive.env.ports.clock.now_ms()
-        later(self._drive, op, now + round(delay * 1000), self._check)
+        self._check_in(op, min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX))
+
+    def _check_in(self, op: Op, seconds: float) -> None:
+        """Ask again; the run stays in memory, or what was watched and counted would be lost."""
+        op.timer = self._drive.env.host.call_later(seconds, self._check_now, op)
+
+    def _check_now(self, op: Op) -> None:
+        op.timer = None
+        if not self._drive.stopped:
+            self._check(op)
 
 
 async def _answer(host: Any, check: Any, ask: Any) -> object:
@@ -156,6 +168,14 @@ async def _answer(host: Any, check: Any, ask: Any) -> object:
         if asyncio.iscoroutinefunction(check):
             return await ask()
         return await host.run_in_thread(copy_context(), ask)
+
+
+def _watch_seconds(op: Op, effect: OpenEffect) -> float:
+    """How long a driver must have seen time pass before an absence counts."""
+    rules = op.definition.effect
+    assert rules is not None, "only an effect can be in doubt"
+    limit = 0.0 if effect.over_at is not None else op.definition.timeout_seconds or 0.0
+    return limit + rules.settle_after_ms / 1000
 
 
 def _was_cut(effect: OpenEffect) -> bool:

@@ -89,6 +89,7 @@ class FlowTimers:
         if self._drive.env.ports.clock.now_ms() < timer.fire_at:
             # The wall clock was set back meanwhile, and timers go by it.
             self._arm(timer)
+            self._drive.rest()
             return
         self._drive.record(TimerFired(self._drive.at(), timer.id))
 

@@ -13,8 +13,9 @@ from outlive.model.run import OpenEffect
 
 #: Claims in a row without one new durable outcome that a run gets.
 CLAIMS_MAX = 5
-#: From this claim on, a worker drives at most one such run at a time.
-PROBATION_FROM = 2
+#: From this claim on, a worker drives at most one such run at a time. Not from the second on: one
+#: death of a worker must not make all that it drove wait for one another.
+PROBATION_FROM = 3
 
 #: The name of the fault of an attempt that was cut off: it tells nothing about the effect.
 DRIVER_ENDED = "DriverEnded"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from outlive.engine.definitions import Flow
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
@@ -22,7 +21,7 @@ from outlive.resolving import resolve_letter
 from outlive.starting import start_event
 from outlive.store import Query, Reading
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_flows import Node
+from outlive.testing.sim_flows import Node, tell_story
 from outlive.testing.sim_nature import BEGINNING_MS, Nature, SimClock
 from outlive.testing.sim_process import SimProcess
 from outlive.testing.sim_world import LIMIT_SECONDS, SETTLE_SECONDS, World
@@ -36,11 +35,11 @@ class Client:
     """Wants one run to exist."""
 
     def __init__(
-        self, run_id: str, event: RunStarted, nature: Nature, pick: Callable[[], SimProcess | None]
+        self, run_id: str, program: list[Node], nature: Nature, pick: Callable[[], SimProcess | None]
     ) -> None:
         self.run_id = run_id
         self.is_told = False
-        self._event, self._nature, self._pick = event, nature, pick
+        self._program, self._nature, self._pick = program, nature, pick
 
     def ask(self) -> None:
         """Ask some process, and again if no answer comes."""
@@ -50,22 +49,18 @@ class Client:
         if process is not None:
             drives_here = self._nature.chance(0.6)
             ask = process.start_run if drives_here else process.submit_run
-            ask(self.run_id, self._event, self._told)
+            ask(self.run_id, self._event(), self._told)
         self._nature.after(PATIENCE_SECONDS, self.ask)
+
+    def _event(self) -> RunStarted:
+        """The run's first event, made anew at every try, as the app does."""
+        bound = tell_story.bind(self._program)
+        seed = self._nature.entropy(16)
+        return start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
 
     def _told(self, is_new: bool) -> None:
         """It has begun; or the id is in use, and only this client uses it."""
         self.is_told = True
-
-
-def make_client(
-    flow: Flow[..., object], run_id: str, program: list[Node], nature: Nature,
-    pick: Callable[[], SimProcess | None],
-) -> Client:  # fmt: skip
-    """A client with its run; what it asks for is the same at every try."""
-    bound = flow.bind(program)
-    event = start_event(flow, run_id, bound, seed=nature.entropy(16), now=BEGINNING_MS)
-    return Client(run_id, event, nature, pick)
 
 
 class Human:

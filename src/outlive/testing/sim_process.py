@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from outlive.engine.drive import Drive
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
-from outlive.journal.keeper import Keeper, Log, Loose, run_immediate
+from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
 from outlive.model.events import RunStarted
 from outlive.ports import Ports
 from outlive.starting import start_entry
-from outlive.store import Conflict, Entry
+from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
 from outlive.testing.sim_flows import tell_story
@@ -180,6 +180,7 @@ class SimProcess:
         self.keeper = SimKeeper(self.store, self.loop, nature, surroundings.witness)
         self.keeper.context = self.context
         self.lease = LeaseTime(self.clock, surroundings.plan.lease_seconds)
+        self._host = SimHost(self.loop, nature, self.context)
         self.worker = self._make_worker()
         self.loop.call_soon(self.worker.start, context=self.context)
 
@@ -191,7 +192,7 @@ class SimProcess:
             keeper=self.keeper,
             lane=_lane,
             ports=ports,
-            host=SimHost(self.loop, nature, self.context),
+            host=self._host,
             lease=self.lease,
             start_pulse=lambda worker, failed: SimPulse(self, worker, failed),
             idle_ms=plan.idle_ms,
@@ -215,13 +216,13 @@ class SimProcess:
     def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
         """``outlive.submit`` in this process."""
 
-        def answer(conflict: Conflict | None) -> None:
-            started(conflict is None)
+        def answer(said: Answer) -> None:
+            if not isinstance(said, OutliveError):
+                started(said is None)
 
         def submit() -> None:
             if self.keeper.failure is None:
-                host = SimHost(self.loop, self._nature, self.context)
-                self.keeper.submit(Loose(start_entry(run_id, event), host, answer))
+                self.keeper.submit(Loose(start_entry(run_id, event), self._host, answer))
 
         self.loop.call_soon(submit, context=self.context)
 

@@ -173,6 +173,8 @@ class SimStore:
         line = self._line
 
         def arrive() -> None:
+            if sent.is_done:
+                return
             if line.refuses:
                 sent.is_done = True
                 self._sent.remove(sent)

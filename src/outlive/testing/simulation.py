@@ -19,11 +19,10 @@ from outlive.ports import Ports
 from outlive.store import Query
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
-from outlive.testing.sim_flows import tell_story
 from outlive.testing.sim_judge import judge
 from outlive.testing.sim_loop import OutOfTime, SimLoop
 from outlive.testing.sim_nature import Nature, SimClock
-from outlive.testing.sim_people import Human, make_client
+from outlive.testing.sim_people import Client, Human
 from outlive.testing.sim_process import SimProcess, Surroundings
 from outlive.testing.sim_programs import make_programs
 from outlive.testing.sim_store import Line, SimStore
@@ -94,7 +93,7 @@ class Simulation:
         self.processes: list[SimProcess] = []
         self._made = 0
         self.clients = [
-            make_client(tell_story, name, program, nature, self._pick)
+            Client(name, program, nature, self._pick)
             for name, program in zip(names, programs, strict=True)
         ]
         self._over_at: float | None = None

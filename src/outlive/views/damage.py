@@ -122,7 +122,7 @@ class _Check:
             why = f"{what}: the journal ends at seq {last}, its head at {head.seq}"
             self._report(min(last, head.seq) + 1, why)
         elif self._link != head.link:
-            self._report(last, "its link is not the head's")
+            self._report(max(1, last), "its link is not the head's")
         elif self._epoch != head.epoch:
             self._report(last, f"its epoch is {self._epoch}, the head's {head.epoch}")
 

@@ -9,18 +9,19 @@ from typing import Self
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.layout import Layout
 from rich.live import Live
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from outlive.cli.demo.story import Line, Tally
 
-FRAMES_PER_SECOND = 12
+FRAMES_PER_SECOND = 10
 #: Narrower terminals show one column above the other.
 SIDE_BY_SIDE_COLUMNS_MIN = 100
 PANEL_ROWS_MIN = 6
 FRAME_ROWS = 2
+FRAME_COLUMNS = 4
 
 
 class LineTeller:
@@ -53,7 +54,7 @@ class LineTeller:
 
 
 class LiveTeller:
-    """Redraws both columns a dozen times a second, on a screen of its own."""
+    """Redraws both columns ten times a second, on a screen of its own."""
 
     def __init__(self, console: Console, headline: Text, sides: Sequence[Tally]) -> None:
         self._console = console
@@ -75,9 +76,9 @@ class LiveTeller:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if self._drawing is not None:
-            self._drawing.cancel()
         self._live.stop()
+        if self._drawing is not None and not self._drawing.cancel():
+            self._drawing.result()
 
     def tell(self, side: Tally, line: Line) -> None:
         """Show it with the next frame."""
@@ -101,18 +102,22 @@ class LiveTeller:
 
     def _panels(self, rows: int) -> RenderableType:
         is_wide = self._console.width >= SIDE_BY_SIDE_COLUMNS_MIN
-        each = max(rows if is_wide else rows // len(self._sides), PANEL_ROWS_MIN)
-        panels = [Layout(self._panel(side, each)) for side in self._sides]
-        layout = Layout(height=each if is_wide else each * len(panels))
-        (layout.split_row if is_wide else layout.split_column)(*panels)
-        return layout
+        high = max(rows if is_wide else rows // len(self._sides), PANEL_ROWS_MIN)
+        wide = self._console.width // (len(self._sides) if is_wide else 1)
+        panels = [self._panel(side, high, wide) for side in self._sides]
+        if not is_wide:
+            return Group(*panels)
+        columns = Table.grid(expand=True)
+        for _ in panels:
+            columns.add_column(ratio=1)
+        columns.add_row(*panels)
+        return columns
 
-    def _panel(self, side: Tally, rows: int) -> Panel:
+    def _panel(self, side: Tally, rows: int, columns: int) -> Panel:
         newest = self._lines[side.title][FRAME_ROWS - rows :]
+        text = Text("\n", no_wrap=True, overflow="ellipsis")
         return Panel(
-            Text("\n", no_wrap=True, overflow="ellipsis").join(
-                _row(at, line) for at, line in newest
-            ),
+            text.join(_row(at, line, columns - FRAME_COLUMNS) for at, line in newest),
             title=f"[bold]{side.title}[/] · {side.shows}",
             subtitle=_standing(side),
             border_style=side.style,
@@ -121,17 +126,23 @@ class LiveTeller:
         )
 
 
-def _row(at: float, line: Line) -> Text:
+Screen = LineTeller | LiveTeller
+
+
+def _row(at: float, line: Line, columns: int) -> Text:
     row = Text.assemble((f"{at:4.1f}s", "dim"), f" {line.mark:>2} ")
     row.append(f" {line.name:<14} {line.text} ", line.style)
     row.append(line.detail, line.detail_style)
+    if " on " in line.style:
+        row.append(" " * (columns - row.cell_len), line.style)
     return row
 
 
 def _standing(side: Tally) -> str:
     saved = "" if side.model_calls_saved is None else f" ({side.model_calls_saved} saved)"
+    alarm = "red" if side.refunds > 1 else "green"
     return (
-        f"kills [bold]{side.kills}[/] of {side.kills_planned}"
-        f" · model calls [bold]{side.model_calls}[/]{saved}"
-        f" · letters [bold]{side.mails}[/] · refunds [bold]{side.refunds}[/]"
+        f"[bold {alarm}]refunds {side.refunds}[/] · letters [bold]{side.mails}[/]"
+        f" · kills [bold]{side.kills}[/]/{side.kills_planned}"
+        f" · calls [bold]{side.model_calls}[/]{saved}"
     )

@@ -60,6 +60,7 @@ class Side:
         self._doom = Doom(setting.plan, setting.pace.think_seconds)
         self._seen: Counter[str] = Counter()
         self._reading = asyncio.Lock()
+        self._wake: list[Line] = []
         think = setting.pace.think_seconds
         self._model = PretendModel(self._doom, think, _nonce, self)
 
@@ -132,7 +133,8 @@ class Side:
                 self._tell_deed("post", "letter", number, self._tally.mails)
                 self._doom.strikes(Moment.MAIL_SENT)
             case _, "refused":
-                self._tell(Line(mark="·", name=name, text="refused", detail="the asker is gone"))
+                # It is the kill that made the asker hang up: told after it.
+                self._wake.append(Line(mark="·", name=name, text="refused: the asker is gone"))
 
     def _tell_deed(self, name: str, what: str, number: str, count: int) -> None:
         self._tell(
@@ -155,7 +157,7 @@ class Side:
         self._seen[what] += 1
         if self._reader is None:
             again = self._seen[what] > 1
-            detail = f"asked {self._seen[what]} times" if again else ""
+            detail = f"×{self._seen[what]}" if again else ""
             style = "red" if again else "green"
             self._tell(Line(mark="·", name="model", text=what, detail=detail, style=style))
 
@@ -199,6 +201,8 @@ class Side:
         self._tally.kills += 1
         name, moment = f"SIGKILL {self._tally.kills}", self._doom.mourn()
         self._tell(Line(mark="✗", name=name, text=moment, style="bold white on red"))
+        while self._wake:
+            self._tell(self._wake.pop(0))
         await asyncio.sleep(self._setting.pace.pause_seconds)
 
     # telling
@@ -232,6 +236,8 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 def _nonce() -> str:
