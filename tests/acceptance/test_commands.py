@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -151,6 +152,25 @@ def test_show_as_json(cli: Cli) -> None:
     ]
     assert (1, "0") == (done["attempt"], done["branch"])
     assert done["duration_ms"] >= 0
+
+
+def test_show_can_follow(cli: Cli) -> None:
+    """Each event as it becomes durable, until the run ends; one JSON object per line."""
+    driven = cli.start("run", "shop:wait_for", "--id", "w", "--input", '["b"]')
+    while not (cli.folder / "b.waiting").exists():
+        assert None is driven.poll()
+    text = cli.start("show", "w", "--follow")
+    data = cli.start("show", "w", "--follow", "--json")
+    assert text.stdout is not None
+    assert data.stdout is not None
+    first = [text.stdout.readline().split()[:3], json.loads(data.stdout.readline())["what"]]
+    (cli.folder / "b").touch()
+    rest = [text.communicate(timeout=SECONDS_MAX)[0], data.communicate(timeout=SECONDS_MAX)[0]]
+
+    assert [["1", "+0.000", "started"], "started"] == first
+    assert (0, 0) == (text.returncode, data.returncode)
+    assert "completed" in rest[0].splitlines()[-1]
+    assert [2, 3, 4] == [json.loads(line)["seq"] for line in rest[1].splitlines()]
 
 
 def test_output_on_a_terminal_is_a_drawn_table(cli: Cli) -> None:

@@ -82,9 +82,9 @@ def test_a_sound_store_is_said_to_be_sound(cli: Cli, spoiler: Spoiler) -> None:
     assert (0, 0, 0) == (text.code, data.code, one.code)
     (runs,) = [rows for table, rows in before if table == "runs"]
     (records,) = [rows for table, rows in before if table == "records"]
-    assert f"{len(runs)} journals, {len(records)} records: all sound\n" == text.out
+    assert f"journals: {len(runs)}, records: {len(records)}; all sound\n" == text.out
     assert {"journals": len(runs), "records": len(records), "damage": []} == data.json
-    assert one.out.startswith("1 journals")
+    assert one.out.startswith("journals: 1, ")
     assert before == cli.rows()
 
 

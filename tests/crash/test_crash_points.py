@@ -123,7 +123,7 @@ def test_killed_again_while_it_recovers(
     with lab(trials) as crashes:
         survey = crashes.survey(trace=True)
         calls, writes = list(survey.call_points()), list(survey.syscall_points())
-        firsts = chance.sample(calls, 8 if full else 4) + chance.sample(writes, 8 if full else 4)
+        firsts = chance.sample(calls, 4) + chance.sample(writes, 4)
         for first in firsts:
             after = crashes.survey([first], trace=True)
             seconds = [*after.call_points(), *after.syscall_points()]

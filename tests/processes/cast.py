@@ -251,3 +251,17 @@ async def talkative(turns: int, kilobytes: int) -> int:
         await ramble(kilobytes)
         await pay_checked(await think(turn))
     return turns
+
+
+# ---------------------------------------------------------------- in a storm
+
+
+@outlive.flow
+async def stormy(turns: int, kind: str) -> list[str]:
+    """Branches, an effect and a sleep, again and again."""
+    paid = []
+    for turn in range(turns):
+        note, _ = await asyncio.gather(think(turn), linger(0.02))
+        paid.append(await EFFECTS[kind](note))
+        await outlive.sleep(0.05)
+    return paid

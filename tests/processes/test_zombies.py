@@ -12,7 +12,9 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from outlive.errors import StepNotInDoubt
 from outlive.model.events import RunCompleted
+from outlive.model.mail import Verdict
 from tests.conftest import Figure
 from tests.processes import players
 from tests.processes.cast import EFFECTS, POSITIONS, Position
@@ -115,3 +117,26 @@ def assert_harmless(stage: Stage, cases: Sequence[Case]) -> None:
         end = stage.events(case.run_id)[-1]
         assert isinstance(end, RunCompleted)
         assert stage.outcome(case.zombie)[1] in (*keys, "seen")
+
+
+async def say(stage: Stage, verdict: Verdict) -> None:
+    async with stage.open_app() as app:
+        await app.resolve("z", "0/pay_blindly#1", verdict, b'"seen"')
+
+
+def test_nobody_can_say_too_early_that_it_did_not_happen(stage: Stage) -> None:
+    """While a paused driver may still do it, a human's "it did not" is refused."""
+    zombie = stage.spawn(players.start, ("z", "paying", ["blind"]), "before effect")
+    until(lambda: "T" == state_of(zombie), "the zombie to stop")
+    stage.spawn_worker(players.work, ["paying"])
+    until(lambda: "in_doubt" == stage.status("z"), "the doubt")
+
+    with pytest.raises(StepNotInDoubt, match="may still be running"):
+        asyncio.run(say(stage, "not_happened"))
+    os.kill(pid(zombie), signal.SIGCONT)
+    until(lambda: 1 == len(stage.ledger().receipts()), "the zombie's payment")
+    asyncio.run(say(stage, "happened"))
+    zombie.join(30)
+
+    assert "completed" == stage.status("z")
+    assert [] == stage.audit()

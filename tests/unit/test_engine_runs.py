@@ -199,7 +199,7 @@ def test_run_works_from_plain_code(tmp_path: Path) -> None:
 
 async def test_run_where_a_loop_runs_names_the_other_way(tmp_path: Path) -> None:
     """Blocking a running loop would be a trap."""
-    with pytest.raises(UsageError, match="await outlive.start"):
+    with pytest.raises(UsageError, match=r"await outlive\.start"):
         outlive.run(counting, 1, store=f"sqlite:///{tmp_path}/runs.db")
 
 
@@ -214,6 +214,7 @@ async def test_a_closed_app_starts_nothing() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 async def test_after_a_fork_the_childs_app_is_closed(tmp_path: Path) -> None:
     """Two processes can't share threads, locks and connections; the parent's goes on."""
     async with App(SQLiteStore(tmp_path / "runs.db"), settings=QUICK) as app:
@@ -257,13 +258,13 @@ async def test_a_flow_that_blocks_its_loop_keeps_its_lease(tmp_path: Path) -> No
         """Another process's worker, on a loop and connection of its own."""
 
         async def main() -> list[str]:
-            async with App(SQLiteStore(path, lease_seconds=0.3), settings=QUICK) as rival:
-                async with rival.worker([blocking]) as worker:
-                    taken: list[str] = []
-                    while not over:
-                        taken += worker.driving
-                        await asyncio.sleep(0.01)
-                    return taken
+            rival = App(SQLiteStore(path, lease_seconds=0.3), settings=QUICK)
+            async with rival, rival.worker([blocking]) as worker:
+                taken: list[str] = []
+                while not over:
+                    taken += worker.driving
+                    await asyncio.sleep(0.01)
+                return taken
 
         return asyncio.run(main())
 

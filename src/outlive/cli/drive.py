@@ -14,19 +14,17 @@ from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import print_json, print_note, print_text
 from outlive.errors import RunError, RunFailed
-from outlive.handle import Handle
+from outlive.handle import Handle[Any]
 from outlive.journal.reader import read_events
 from outlive.model.run import fold
 from outlive.store import Reading
-from outlive.views.runs import iso, outcome, summary
+from outlive.views.runs import AFTER_ALL, iso, outcome, summary
 from outlive.views.timeline import doubts
 
 #: How often a driven run is looked at from outside, for what its driver does not say.
 LOOK_SECONDS = 0.5
-#: Behind every event: only head and header are wanted.
-AFTER_ALL = 1 << 62
 
-Begin = Callable[[App], Awaitable[Handle]]
+Begin = Callable[[App], Awaitable[Handle[Any]]]
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -34,7 +32,7 @@ def run(asked: argparse.Namespace) -> int:
     flow = find_flow(asked.flow)
     args, kwargs = parse_input(flow, asked.input)
 
-    async def start(app: App) -> Handle:
+    async def start(app: App) -> Handle[Any]:
         handle = await app.start(flow, *args, id=asked.id, **kwargs)
         if asked.id is None:
             print_note(f"run {handle.id}")
@@ -47,7 +45,7 @@ def resume(asked: argparse.Namespace) -> int:
     """Go on with a run that there is, until it ends or nothing but a human can help it."""
     flows = find_flows(asked.modules)
 
-    async def take_up(app: App) -> Handle:
+    async def take_up(app: App) -> Handle[Any]:
         return await app.resume(asked.run, flows)
 
     return asyncio.run(_drive(asked, take_up, until_stuck=True, must_exist=True))
@@ -62,7 +60,7 @@ async def _drive(
         return await _tell(app, handle.id, failure, as_json=asked.json)
 
 
-async def _follow(app: App, handle: Handle, *, until_stuck: bool) -> RunError | None:
+async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunError | None:
     """Wait for the end of the run; how it failed, or what it waits for, if so."""
     if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
         return None

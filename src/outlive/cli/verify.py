@@ -32,7 +32,7 @@ def verify(asked: argparse.Namespace) -> int:
         for damage in report.damage:
             print_line(_render(damage))
         sound = "damage found" if report.damage else "all sound"
-        print_line(f"{report.journals} journals, {report.records} records: {sound}")
+        print_line(f"journals: {report.journals}, records: {report.records}; {sound}")
     return StoreError.exit_code if report.damage else 0
 
 

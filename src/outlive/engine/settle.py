@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -102,8 +103,7 @@ class Settler:
         rules = op.definition.effect
         assert rules is not None, "only an effect can be in doubt"
         assert rules.check is not None, "this rule comes with a check"
-        clock = self._drive.env.ports.clock
-        asked_at, watched = clock.now_ms(), clock.monotonic() - op.watched_from
+        asked_at = self._drive.env.ports.clock.monotonic()
         offered = {**op.bound, "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
@@ -111,25 +111,24 @@ class Settler:
         context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.key))
         host = self._drive.env.host
         task = host.create_task(_answer(host, rules.check, ask), context)
-        task.add_done_callback(partial(self._answered, op, asked_at, watched))
+        task.add_done_callback(partial(self._answered, op, asked_at))
 
-    def _answered(self, op: Op, asked_at: int, watched: float, task: asyncio.Task[Any]) -> None:
+    def _answered(self, op: Op, asked_at: float, task: asyncio.Task[Any]) -> None:
         # A check that fails does not know.
         failed = task.cancelled() or task.exception() is not None
         effect, rules = op.effect, op.definition.effect
         if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
             return
+        if asked_at < op.watched_from:
+            return  # it was asked about an earlier doubt
         answer = UNKNOWN if failed else task.result()
-        # By the clock and, because clocks jump, by what this driver saw pass itself.
-        counts_from = absence_counts_from(effect, rules.settle_after_ms)
-        missing = _watch_seconds(op, effect) - watched
-        counts = asked_at >= counts_from and missing <= 0
-        if answer is NOT_HAPPENED and counts:
+        missing = _watch_seconds(op, effect) - (asked_at - op.watched_from)
+        if answer is NOT_HAPPENED and missing <= 0:
             self._absent(op, effect)
         elif answer is NOT_HAPPENED:
-            self._check_in(op, max(missing, CHECK_DELAY_SECONDS))
+            self._check_in(op, missing)
         elif answer is UNKNOWN:
-            self._unknown(op, effect, counts)
+            self._unknown(op, effect, missing <= 0)
         else:
             self._ends.happened(op, answer, "check")
 
@@ -171,11 +170,16 @@ async def _answer(host: Any, check: Any, ask: Any) -> object:
 
 
 def _watch_seconds(op: Op, effect: OpenEffect) -> float:
-    """How long a driver must have seen time pass before an absence counts."""
-    rules = op.definition.effect
+    """How long a driver must have watched a doubt before an absence counts.
+
+    Counted from where it began to watch, by its own monotonic time: wall clocks jump, and the
+    attempt, if it was not over by then, had begun.
+    """
+    rules, limit = op.definition.effect, op.definition.timeout_seconds or 0.0
     assert rules is not None, "only an effect can be in doubt"
-    limit = 0.0 if effect.over_at is not None else op.definition.timeout_seconds or 0.0
-    return limit + rules.settle_after_ms / 1000
+    over_at = None if effect.over_at is None else 0
+    seen = replace(effect, not_after=round(limit * 1000), over_at=over_at)
+    return absence_counts_from(seen, rules.settle_after_ms) / 1000
 
 
 def _was_cut(effect: OpenEffect) -> bool:

@@ -60,6 +60,8 @@ def decide_resolve(
         return MailRead(at, mail_id, f"effect {letter.step} is not in doubt")
     if letter.attempt not in (0, effect.attempt):
         return MailRead(at, mail_id, f"attempt {letter.attempt} of {letter.step} is over")
+    if letter.verdict == "not_happened" and now < absence_counts_from(effect, 0):
+        return MailRead(at, mail_id, f"{letter.step} may still be running; look again later")
     step, attempt = letter.step, effect.attempt
     match letter.verdict:
         case "happened":

@@ -108,6 +108,12 @@ class Run:
         return self.started
 
     @property
+    def shown_status(self) -> Status:
+        """What people are shown: a doubt that waits for them comes before all else."""
+        asks = any(effect.asks for effect in self.effects.values())
+        return "in_doubt" if asks and self.status in ("running", "waiting") else self.status
+
+    @property
     def is_over(self) -> bool:
         """Nobody drives it any further by itself."""
         return self.ended_at is not None
@@ -135,7 +141,8 @@ def apply(run: Run, event: Event) -> None:
         case EffectDone() | EffectRaised():
             run.at = event.at
             run.barren = 0
-            run.effects.pop(event.step, None)
+            closed = run.effects.pop(event.step, None)
+            run.header_is_stale |= closed is not None and closed.asks
         case TimerFired():
             run.at = event.at
             run.barren = 0
@@ -187,6 +194,7 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
     if effect is None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)
         return
+    run.header_is_stale |= effect.asks
     effect.maybe = effect.maybe or (event.by == "driver" and effect.doubt is not None)
     effect.retry_at, effect.error = event.retry_at, event.error
     effect.doubt, effect.asks, effect.over_at = None, False, None
@@ -195,6 +203,7 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
 def _doubt(run: Run, event: EffectDoubted) -> None:
     effect = run.effects[event.step]
     effect.doubt, effect.asks = event.error, event.asks
+    run.header_is_stale |= event.asks
     if event.over and effect.over_at is None:
         effect.over_at = run.start.started_at + event.at
 

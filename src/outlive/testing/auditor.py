@@ -40,7 +40,6 @@ from outlive.model.run import fold
 Policy: TypeAlias = Literal["once", "at_most_once"]
 
 NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
-_NOTHING: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ def audit(
     receipts: Sequence[Receipt],
     *,
     policies: Mapping[str, Policy],
-    acknowledged: Mapping[str, int] = _NOTHING,
+    acknowledged: Mapping[str, int] | None = None,
     events_min: int = 1,
 ) -> list[str]:
     """Every broken promise in words; none is a pass.
@@ -92,7 +91,7 @@ def audit(
         for rule in JOURNAL_RULES
         for words in rule(events)
     ]
-    broken += _check_acknowledged(journals, acknowledged)
+    broken += _check_acknowledged(journals, acknowledged or {})
     broken += _check_progress(runs, events_min)
     broken += _check_surfaced(runs, policies)
     broken += _check_receipts(_effects_of(runs), receipts, policies)

@@ -64,6 +64,8 @@ class Plan:
     at: tuple[tuple[float, FaultKind], ...]
     #: Crash whoever claims this run, so many times in a row.
     poison: tuple[str, int] | None
+    #: How likely a human who looks says something that nobody asked for.
+    meddling: float
     #: How likely a process is struck just before or after an effect's body.
     misfortune: float
     workers: int
@@ -91,6 +93,7 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         aims=tuple(aims),
         at=tuple((when, rng.choice(FAULTS)) for when in times),
         poison=(rng.choice(runs), 5) if wants_poison else None,
+        meddling=0.6 if aims[0].event == "MailRead" else 0.05,
         misfortune=rng.choice((0.0, 0.0, 0.1, 0.3)),
         workers=rng.choice((2, 2, 3, 4)),
         lease_seconds=rng.choice((3.0, 4.0, 6.0)),
@@ -118,7 +121,7 @@ class Marksman:
     def strikes(self, batch: Sequence[Entry], kinds: frozenset[str]) -> Iterator[Strike]:
         """What strikes a commit that carries these kinds of events."""
         if self._is_poison(batch, kinds):
-            yield Strike(fault="crash", moment="told")
+            yield Strike(fault="crash", moment="applied")
         for aim in list(self._aims):
             if aim.event not in kinds:
                 continue

@@ -66,8 +66,11 @@ class Client:
 class Human:
     """Looks after runs in doubt and runs in quarantine."""
 
-    def __init__(self, nature: Nature, disk: MemoryStore, world: World) -> None:
+    def __init__(
+        self, nature: Nature, disk: MemoryStore, world: World, meddling: float
+    ) -> None:
         self._nature, self._disk, self._world = nature, disk, world
+        self._meddling = meddling
         self._clock = SimClock(nature)
         #: By run and step, since when nobody can be attempting it as far as this human saw.
         self._seen_since: dict[tuple[str, str, int], float] = {}
@@ -82,7 +85,7 @@ class Human:
                     self._look_at(found.head.run_id)
                 elif rng.random() < 0.5:
                     self._nudge(found.head.run_id)
-        if rng.random() < 0.05:
+        if rng.random() < self._meddling:
             self._meddle()
         self._nature.after(rng.uniform(0.5, 3.0), self.look)
 

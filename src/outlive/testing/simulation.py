@@ -117,7 +117,7 @@ class Simulation:
             nature.after(nature.mostly_short(8.0), client.ask)
         for when, fault in self.plan.at:
             nature.after(when, self._strike, fault)
-        nature.after(1.0, Human(nature, self.disk, self.world).look)
+        nature.after(1.0, Human(nature, self.disk, self.world, self.plan.meddling).look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
         nature.after(TICK_SECONDS, self._tick)

@@ -77,6 +77,9 @@ class _Check:
         self.result.damage.append(Damage(run=self._run_id, seq=seq, why=why))
 
     def _record(self, record: StoredRecord) -> None:
+        if record.seq < self._seq:
+            self._report(record.seq, "out of order: there is a record at this place already")
+            return
         if record.seq != self._seq and self._follows:
             self._missing(record.seq)
         try:
@@ -110,8 +113,8 @@ class _Check:
     def _damaged(self, record: StoredRecord, error: Exception) -> None:
         why = error.why if isinstance(error, CorruptRecord) else str(error)
         self._report(record.seq, why)
-        self._link = stored_link(record.body)
-        self._follows = False
+        self._link = _stored_link(record.body)
+        self._seq, self._follows = record.seq + 1, False
 
     def _end(self) -> None:
         """The journal ends where its head says."""
@@ -147,9 +150,9 @@ class _Check:
             self._report(head.seq, why)
 
 
-def stored_link(body: bytes) -> bytes:
-    """The link that a record says it has."""
-    return body[ENVELOPE_BYTES - _LINK_BYTES : ENVELOPE_BYTES]
+def _stored_link(body: object) -> bytes:
+    """The link that a damaged record says it has."""
+    return body[ENVELOPE_BYTES - _LINK_BYTES : ENVELOPE_BYTES] if isinstance(body, bytes) else b""
 
 
 def fold_or_none(events: list[Event]) -> Run | None:

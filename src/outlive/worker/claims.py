@@ -24,6 +24,8 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         kinds=KIND_BITS[Claimed],
         body=encode_events([claimed]),
     )
+    # A doubt that waits for a human is shown until it is settled, whoever drives the run.
+    status = "in_doubt" if header.status == "in_doubt" else "running"
     return Entry(
         run_id=head.run_id,
         after=head.seq,
@@ -31,7 +33,7 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         epoch=epoch,
         record=record,
         link=link,
-        header=msgspec.structs.replace(header, status="running", wake_at=0, reason=""),
+        header=msgspec.structs.replace(header, status=status, wake_at=0, reason=""),
         lease="take",
         worker=worker,
     )

@@ -26,7 +26,6 @@ from outlive.journal.reader import read_events
 from outlive.journal.record import FORMAT
 from outlive.model.decide import CLAIMS_MAX, PROBATION_FROM
 from outlive.model.events import Claimed, Event, MailRead, RunQuarantined, RunStarted
-from outlive.model.mail import Nudge, decode_letter
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import Mail, Offer, Reading, Store, Wanted
@@ -314,9 +313,8 @@ class Worker:
     def _quarantine(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
         reason = f"claimed {run.barren - 1} times in a row without one new outcome"
         for each in mail:
-            # Unread, it would make the run due again at once.
-            if isinstance(decode_letter(each.body), Nudge):
-                log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
+            # Unread, it would make the run due again at once; a human's word may be said again.
+            log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
         log.append(RunQuarantined(run.at, reason))
         log.wait(log.seq, lambda: self._tell(log.run_id, None))
         log.close()

@@ -1,0 +1,136 @@
+"""Workers are killed faster than they can get anything done, and everything gets done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from outlive.app import App
+from outlive.errors import StepNotInDoubt
+from outlive.model.events import EffectDoubted
+from outlive.model.run import fold
+from tests.conftest import Figure
+from tests.processes import cast, players
+from tests.processes.cast import EFFECTS
+from tests.processes.stage import Stage, pid, until
+
+pytestmark = pytest.mark.alone
+
+WORKERS = 3
+RUNS = 60
+KILLS, KILLS_FULL = 30, 100
+#: Of all strikes.
+PAUSES = 0.25
+#: So many that the runs outlast the kills.
+TURNS_PER_KILL = 1
+
+
+def submit(stage: Stage, turns: int) -> dict[str, str]:
+    """Runs of each kind of effect, by id."""
+    kinds = {f"s{n}": list(EFFECTS)[n % len(EFFECTS)] for n in range(RUNS)}
+
+    async def main() -> None:
+        async with stage.open_app() as app:
+            for run_id, kind in kinds.items():
+                await app.submit(cast.stormy, turns, kind, id=run_id)
+
+    asyncio.run(main())
+    return kinds
+
+
+def answer_doubts(stage: Stage) -> int:
+    """A human with the receiver's book at hand settles what only a human can."""
+
+    async def main() -> int:
+        async with stage.open_app() as app:
+            page = await app.find(status="in_doubt", limit=1000)
+            return sum([await answer(stage, app, each.head.run_id) for each in page.items])
+
+    return asyncio.run(main())
+
+
+async def answer(stage: Stage, app: App, run_id: str) -> int:
+    answered = 0
+    for step, effect in fold(stage.events(run_id)).effects.items():
+        receipt = stage.ledger().find(effect.intent.key)
+        verdict = "not_happened" if receipt is None else "happened"
+        try:
+            await app.resolve(run_id, step, verdict, f'"{effect.intent.key}"'.encode())
+            answered += 1
+        except StepNotInDoubt:
+            pass  # answered already and not yet read, or it is too early to tell
+    return answered
+
+
+class Storm:
+    """Workers that are killed, or paused for longer than their lease, one after the other."""
+
+    def __init__(self, stage: Stage, dice: random.Random, kills: int) -> None:
+        self.kills = self.pauses = self.answers = 0
+        self._stage, self._dice, self._kills_wanted = stage, dice, kills
+        self._workers = [self._hire() for _ in range(WORKERS)]
+        #: By worker: when it shall be woken.
+        self._asleep: dict[BaseProcess, float] = {}
+
+    def _hire(self) -> BaseProcess:
+        return self._stage.spawn(players.work, ["stormy"])
+
+    def strike(self) -> None:
+        """Once; a human answers what he is asked meanwhile."""
+        self.answers += answer_doubts(self._stage)
+        for worker, until_ in list(self._asleep.items()):
+            if time.monotonic() > until_ or self.kills == self._kills_wanted:
+                os.kill(pid(worker), signal.SIGCONT)
+                del self._asleep[worker]
+        if self.kills < self._kills_wanted:
+            time.sleep(self._dice.uniform(0.1, 0.5))
+            self._strike(self._dice.randrange(WORKERS))
+
+    def _strike(self, place: int) -> None:
+        worker = self._workers[place]
+        if self._dice.random() < PAUSES and worker not in self._asleep:
+            os.kill(pid(worker), signal.SIGSTOP)
+            self._asleep[worker] = time.monotonic() + self._dice.uniform(1.1, 1.8)
+            self.pauses += 1
+            return
+        os.kill(pid(worker), signal.SIGKILL)
+        worker.join()
+        self._asleep.pop(worker, None)
+        self._workers[place] = self._hire()
+        self.kills += 1
+
+
+def test_a_storm_of_kills_loses_and_repeats_nothing(
+    stage: Stage, figure: Figure, full: bool
+) -> None:
+    """All runs end; nothing that was acknowledged is lost, no effect happens twice."""
+    seed = random.randrange(1 << 32)
+    figure("storm: seed", seed)
+    kills = KILLS_FULL if full else KILLS
+    turns = kills * TURNS_PER_KILL
+    kinds = submit(stage, turns)
+    storm = Storm(stage, random.Random(seed), kills)
+
+    def is_over() -> bool:
+        storm.strike()
+        return all(stage.status(run_id) == "completed" for run_id in kinds)
+
+    seconds = until(is_over, "all runs to end", seconds=600)
+
+    assert kills == storm.kills
+    assert [] == stage.audit(events_min=3 * turns)
+    counted = Counter(receipt.run_id for receipt in stage.ledger().receipts())
+    assert dict.fromkeys(kinds, turns) == counted
+    doubts = [e for r in kinds for e in stage.events(r) if isinstance(e, EffectDoubted)]
+    figure("storm: kills, pauses", (storm.kills, storm.pauses))
+    figure("storm: runs, effects", (RUNS, sum(counted.values())))
+    figure("storm: claims", sum(len(stage.claims(run_id)) for run_id in kinds))
+    figure("storm: doubts, of which a human settled", (len(doubts), storm.answers))
+    figure("storm: seconds", round(seconds, 1))
