@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import print_json, print_note, print_text
 from outlive.errors import RunError, RunFailed
-from outlive.handle import Handle[Any]
+from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.run import fold
 from outlive.store import Reading
