@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from outlive.app import App, open_app
@@ -22,6 +22,11 @@ Row = tuple[int, int, int, bytes]
 
 async def write_journals(path: Path) -> None:
     """A store with runs that ended, one that sleeps, and a key."""
+    with chdir(path.parent):
+        await _write(path)
+
+
+async def _write(path: Path) -> None:
     async with open_app(f"sqlite:///{path}") as app:
         await (await app.start(shop.buy, shop.Order("7", 5), id="bought"))
         await (await app.start(shop.count, 12, id="counted"))

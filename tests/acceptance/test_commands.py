@@ -165,10 +165,10 @@ def test_show_can_follow(cli: Cli) -> None:
     assert data.stdout is not None
     first = [text.stdout.readline().split()[:3], json.loads(data.stdout.readline())["what"]]
     (cli.folder / "b").touch()
-    rest = [text.communicate(timeout=SECONDS_MAX)[0], data.communicate(timeout=SECONDS_MAX)[0]]
+    rest = [text.stdout.read(), data.stdout.read()]
 
     assert [["1", "+0.000", "started"], "started"] == first
-    assert (0, 0) == (text.returncode, data.returncode)
+    assert (0, 0) == (text.wait(SECONDS_MAX), data.wait(SECONDS_MAX))
     assert "completed" in rest[0].splitlines()[-1]
     assert [2, 3, 4] == [json.loads(line)["seq"] for line in rest[1].splitlines()]
 

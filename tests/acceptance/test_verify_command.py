@@ -17,7 +17,7 @@ import pytest
 from outlive.app import open_app
 from outlive.cli import main
 from outlive.errors import StoreError
-from tests.acceptance.conftest import Cli
+from tests.acceptance.conftest import SECONDS_MAX, Cli
 from tests.acceptance.damage import Spoiler, copy, write_journals
 from tests.conftest import Figure
 
@@ -127,6 +127,26 @@ def test_a_damaged_run_is_refused_and_the_others_go_on(cli: Cli, spoiler: Spoile
     assert (0, "hello you\n") == (fresh.code, fresh.out)
 
 
+def test_mail_that_can_not_be_read_stops_nobody(cli: Cli, spoiler: Spoiler) -> None:
+    """It is found by verify, noted in the journal by whoever drives the run, and that is all."""
+    (run,) = spoiler.db.execute("SELECT id FROM runs WHERE run_id = 'pending'").fetchone()
+    spoiler.db.execute(
+        "INSERT INTO mail (run, mail_id, posted_at, body) VALUES (?, 'm', 0, x'c1')", (run,)
+    )
+    spoiler.db.execute("UPDATE runs SET posted = 1 WHERE id = ?", (run,))
+    spoiler.close()
+
+    checked = cli("verify")
+    ran = cli("resume", "pending", "shop")
+    timeline = cli("show", "pending", "--json").json["timeline"]
+
+    assert 3 == checked.code
+    assert checked.out.startswith("run pending, seq 1: mail m can't be read")
+    assert (0, "hello Bob\n") == (ran.code, ran.out)
+    assert any("mail that can't be read" in row["note"] for row in timeline)
+    assert 0 == cli("verify").code
+
+
 @pytest.mark.alone
 def test_a_worker_reports_a_damaged_run_and_ends_the_others(cli: Cli, spoiler: Spoiler) -> None:
     """Damage to one run costs nobody else anything."""
@@ -146,6 +166,25 @@ def test_a_worker_reports_a_damaged_run_and_ends_the_others(cli: Cli, spoiler: S
     assert (0, "hello Bob\n") == (pending.code, pending.out)
     assert 0 == worker.returncode
     assert {"napping"} == {each["run"] for each in cli("verify", "--json").json["damage"]}
+
+
+def test_a_damaged_key_is_told_to_whoever_needs_it(cli: Cli, spoiler: Spoiler) -> None:
+    """The effect waits, rather than being attempted with a key that may be another's."""
+    ((record, _, seq, body),) = spoiler.records("key/refund:7")
+    spoiler.set_body(record, body[:-1] + bytes((body[-1] ^ 1,)))
+
+    waiting = cli.start("run", "shop:buy", "--id", "b", "--input", '[{"id": "7", "cents": 5}]')
+    assert waiting.stderr is not None
+    told = waiting.stderr.readline()
+    spoiler.set_body(record, body)
+    spoiler.close()
+    out, _ = waiting.communicate(timeout=SECONDS_MAX)
+
+    assert told.startswith(
+        f"outlive: effect 0/refund#1 of run b waits: run key/refund:7, seq {seq}"
+    )
+    assert (0, '{"order":"7","cents":5}\n') == (waiting.returncode, out)
+    assert not (cli.folder / "ledger").exists()
 
 
 Seen = dict[str, tuple[Any, Any, Any]]

@@ -15,6 +15,7 @@ from tests.conftest import Figure
 
 #: A kill loses nothing that the kernel has, so a file system in memory serves as well as a disk.
 MEMORY = Path("/dev/shm")
+TRIALS_KEPT = 5
 
 
 @pytest.fixture
@@ -25,6 +26,9 @@ def trials(tmp_path: Path) -> Iterator[Path]:
         return
     folder = Path(tempfile.mkdtemp(prefix="outlive-crash-", dir=MEMORY))
     yield folder
+    # Trials without a violation leave nothing behind; of the others a few are worth a look.
+    for trial in sorted(folder.iterdir())[:TRIALS_KEPT]:
+        shutil.copytree(trial, tmp_path / trial.name)
     shutil.rmtree(folder)
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
 ROOT = str(Path(__file__).parents[2])
 #: Trials mostly wait for time limits, so many fit on one core.
 PARALLEL = 12
-SYSCALLS_MIN = 200
+SYSCALLS_MIN = 300
 #: Effects that come off at the first attempt: only a kill can repeat them.
 STEADY = {"refund", "charge", "reserve"}
 

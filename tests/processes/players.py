@@ -29,7 +29,7 @@ from tests.processes import cast
 from tests.processes.cast import Position
 
 LEASE_SECONDS = 1.0
-CHILD_SECONDS_MAX = 30.0
+CHILD_SECONDS_MAX = 600.0
 QUICK = Settings(lease_seconds=LEASE_SECONDS, poll_seconds=0.05, idle_seconds=0.0)
 
 

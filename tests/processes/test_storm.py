@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
@@ -76,8 +77,7 @@ class Storm:
         self.kills = self.pauses = self.answers = 0
         self._stage, self._dice, self._kills_wanted = stage, dice, kills
         self._workers = [self._hire() for _ in range(WORKERS)]
-        #: By worker: when it shall be woken.
-        self._asleep: dict[BaseProcess, float] = {}
+        self._waking: list[threading.Timer] = []
 
     def _hire(self) -> BaseProcess:
         return self._stage.spawn(players.work, ["stormy"])
@@ -85,26 +85,38 @@ class Storm:
     def strike(self) -> None:
         """Once; a human answers what he is asked meanwhile."""
         self.answers += answer_doubts(self._stage)
-        for worker, until_ in list(self._asleep.items()):
-            if time.monotonic() > until_ or self.kills == self._kills_wanted:
-                os.kill(pid(worker), signal.SIGCONT)
-                del self._asleep[worker]
         if self.kills < self._kills_wanted:
             time.sleep(self._dice.uniform(0.1, 0.5))
             self._strike(self._dice.randrange(WORKERS))
 
     def _strike(self, place: int) -> None:
         worker = self._workers[place]
-        if self._dice.random() < PAUSES and worker not in self._asleep:
-            os.kill(pid(worker), signal.SIGSTOP)
-            self._asleep[worker] = time.monotonic() + self._dice.uniform(1.1, 1.8)
-            self.pauses += 1
+        if self._dice.random() < PAUSES:
+            self._pause(worker)
             return
         os.kill(pid(worker), signal.SIGKILL)
         worker.join()
-        self._asleep.pop(worker, None)
         self._workers[place] = self._hire()
         self.kills += 1
+
+
+    def _pause(self, worker: BaseProcess) -> None:
+        """It wakes by a timer: it may hold the file's lock, and then we would wait for it."""
+        os.kill(pid(worker), signal.SIGSTOP)
+        seconds = self._dice.uniform(1.1, 1.8)
+        waking = threading.Timer(seconds, wake, [worker])
+        waking.start()
+        self._waking.append(waking)
+        self.pauses += 1
+
+    def end(self) -> None:
+        for waking in self._waking:
+            waking.join()
+
+
+def wake(worker: BaseProcess) -> None:
+    if worker.is_alive():
+        os.kill(pid(worker), signal.SIGCONT)
 
 
 def test_a_storm_of_kills_loses_and_repeats_nothing(
@@ -124,6 +136,7 @@ def test_a_storm_of_kills_loses_and_repeats_nothing(
 
     seconds = until(is_over, "all runs to end", seconds=600)
 
+    storm.end()
     assert kills == storm.kills
     assert [] == stage.audit(events_min=3 * turns)
     counted = Counter(receipt.run_id for receipt in stage.ledger().receipts())

@@ -6,6 +6,7 @@ is used; what can't be found is for the caller to name.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -54,10 +55,17 @@ def environment(minor: str, interpreter: Path) -> Path:
     if interpreter == Path(sys.executable):
         return interpreter
     folder = ROOT / ".venv" / f"golden-{minor}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        # Tests that run side by side need the same one.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _make(folder, interpreter)
+
+
+def _make(folder: Path, interpreter: Path) -> Path:
     python, stamp = folder / "bin" / "python", folder / "stamp"
     wanted = "\n".join(f"{name}=={version(name)}" for name in NEEDED)
     if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
         _call(interpreter, "-m", "venv", folder)
         quietly = ("--quiet", "--disable-pip-version-check")
         _call(python, "-m", "pip", "install", *quietly, *wanted.split("\n"))

@@ -6,14 +6,14 @@ import asyncio
 import contextvars
 import threading
 import time
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import outlive
 from outlive.errors import RunFailed, StepFailed
-from outlive.model.events import AttemptFailed, Parked, StepDone, StepRaised
+from outlive.handle import Handle
+from outlive.model.events import AttemptFailed, Parked, RunStarted, StepDone, StepRaised
 from outlive.testing.clock import FakeClock
 from tests.unit.scene import EVICTING, Scene
 
@@ -90,8 +90,13 @@ class Flaky:
             raise OSError(f"attempt {number}")
         return f"done at {number}"
 
-    def waits(self) -> list[float]:
-        return [round(later - sooner, 1) for (_, sooner), (_, later) in pairwise(self.tried)]
+
+async def delays(scene: Scene, handle: Handle) -> list[int]:
+    """How long each failed attempt is followed by nothing, in ms, as the journal has it."""
+    started, *events = await handle.read()
+    assert isinstance(started, RunStarted)
+    failed = [event for event in events if isinstance(event, AttemptFailed)]
+    return [event.retry_at - event.at - started.started_at for event in failed]
 
 
 def flaky_flow(flaky: Flaky, **retry: Any) -> outlive.Flow[[], Any]:
@@ -115,7 +120,8 @@ async def test_back_offs_grow_up_to_their_limit(scene: Scene) -> None:
 
     assert await scene.outcome(handle, step=0.5) == "done at 5"
     assert [number for number, _ in flaky.tried] == [1, 2, 3, 4, 5]
-    assert all(abs(a - b) <= 1 for a, b in zip(flaky.waits(), (10, 20, 30, 30), strict=True))
+    assert await delays(scene, handle) == [10_000, 20_000, 30_000, 30_000]
+    assert flaky.tried[-1][1] - flaky.tried[0][1] >= 90
 
 
 async def test_the_count_of_attempts_survives_a_crash(scene: Scene) -> None:
@@ -133,7 +139,8 @@ async def test_the_count_of_attempts_survives_a_crash(scene: Scene) -> None:
 
     assert await scene.outcome(handle, step=0.5) == "done at 3"
     assert [number for number, _ in flaky.tried] == [1, 2, 3]
-    assert all(abs(wait - 10) <= 1 for wait in flaky.waits())
+    assert await delays(scene, handle) == [10_000, 10_000]
+    assert flaky.tried[1][1] - flaky.tried[0][1] >= 10
 
 
 async def test_a_back_off_leaves_memory(scene: Scene) -> None:
@@ -178,7 +185,8 @@ async def test_jitter_stays_within_its_bounds(scene: Scene) -> None:
     handle = await scene.open().start(flaky_flow(flaky, attempts=6, jitter=True, factor=1), id="r")
 
     await scene.outcome(handle, step=0.2)
-    assert all(4.9 <= wait <= 10.6 for wait in flaky.waits())
+    assert all(5000 <= delay <= 10_000 for delay in await delays(scene, handle))
+    assert len(set(await delays(scene, handle))) > 1
 
 
 # ---------------------------------------------------------------- time limits
@@ -211,7 +219,7 @@ async def test_a_step_past_its_limit_is_cancelled(scene: Scene) -> None:
     )
     assert cancelled == ["yes"]
     (raised,) = await scene.events(handle, StepRaised)
-    assert 29_000 <= raised.at <= 32_000
+    assert raised.at >= 30_000
 
 
 async def test_a_time_out_is_tried_again_like_any_error(scene: Scene) -> None:

@@ -267,6 +267,31 @@ async def test_an_outcome_is_flushed_though_nothing_follows(scene: Scene) -> Non
     await scene.outcome(handle)
 
 
+async def test_a_tick_with_large_outcomes_is_written_in_several_records(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No record outgrows what a store takes; nothing is lost, and the order is kept."""
+    monkeypatch.setattr("outlive.journal.log.RECORD_FULL_BYTES", 100)
+    monkeypatch.setattr("outlive.journal.record.BODY_BYTES_MAX", 1000)
+
+    @outlive.step
+    async def large(number: int) -> bytes:
+        return bytes([number]) * 300
+
+    @outlive.flow
+    async def many() -> int:
+        return sum(map(len, await asyncio.gather(*(large(number) for number in range(20)))))
+
+    handle = await scene.open().start(many, id="r")
+
+    assert await scene.outcome(handle) == 6000
+    steps = [event.step for event in await scene.events(handle, StepDone)]
+    assert steps == [f"0.{number}/large#1" for number in range(1, 21)]
+    reading = await scene.store.read("r")
+    assert reading is not None
+    assert len(reading.records) >= 20
+
+
 # ---------------------------------------------------------------- back-pressure
 
 

@@ -13,7 +13,7 @@ import msgspec
 from outlive.app import App, open_app
 from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
-from outlive.cli.output import print_json, print_note, print_text
+from outlive.cli.output import log_to_stderr, print_json, print_note, print_text
 from outlive.errors import RunError, RunFailed
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
@@ -55,6 +55,7 @@ def resume(asked: argparse.Namespace) -> int:
 async def _drive(
     asked: argparse.Namespace, begin: Begin, *, until_stuck: bool, must_exist: bool
 ) -> int:
+    log_to_stderr()
     async with open_app(asked.store, must_exist=must_exist) as app:
         handle = await begin(app)
         failure = await _follow(app, handle, until_stuck=until_stuck)

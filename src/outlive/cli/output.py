@@ -7,6 +7,7 @@ same every time. Text that came from outside is printed with its control charact
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,15 @@ def print_text(text: str) -> None:
 def print_note(text: str) -> None:
     """Something that is not the result."""
     print(safe(text), file=sys.stderr, flush=True)
+
+
+def log_to_stderr() -> None:
+    """Let what drives runs say its troubles here, unless the user's own code hears them."""
+    logger = logging.getLogger("outlive")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("outlive: %(message)s"))
+        logger.addHandler(handler)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -370,6 +370,8 @@ class Drive:
             self.note(Parked(self.at(), wake_at))
             self._stop()
             self.when_durable(lambda: self._leave("parked"))
+        elif wake_at <= now:
+            self.timers.hurry()
 
     def _is_ending(self) -> bool:
         """The flow returned, its tasks are gone, and every effect is settled."""

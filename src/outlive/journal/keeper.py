@@ -47,8 +47,13 @@ class Log(Protocol):
     side: Side
     marked_at: int
 
+    @property
+    def has_more(self) -> bool:
+        """Something was appended that the last entry did not take."""
+        ...
+
     def take(self) -> Entry | None:
-        """Everything appended and not yet taken, as one entry."""
+        """What was appended and not yet taken, as one entry; not more than a store takes."""
         ...
 
     def settle(self, upto: int, error: OutliveError | None) -> None:
@@ -177,6 +182,9 @@ class Keeper:
             if entry is not None:
                 logs.append(log)
                 batch.append(entry)
+                if log.has_more:
+                    self._marked.append(log)
+                    self._ring()
                 if waited > self.counters.flushes_waited_max:
                     self.counters.flushes_waited_max = waited
         return loose, logs, batch

@@ -72,8 +72,8 @@ class Human:
         self._nature, self._disk, self._world = nature, disk, world
         self._meddling = meddling
         self._clock = SimClock(nature)
-        #: By run and step, since when nobody can be attempting it as far as this human saw.
-        self._seen_since: dict[tuple[str, str, int], float] = {}
+        #: By run and doubt, since when this human has known of it.
+        self._seen_since: dict[tuple[str, str], float] = {}
         self._nudges = 0
 
     def look(self) -> None:
@@ -108,18 +108,18 @@ class Human:
     def _consider(
         self, reading: Reading, events: Sequence[Event], step: str, effect: OpenEffect
     ) -> None:
-        nature = self._nature
-        place = (reading.head.run_id, step, len(events))
-        since = self._seen_since.setdefault(place, nature.now)
+        nature, run_id = self._nature, reading.head.run_id
+        try:
+            mail_id, letter = resolve_letter(reading, events, step, "fail", b"null")
+        except OutliveError:
+            return
+        since = self._seen_since.setdefault((run_id, mail_id), nature.now)
         verdict = self._verdict(effect, nature.now - since)
         if verdict is None or nature.rng.random() < 0.4:
             return
         value = msgspec.json.encode(self._world.paid(effect.intent.key))
-        try:
-            mail_id, letter = resolve_letter(reading, events, step, verdict, value)
-        except OutliveError:
-            return
-        nature.after(nature.mostly_short(6.0), self._post, reading.head.run_id, mail_id, letter)
+        letter = msgspec.structs.replace(letter, verdict=verdict, value=value)
+        nature.after(nature.mostly_short(6.0), self._post, run_id, mail_id, letter)
 
     def _verdict(self, effect: OpenEffect, watched_seconds: float) -> Verdict | None:
         """What can be said for certain, if anything."""

@@ -200,6 +200,11 @@ class SimProcess:
         )
         return Worker(setting, [tell_story], everything=True)
 
+    @property
+    def worker_id(self) -> str:
+        """The id under which it holds leases."""
+        return self.worker.id
+
     # what clients ask of it
 
     def start_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
@@ -211,7 +216,9 @@ class SimProcess:
             if is_new and run_id in self.worker.driving:
                 self.worker.watch(run_id).add_done_callback(self._ended)
 
-        self.loop.call_soon(lambda: self.loop.create_task(_quietly(start())), context=self.context)
+        self.loop.call_soon(
+            lambda: self.loop.create_task(_quietly(start)), context=self.context
+        )
 
     def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
         """``outlive.submit`` in this process."""
@@ -311,9 +318,9 @@ async def _lane(work: Coroutine[Any, Any, T]) -> T:
     return await work
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _quietly(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A client's call fails with its worker; the client tries elsewhere."""
     try:
-        await work
+        await call()
     except OutliveError:
         pass

@@ -41,9 +41,11 @@ class Process(Protocol):
     loop: SimLoop
     world: World
 
+    name: str
+
     @property
-    def name(self) -> str:
-        """Which process it is."""
+    def worker_id(self) -> str:
+        """The id under which it holds leases."""
         ...
 
 
@@ -87,8 +89,8 @@ class World:
         #: By key, until when something may still come of what was asked.
         self._busy_until: dict[str, float] = {}
         self._dawdling: list[tuple[str, Process]] = []
-        #: Called with every request that reaches the bank.
-        self.on_request: Callable[[Process, Request], None] = lambda process, request: None
+        #: Called when an effect's body begins.
+        self.on_begin: Callable[[Process, Request], None] = lambda process, request: None
         self.calm = False
         #: What the model keeps in mind; it hands out the object itself.
         self.memory: list[str] = ["remembered"]
@@ -123,6 +125,7 @@ class World:
     async def pay(self, request: Request, *, dawdles: bool) -> dict[str, str]:
         """Ask the bank to do something once, and wait for its answer."""
         process = _living()
+        self.on_begin(process, request)
         if dawdles:
             await self._dawdle(process, request.key)
         manner = self._manner()
@@ -142,7 +145,7 @@ class World:
     def pay_plainly(self, request: Request) -> dict[str, str]:
         """The same from a plain function, whose caller can't be cut off."""
         process = _living()
-        self.on_request(process, request)
+        self.on_begin(process, request)
         manner = self._manner()
         if manner == "refuses":
             raise Refused("not today")
@@ -162,7 +165,6 @@ class World:
     def _send(
         self, process: Process, request: Request, manner: Manner, answer: asyncio.Future[Any]
     ) -> None:
-        self.on_request(process, request)
         nature = self._nature
         if manner in ("refuses", "breaks_before"):
             error = Refused("not today") if manner == "refuses" else BankError("the line broke")

@@ -27,7 +27,7 @@ from outlive.testing.sim_process import SimProcess, Surroundings
 from outlive.testing.sim_programs import make_programs
 from outlive.testing.sim_store import Line, SimStore
 from outlive.testing.sim_witness import Witness
-from outlive.testing.sim_world import SETTLE_SECONDS, World
+from outlive.testing.sim_world import SETTLE_SECONDS, Process, Request, World
 
 SECONDS_MAX = 400.0
 CALLBACKS_MAX = 400_000
@@ -79,6 +79,7 @@ class Simulation:
         names = [f"run-{number}" for number in range(1, len(programs) + 1)]
         self.plan = make_plan(nature, names)
         self.world, self.witness = World(nature), Witness()
+        self.world.on_begin = self._check_driver
         self.line, self.marksman = Line(nature), Marksman(self.plan)
         ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
         self.disk = MemoryStore(ports=ports, lease_seconds=self.plan.lease_seconds)
@@ -105,6 +106,16 @@ class Simulation:
     def _pick(self) -> SimProcess | None:
         living = [each for each in self.processes if each.is_alive and not each.is_failed]
         return self.nature.rng.choice(living) if living else None
+
+    def _check_driver(self, process: Process, request: Request) -> None:
+        """Only the worker that holds the lease begins an effect."""
+        reading = run_immediate(self.disk.read(request.run_id, 1 << 62))
+        holder = None if reading is None else reading.head.worker
+        if holder != process.worker_id:
+            self.witness.broken.append(
+                f"run {request.run_id}: effect {request.effect} (key {request.key}) was begun by "
+                f"worker {process.worker_id}; worker {holder} had the lease"
+            )
 
     # running
 

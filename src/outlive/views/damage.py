@@ -24,6 +24,7 @@ from outlive.journal.record import (
     unpack_unlinked,
 )
 from outlive.model.events import Event, decode_events
+from outlive.model.mail import parse_letter
 from outlive.model.run import Run, fold
 from outlive.store import Header, Reading, StoredRecord
 
@@ -144,10 +145,16 @@ class _Check:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
 
     def _mail(self) -> None:
-        head, waiting = self._reading.head, len(self._reading.mail)
-        if head.posted - head.consumed != waiting:
-            why = f"{head.posted} mails posted, {head.consumed} consumed, but {waiting} waiting"
-            self._report(head.seq, why)
+        """As much as was posted and not consumed, and readable."""
+        head, waiting = self._reading.head, self._reading.mail
+        if head.posted - head.consumed != len(waiting):
+            counts = f"{head.posted} posted, {head.consumed} consumed, {len(waiting)} waiting"
+            self._report(head.seq, f"its mail is not complete: {counts}")
+        for mail in waiting:
+            try:
+                parse_letter(mail.body)
+            except (msgspec.MsgspecError, TypeError) as error:
+                self._report(head.seq, f"mail {mail.mail_id} can't be read: {error}")
 
 
 def _stored_link(body: object) -> bytes:
