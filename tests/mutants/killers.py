@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import outlive
 from outlive.app import App
 from outlive.errors import CorruptRecord
@@ -23,7 +25,7 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry, Head, Header, Reading, Store, StoredRecord
+from outlive.store import Head, Reading, Store, StoredRecord
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
@@ -112,12 +114,9 @@ def forged_records_are_found(folder: Path) -> None:
     whole = Reading(head=head, header=header(), records=records, mail=[])
 
     assert 3 == len(read_events(whole))
-    try:
+    with pytest.raises(CorruptRecord) as caught:
         read_events(Reading(head=head, header=header(), records=forged, mail=[]))
-    except CorruptRecord as error:
-        assert 2 == error.seq
-    else:
-        raise AssertionError("a forged record was believed")
+    assert 2 == caught.value.seq
 
 
 def _chain(seed: bytes) -> tuple[list[StoredRecord], list[bytes]]:

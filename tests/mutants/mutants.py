@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlive.engine import effects
@@ -150,7 +151,7 @@ def intent_after_effect(patch: pytest.MonkeyPatch) -> None:
     def ended(self: EffectRunner, op: Op, task: Any) -> None:
         intent = kept.pop(op, None)
         if intent is not None and not self._drive.stopped:
-            self._drive.note(intent)
+            self._drive.note(msgspec.structs.replace(intent, at=self._drive.at()))
         real_ended(self, op, task)
 
     patch.setattr(EffectRunner, "_intend", intend)

@@ -390,6 +390,26 @@ async def test_as_completed_over_a_set_is_refused() -> None:
     assert "needs a list or tuple" in driven.outcome[1]
 
 
+async def test_as_completed_over_other_awaitables_is_refused() -> None:
+    """asyncio wraps them in coroutines of its own, whose place nobody can tell."""
+
+    class Later:
+        def __await__(self) -> Any:
+            return first(1).__await__()
+
+    async def code() -> str:
+        try:
+            for each in asyncio.as_completed([Later(), Later()]):
+                await each
+        except TypeError as error:
+            return str(error)
+        return "not refused"
+
+    driven = await drive(MemoryStore(), a_flow(code), run_id=RUN)
+
+    assert "needs coroutines or tasks" in driven.outcome[1]
+
+
 # ---------------------------------------------------------------- what becomes of the run
 
 

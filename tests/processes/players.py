@@ -79,7 +79,9 @@ def start(folder: Path, run: tuple[str, str, list[Any]], stop_at: Position | Non
     (folder / f"outcome-{os.getpid()}.json").write_text(json.dumps(outcome))
 
 
-def work(folder: Path, flows: list[str], settings: Settings = QUICK, concurrency: int = 100) -> None:
+def work(
+    folder: Path, flows: list[str], settings: Settings = QUICK, concurrency: int = 100
+) -> None:
     """Be a worker until killed; a failure of the worker is the process's exit code."""
     enter(folder)
 

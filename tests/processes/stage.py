@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -23,7 +24,7 @@ from outlive.store import Query, Reading
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.auditor import audit
 from outlive.testing.ledger import Ledger
-from tests.processes.cast import POLICIES
+from tests.processes import cast
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK_ENVIRONMENT = {
@@ -68,9 +69,9 @@ class Stage:
 
     def command(self, *words: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
         """The real command line on the shared file, perhaps with a fault under it."""
+        store = ("--store", f"sqlite:///{self.database}")
         command = subprocess.Popen(
-            [*under, sys.executable, "-m", "tests.processes.witnessed", *words]
-            + ["--store", f"sqlite:///{self.database}"],
+            [*under, sys.executable, "-m", "tests.processes.witnessed", *words, *store],
             cwd=ROOT,
             env={**os.environ, "CAST_FOLDER": str(self.folder), **QUICK_ENVIRONMENT},
             stdout=subprocess.PIPE,
@@ -175,10 +176,21 @@ class Stage:
         return audit(
             journals,
             self.ledger().receipts(),
-            policies=POLICIES,
+            policies=cast.POLICIES,
             acknowledged=self.acknowledged(),
             events_min=events_min,
         )
+
+
+def submit(stage: Stage, flow: str, count: int, *more: object) -> list[str]:
+    """Runs ``r0``, ``r1``, ... of a flow whose first argument is their number."""
+
+    async def main() -> list[str]:
+        async with stage.open_app() as app:
+            starting = (app.submit(getattr(cast, flow), n, *more, id=f"r{n}") for n in range(count))
+            return [handle.id for handle in await asyncio.gather(*starting)]
+
+    return asyncio.run(main())
 
 
 def read_appends(path: Path) -> list[Append]:

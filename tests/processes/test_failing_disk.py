@@ -93,9 +93,7 @@ def assert_kept(stage: Stage) -> None:
     assert all(len(stage.events(r)) >= seq for r, seq in stage.acknowledged().items())
 
 
-def batches(
-    stages: list[tuple[int, Stage]], size: int
-) -> Iterator[list[tuple[int, Stage]]]:
+def batches(stages: list[tuple[int, Stage]], size: int) -> Iterator[list[tuple[int, Stage]]]:
     for begin in range(0, len(stages), size):
         yield stages[begin : begin + size]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
+
 import pytest
 
 from outlive.model.events import RunCompleted
 from tests.conftest import Figure
 from tests.processes import players
 from tests.processes.players import LEASE_SECONDS
-from tests.processes.stage import Stage
+from tests.processes.stage import Stage, submit, until
 
 pytestmark = pytest.mark.alone
 
@@ -49,6 +52,26 @@ def test_a_blocked_loop_keeps_nobodys_commits(stage: Stage, figure: Figure) -> N
     assert [1] * 3 == [len(stage.claims(run_id)) for run_id in ends]
     assert [] == stage.audit()
     figure("leases: seconds for 20 effects beside two blocked loops", ends["busy"] / 1000)
+
+
+def test_beats_do_not_queue_behind_commits(stage: Stage) -> None:
+    """Somebody locks the file for several leases: nobody's lease is lost, and all go on."""
+    for _ in range(2):
+        stage.spawn_worker(players.work, ["ticking"])
+    submit(stage, "ticking", 6)
+    run_ids = stage.run_ids()
+    until(lambda: all(stage.claims(run_id) for run_id in run_ids), "all to be driven")
+
+    db = sqlite3.connect(stage.database, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    time.sleep(LONG)
+    db.execute("ROLLBACK")
+    db.close()
+
+    (stage.folder / "go").touch()
+    until(lambda: all("completed" == stage.status(r) for r in run_ids), "all runs to end")
+    assert [1] * len(run_ids) == [len(stage.claims(run_id)) for run_id in run_ids]
+    assert [] == stage.audit()
 
 
 def end_of(stage: Stage, run_id: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 
 import pytest
 
@@ -24,7 +25,7 @@ class Nurse:
         self._stage = stage
         self._workers = [self._hire() for _ in range(workers)]
 
-    def _hire(self):  # type: ignore[no-untyped-def]
+    def _hire(self) -> BaseProcess:
         return self._stage.spawn(players.work, ["poison", "busy"])
 
     def watch(self, condition: Callable[[], bool], what: str) -> None:

@@ -99,7 +99,6 @@ class Storm:
         self._workers[place] = self._hire()
         self.kills += 1
 
-
     def _pause(self, worker: BaseProcess) -> None:
         """It wakes by a timer: it may hold the file's lock, and then we would wait for it."""
         os.kill(pid(worker), signal.SIGSTOP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import statistics
@@ -14,8 +13,8 @@ import pytest
 from outlive.model.events import Claimed, StepDone
 from outlive.settings import Settings
 from tests.conftest import Figure
-from tests.processes import cast, players
-from tests.processes.stage import Stage, pid, until
+from tests.processes import players
+from tests.processes.stage import Stage, pid, submit, until
 
 pytestmark = pytest.mark.alone
 
@@ -25,17 +24,6 @@ DEFAULTS = Settings()
 RUNS = 20
 ROUNDS = 6
 INTERRUPTED = 200
-
-
-def submit(stage: Stage, flow: str, count: int) -> list[str]:
-    """Runs that whoever works here will drive."""
-
-    async def main() -> list[str]:
-        async with stage.open_app() as app:
-            starting = (app.submit(getattr(cast, flow), n, id=f"r{n}") for n in range(count))
-            return [handle.id for handle in await asyncio.gather(*starting)]
-
-    return asyncio.run(main())
 
 
 def kill(child: BaseProcess) -> float:
@@ -62,6 +50,12 @@ def take_over_times(stage: Stage, run_ids: list[str], killed_at: float) -> list[
     return [seconds for seconds in found if seconds is not None]
 
 
+def wait_for_takeover(stage: Stage, run_ids: list[str], instant: float) -> list[float]:
+    """How long it took for each of them."""
+    until(lambda: len(run_ids) == len(take_over_times(stage, run_ids, instant)), "takeover")
+    return take_over_times(stage, run_ids, instant)
+
+
 def steps_done(stage: Stage, run_id: str, name: str) -> int:
     return sum(isinstance(e, StepDone) and name in e.step for e in stage.events(run_id))
 
@@ -80,8 +74,7 @@ def test_a_worker_takes_over_within_a_second(stage: Stage, figure: Figure) -> No
         until(lambda: all(is_driven_by_the_newest(stage, r) for r in run_ids), "steps of all")
         successor = stage.spawn_worker(players.work, ["ticking"], DEFAULTS)
         killed_at = kill(worker)
-        until(lambda t=killed_at: RUNS == len(take_over_times(stage, run_ids, t)), "takeover")  # type: ignore[misc]
-        times += take_over_times(stage, run_ids, killed_at)
+        times += wait_for_takeover(stage, run_ids, killed_at)
         worker = successor
 
     let_go(stage, run_ids)
@@ -113,8 +106,7 @@ def test_a_script_goes_on_at_once(stage: Stage, figure: Figure) -> None:
     times = []
     for _ in range(5):
         script, called_at = call(stage)
-        until(lambda t=called_at: 1 == len(take_over_times(stage, ["own"], t)), "a claim")  # type: ignore[misc]
-        times += take_over_times(stage, ["own"], called_at)
+        times += wait_for_takeover(stage, ["own"], called_at)
         until(lambda: is_driven_by_the_newest(stage, "own"), "a step")
         kill(script)
 
@@ -133,14 +125,32 @@ def test_a_script_that_waits_takes_over_from_one_that_dies(stage: Stage, figure:
     until(lambda: steps_done(stage, "own", "tick") > 3, "steps")
 
     killed_at = kill(first)
-    until(lambda: 1 == len(take_over_times(stage, ["own"], killed_at)), "the takeover")
+    (seconds,) = wait_for_takeover(stage, ["own"], killed_at)
 
-    (seconds,) = take_over_times(stage, ["own"], killed_at)
     let_go(stage, ["own"])
     second.join(10)
     assert 0 == second.exitcode
     figure("takeover: ms by a script that waits", round(seconds * 1000))
     assert seconds < TAKEOVER_SECONDS_MAX
+
+
+def test_a_worker_that_is_told_to_stop_hands_over(stage: Stage, figure: Figure) -> None:
+    """After SIGTERM another worker drives its runs, and no lease need pass."""
+    first = stage.command("worker", "tests.processes.cast")
+    run_ids = submit(stage, "ticking", RUNS)
+    until(lambda: all(is_driven_by_the_newest(stage, r) for r in run_ids), "steps of all")
+    stage.spawn_worker(players.work, ["ticking"], DEFAULTS)
+
+    told_at = time.time()
+    first.terminate()
+    longest = max(wait_for_takeover(stage, run_ids, told_at))
+    first.communicate(timeout=30)
+
+    let_go(stage, run_ids)
+    assert 0 == first.returncode
+    assert [] == stage.audit()
+    figure("takeover: ms after SIGTERM, longest", round(longest * 1000))
+    assert longest < TAKEOVER_SECONDS_MAX
 
 
 def test_a_fresh_worker_recovers_everybodys_runs(stage: Stage, figure: Figure) -> None:
@@ -152,10 +162,7 @@ def test_a_fresh_worker_recovers_everybodys_runs(stage: Stage, figure: Figure) -
 
     began = time.time()
     stage.spawn(players.work, ["holding"], DEFAULTS, INTERRUPTED)
-    until(
-        lambda: INTERRUPTED == len(take_over_times(stage, run_ids, began)), "all to be claimed"
-    )
-    claimed = max(take_over_times(stage, run_ids, began))
+    claimed = max(wait_for_takeover(stage, run_ids, began))
     let_go(stage, run_ids)
 
     assert [] == stage.audit()

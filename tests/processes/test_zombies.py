@@ -43,11 +43,8 @@ def cast_zombies(stage: Stage, repeats: int) -> list[Case]:
     for number, (position, kind, early, _) in enumerate(kinds):
         run_id = f"z{number}"
         zombie = stage.spawn(players.start, (run_id, "paying", [kind]), position)
-        cases.append(
-            Case(run_id=run_id, position=position, kind=kind, early=early, zombie=zombie)
-        )
-    for case in cases:
-        until(lambda case=case: "T" == state_of(case.zombie), f"{case} to stop")  # type: ignore[misc]
+        cases.append(Case(run_id=run_id, position=position, kind=kind, early=early, zombie=zombie))
+    until(lambda: all("T" == state_of(case.zombie) for case in cases), "all to stop")
     return cases
 
 

@@ -21,6 +21,7 @@ from outlive.model.events import (
     EffectRaised,
     MailRead,
 )
+from outlive.settings import Settings
 from tests.unit.scene import EVICTING, STAYING, Scene
 
 
@@ -177,11 +178,13 @@ async def test_not_happened_is_not_believed_while_a_silent_driver_may_run(scene:
     assert not any(certain[1:])
 
 
-async def test_a_check_that_never_knows_ends_with_a_human(scene: Scene) -> None:
+@pytest.mark.parametrize("settings", [STAYING, EVICTING], ids=["staying", "evicting"])
+async def test_a_check_that_never_knows_ends_with_a_human(scene: Scene, settings: Settings) -> None:
     """After a while the run is in doubt, and a human's word settles it."""
     bank = Bank(scene, "breaks")
     bank.unsure = True
-    handle = await scene.open().start(bank.flow(check=bank.find, settle_after="1s"), id="r")
+    flow = bank.flow(check=bank.find, settle_after="1s")
+    handle = await scene.open(settings).start(flow, id="r")
     await scene.status(handle, "in_doubt", step=1)
     (*_, doubted) = await scene.events(handle, EffectDoubted)
     assert doubted.asks

@@ -126,6 +126,7 @@ async def test_whoever_comes_second_waits_for_the_first(scene: Scene) -> None:
     bank.gate.clear()
     flow = bank.flow("refund:{order}")
     first = await scene.open().start(flow, "77", 5, id="one")
+    await scene.until(lambda: bank.asked)
     second = await scene.open(EVICTING).start(flow, "77", 5, id="two")
     await scene.status(second, "waiting")
     assert len(bank.paid) == 0

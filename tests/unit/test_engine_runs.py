@@ -28,7 +28,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from tests.unit.scene import STAYING, Scene
 
-QUICK = Settings(lease_seconds=0.3, poll_seconds=0.02, idle_seconds=60.0)
+QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=60.0)
 
 
 @outlive.step
@@ -251,14 +251,14 @@ async def test_a_flow_that_blocks_its_loop_keeps_its_lease(tmp_path: Path) -> No
     @outlive.flow
     async def blocking() -> str:
         begun.touch()
-        time.sleep(4 * QUICK.lease_seconds)  # that is the point
+        time.sleep(2.5 * QUICK.lease_seconds)  # that is the point
         return "done"
 
     def watch() -> list[str]:
         """Another process's worker, on a loop and connection of its own."""
 
         async def main() -> list[str]:
-            rival = App(SQLiteStore(path, lease_seconds=0.3), settings=QUICK)
+            rival = App(SQLiteStore(path, lease_seconds=1.0), settings=QUICK)
             async with rival, rival.worker([blocking]) as worker:
                 taken: list[str] = []
                 while not over:
@@ -270,7 +270,7 @@ async def test_a_flow_that_blocks_its_loop_keeps_its_lease(tmp_path: Path) -> No
 
     path = tmp_path / "runs.db"
     over: list[bool] = []
-    async with App(SQLiteStore(path, lease_seconds=0.3), settings=QUICK) as app:
+    async with App(SQLiteStore(path, lease_seconds=1.0), settings=QUICK) as app:
         watching = asyncio.get_running_loop().run_in_executor(None, watch)
         handle = await app.start(blocking, id="r")
         outcome = await handle.outcome("20s")

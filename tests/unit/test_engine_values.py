@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -361,6 +362,28 @@ def test_impossible_effects_are_refused(options: dict[str, Any], words: str) -> 
 
     with pytest.raises(DefinitionRefused, match=words):
         outlive.effect(**options)(pay)
+
+
+async def test_what_can_be_called_can_be_a_step(scene: Scene) -> None:
+    """Partial functions and objects, async or plain, once they have a name."""
+
+    async def add(one: int, other: int) -> int:
+        return one + other
+
+    class Adder:
+        async def __call__(self, number: int) -> int:
+            return number + 1
+
+    partly = outlive.step(partial(add, 1), name="partly")
+    wholly = outlive.step(Adder(), name="wholly")
+
+    @outlive.flow
+    async def adding() -> list[int]:
+        return [await partly(2), await wholly(3)]
+
+    with pytest.raises(DefinitionRefused, match="name="):
+        outlive.step(partial(add, 1))
+    assert await scene.run(adding) == [3, 4]
 
 
 async def test_outcomes_of_effects_carry_how_they_are_known(scene: Scene) -> None:

@@ -193,8 +193,11 @@ def _define(
         raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
     if seconds_or_none(timeout) == 0:
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
+    name = name or getattr(fn, "__name__", None)
+    if name is None:
+        raise DefinitionRefused(f"{fn!r} has no name; give it one with name=")
     return Definition(
-        name=check_name(name or fn.__name__),
+        name=check_name(name),
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),

@@ -23,7 +23,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import Env, Op
+from outlive.engine.ops import Env, Op, hurry
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.replay import (
     SPINS,
@@ -317,8 +317,7 @@ class Drive:
     def _wind_up(self) -> None:
         """The flow returned; what it left running is cancelled, as ``asyncio.run`` does."""
         self._winding_up = True
-        for task in list(self.loop.tasks):
-            task.cancel()
+        self.loop.cancel_all()
 
     def _end(self, main: asyncio.Task[Any]) -> None:
         codec = self.flow.value_codec
@@ -372,6 +371,8 @@ class Drive:
             self.when_durable(lambda: self._leave("parked"))
         elif wake_at <= now:
             self.timers.hurry()
+            for op in self.waiting.all():
+                hurry(self, op)
 
     def _is_ending(self) -> bool:
         """The flow returned, its tasks are gone, and every effect is settled."""

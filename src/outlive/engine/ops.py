@@ -97,6 +97,7 @@ class Op:
         "timer",
         "user_key",
         "wait",
+        "wake",
         "watched_from",
     )
 
@@ -126,6 +127,8 @@ class Op:
         self.timer: Cancellable | None = None
         #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
         self.wait: int | str | None = "busy"
+        #: What to do when the time that it waits for has come.
+        self.wake: Callable[[Op], None] | None = None
 
     @property
     def cancel_wanted(self) -> bool:
@@ -168,17 +171,25 @@ class Recorder(Protocol):
 
 def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
     """Call back at an instant; until then the op only waits."""
-    op.wait = when
+    op.wait, op.wake = when, callback
     delay = max(0, when - drive.env.ports.clock.now_ms()) / 1000
-    op.timer = drive.env.host.call_later(delay, _wake, drive, op, callback)
+    op.timer = drive.env.host.call_later(delay, _wake, drive, op)
     drive.rest()
 
 
-def _wake(drive: Recorder, op: Op, callback: Callable[[Op], None]) -> None:
+def hurry(drive: Recorder, op: Op) -> None:
+    """The wall clock may have been set forward: what is due by now need not be waited for."""
+    now = drive.env.ports.clock.now_ms()
+    if isinstance(op.wait, int) and op.wait <= now and op.timer is not None:
+        op.timer.cancel()
+        op.timer = drive.env.host.call_later(0, _wake, drive, op)
+
+
+def _wake(drive: Recorder, op: Op) -> None:
     op.timer = None
-    if not drive.stopped:
+    if not drive.stopped and op.wake is not None:
         op.wait = "busy"
-        callback(op)
+        op.wake(op)
 
 
 class NotBegun(Exception):

@@ -107,7 +107,7 @@ def _aim(nature: Nature, event: str, fault: FaultKind, *, soon: bool) -> Aim:
     moment: Moment = rng.choice(get_args(Moment))
     if fault in STORE_FAULTS:
         moment = "sent"
-    passes = rng.choice((0, 0, 0, 1)) if soon else rng.choice((0, 0, 1, 2, 4))
+    passes = 0 if soon else rng.choice((0, 0, 1, 2, 4))
     return Aim(event=event, fault=fault, moment=moment, passes=passes)
 
 

@@ -157,9 +157,10 @@ class Story:
 
 
 async def _step(story: Story, name: str, how: str) -> str:
-    thought = await (think(how) if name == "think" else ponder(how))  # type: ignore[misc]
-    story.seen.append(thought["nonce"])
-    return thought["nonce"]
+    step: Any = think if name == "think" else ponder
+    nonce: str = (await step(how))["nonce"]
+    story.seen.append(nonce)
+    return nonce
 
 
 async def _recall(story: Story) -> int:
@@ -171,7 +172,8 @@ async def _recall(story: Story) -> int:
 async def _effect(story: Story, name: str, order: str, shared: bool) -> Any:
     # Two runs that share a key must ask for the same thing to share its outcome.
     note = "shared" if shared else story.seen[-1] if story.seen else "nothing yet"
-    paid = await EFFECTS[name](order, note)
+    effect: Any = EFFECTS[name]
+    paid = await effect(order, note)
     story.seen.append(paid["nonce"])
     return paid
 

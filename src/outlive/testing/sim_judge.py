@@ -41,9 +41,7 @@ def judge(nature: Nature, disk: MemoryStore, world: World, witness: Witness) -> 
             journals[run_id] = [] if reading is None else read_events(reading)
         except OutliveError as error:
             broken.append(str(error))
-    broken += audit(
-        journals, world.receipts, policies=POLICIES, acknowledged=witness.acknowledged
-    )
+    broken += audit(journals, world.receipts, policies=POLICIES, acknowledged=witness.acknowledged)
     broken += _check_outcomes(journals, witness.outcomes)
     broken += _check_replays(nature, journals)
     return broken

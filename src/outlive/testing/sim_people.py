@@ -35,7 +35,11 @@ class Client:
     """Wants one run to exist."""
 
     def __init__(
-        self, run_id: str, program: list[Node], nature: Nature, pick: Callable[[], SimProcess | None]
+        self,
+        run_id: str,
+        program: list[Node],
+        nature: Nature,
+        pick: Callable[[], SimProcess | None],
     ) -> None:
         self.run_id = run_id
         self.is_told = False
@@ -66,9 +70,7 @@ class Client:
 class Human:
     """Looks after runs in doubt and runs in quarantine."""
 
-    def __init__(
-        self, nature: Nature, disk: MemoryStore, world: World, meddling: float
-    ) -> None:
+    def __init__(self, nature: Nature, disk: MemoryStore, world: World, meddling: float) -> None:
         self._nature, self._disk, self._world = nature, disk, world
         self._meddling = meddling
         self._clock = SimClock(nature)

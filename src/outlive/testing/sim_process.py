@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,7 +25,7 @@ from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
 from outlive.testing.sim_flows import tell_story
-from outlive.testing.sim_loop import SimLoop
+from outlive.testing.sim_loop import SimLoop, new_loop
 from outlive.testing.sim_nature import Nature, SimClock, SimCrash
 from outlive.testing.sim_store import SimStore
 from outlive.testing.sim_witness import Witness
@@ -138,7 +139,9 @@ class SimKeeper(Keeper):
 class SimPulse:
     """Beats from a task of its own."""
 
-    def __init__(self, process: SimProcess, worker: str, failed: Callable[[OutliveError], None]) -> None:
+    def __init__(
+        self, process: SimProcess, worker: str, failed: Callable[[OutliveError], None]
+    ) -> None:
         self._process, self._worker, self._failed = process, worker, failed
         self._lease = process.lease
         self._period = self._lease.seconds / BEATS_PER_LEASE
@@ -171,7 +174,7 @@ class SimProcess:
         self.disk = surroundings.disk
         self._around = surroundings
         nature = self._nature = surroundings.nature
-        self.loop = SimLoop(nature.timeline, name)
+        self.loop = new_loop(nature.timeline, name)
         self.clock = SimClock(nature)
         self.context = copy_context()
         self.context.run(here.set, self)
@@ -216,9 +219,7 @@ class SimProcess:
             if is_new and run_id in self.worker.driving:
                 self.worker.watch(run_id).add_done_callback(self._ended)
 
-        self.loop.call_soon(
-            lambda: self.loop.create_task(_quietly(start)), context=self.context
-        )
+        self.loop.call_soon(lambda: self.loop.create_task(_quietly(start)), context=self.context)
 
     def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
         """``outlive.submit`` in this process."""
@@ -320,7 +321,5 @@ async def _lane(work: Coroutine[Any, Any, T]) -> T:
 
 async def _quietly(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A client's call fails with its worker; the client tries elsewhere."""
-    try:
+    with suppress(OutliveError):
         await call()
-    except OutliveError:
-        pass

@@ -225,6 +225,9 @@ class SimStore:
         if "store_down" in faults:
             line.go_down()
         loses = line.loses_next_reply or "lost_reply" in faults
+        if loses and self._nature.chance(0.3):
+            # Who is stopped before it can repeat its commit may find another in its place.
+            self._nature.after(self._nature.mostly_short(0.1), self.owner.strike, "pause")
         line.loses_next_reply = False
         for struck, name in (
             (line.is_slow, "slow_store"),

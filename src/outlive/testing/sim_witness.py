@@ -21,7 +21,9 @@ Outcome = tuple[bytes | None, Fault | None]
 def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
     """The kinds of events that a batch carries."""
     return frozenset(
-        type(event).__name__ for entry in batch for event in decode_events(entry.record[ENVELOPE_BYTES:])
+        type(event).__name__
+        for entry in batch
+        for event in decode_events(entry.record[ENVELOPE_BYTES:])
     )
 
 
