@@ -1,7 +1,9 @@
 """Random flows: a seed grows a tree of branches, waits, limits and cancellations.
 
 The tree depends on the seed alone, the trace that the flow returns on timing as well: everything
-that any branch saw, in the order in which it saw it.
+that any branch saw, in the order in which it saw it. Between two deliveries that order is asyncio's
+own: it replays on the same minor version of Python; on another one, branches that are being
+cancelled (through ``wait_for`` above all, which was written anew in 3.12) may take turns otherwise.
 """
 
 from __future__ import annotations
