@@ -13,6 +13,7 @@ from contextvars import copy_context
 from types import coroutine
 from typing import Any, Protocol
 
+from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
@@ -47,6 +48,7 @@ class Driving(Protocol):
     inbox: deque[Event]
     timers: FlowTimers
     waiting: Waiting
+    comparing: Comparing
     to_start: list[Op]
 
     @property
@@ -54,21 +56,8 @@ class Driving(Protocol):
         """The journal is behind."""
         ...
 
-    @property
-    def is_misfit(self) -> bool:
-        """Code and journal do not fit; nothing of the flow runs any further."""
-        ...
-
-    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        """What the record says, decoded."""
-        ...
-
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
-        ...
-
-    def fits(self, op: Op, event: Event) -> bool:
-        """The call is the one in the journal; if not, the run stops."""
         ...
 
     def abandon(self, op: Op) -> None:
@@ -86,7 +75,7 @@ class Calls:
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
-        if self._drive.stopped or self._drive.is_misfit:
+        if self._drive.stopped or self._drive.comparing.misfit is not None:
             raise RunStopped
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
         op_id = branch_for(call.name).next_id(call.name)
@@ -101,10 +90,10 @@ class Calls:
         self._replayed += 1
         if self._replayed % REPLAY_TURN == 0:
             await _turn()
-        value, error = self._drive.outcome(op, event)
+        value, error = self._drive.comparing.outcome(op, event)
         if error is not None:
             raise error
-        if self._drive.is_misfit:
+        if self._drive.comparing.misfit is not None:
             raise RunStopped
         return value
 
@@ -130,7 +119,7 @@ class Calls:
 
     def _insist(self, op: Op, event: Event) -> None:
         """Take the event if the call fits it; otherwise nothing of the flow runs any further."""
-        if not self._drive.fits(op, event):
+        if not self._drive.comparing.fits(op, event):
             raise RunStopped
         self._drive.inbox.popleft()
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
+from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
@@ -29,15 +30,12 @@ from outlive.engine.replay import (
     SPINS,
     STUCK,
     Replay,
-    difference,
     misfit_arguments,
-    mismatch,
-    outcome_of,
 )
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
-from outlive.errors import OutliveError, ReplayMismatch, RunError, ValueRefused
+from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
     AttemptFailed,
@@ -98,7 +96,7 @@ class Drive:
         self._steps, self._effects = StepRunner(self), EffectRunner(self)
         self._main: asyncio.Task[Any] | None = None
         self._live = self._active = self._winding_up = False
-        self._misfit: OutliveError | None = None
+        self.comparing = Comparing(self, self._replay)
         self._spun = 0
         log.on_failure = self._lost
 
@@ -164,11 +162,6 @@ class Drive:
         """The journal is behind; timers and bodies run."""
         return self._live
 
-    @property
-    def is_misfit(self) -> bool:
-        """Code and journal do not fit; nothing of the flow runs any further."""
-        return self._misfit is not None
-
     # deliveries
 
     def activate(self) -> None:
@@ -180,8 +173,8 @@ class Drive:
             is_quiet = self.loop.enter(self._run)
         finally:
             self._active = False
-        if self._misfit is not None:
-            self._stop_misfit(self._misfit)
+        if self.comparing.misfit is not None:
+            self._stop_misfit(self.comparing.misfit)
         elif not is_quiet:
             self.env.host.call_soon(self.activate)
         else:
@@ -192,11 +185,11 @@ class Drive:
         clock = self.env.ports.clock
         until = clock.monotonic() + SLICE_SECONDS
         loop, inbox = self.loop, self.inbox
-        while self._misfit is None:
+        while self.comparing.misfit is None:
             self._spun += loop.run_ready(SLICE_HANDLES)
             if loop.ready:
                 if self._spun > SPIN_MAX:
-                    self._misfit = RunError(SPINS)
+                    self.comparing.refuse(RunError(SPINS))
                 elif clock.monotonic() > until:
                     return False
             elif self._main is not None and self._main.done() and not self._winding_up:
@@ -216,10 +209,10 @@ class Drive:
                 self.advance(event)
                 self.timers.fired(event)
             case EffectIntended():
-                self._find(event, event.step)
+                self.comparing.find(event, event.step)
                 self.waiting.shield(event.step)
             case EffectDoubted():
-                if self._find(event, event.step) is not None:
+                if self.comparing.find(event, event.step) is not None:
                     self.waiting.give_way(event.step)
             case AttemptFailed():
                 self.waiting.give_way(event.step)
@@ -232,52 +225,26 @@ class Drive:
     def advance(self, event: Any) -> None:
         self.loop.seconds = event.at / 1000
 
-    def _find(self, event: Event, step: str) -> Op | None:
-        """The op that an event is about; the code must have asked for it by now."""
-        op = self.waiting.find(step)
-        if op is None:
-            self._misfit = self._mismatch(event, self._asked())
-        elif not self.fits(op, event):
-            return None
-        return op
-
-    def fits(self, op: Op, event: Event) -> bool:
-        """The call is the one in the journal; if not, the run can't go on here."""
-        differs = difference(op, event)
-        if differs:
-            self._misfit = self._mismatch(event, [differs])
-        return not differs
-
-    def _mismatch(self, event: Event, asked: list[str]) -> ReplayMismatch:
-        return mismatch(self.run_id, self._replay.seq_of(event), event, asked)
-
     def unknown_timer(self, event: TimerFired) -> None:
         """The journal has a timer that the code does not."""
-        self._misfit = self._mismatch(event, self._asked())
+        self.comparing.differs(event)
 
-    def _asked(self) -> list[str]:
+    def asked(self) -> list[str]:
+        """What the code asks for, by id."""
         is_over = self._main is not None and self._main.done()
         return ["returned"] if is_over else [*self.waiting.asked(), *self.timers.waiting]
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
-        if self._find(event, event.step) is None:
+        if self.comparing.find(event, event.step) is None:
             return
         op = self.waiting.close(event.step)
         if op is None or op.future is None or op.future.done():
             return
-        value, error = self.outcome(op, event)
+        value, error = self.comparing.outcome(op, event)
         if error is not None:
             op.future.set_exception(error)
-        elif self._misfit is None:
+        elif self.comparing.misfit is None:
             op.future.set_result(value)
-
-    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        """An op's outcome, decoded; if today's types can't, the run stops and keeps its place."""
-        try:
-            return outcome_of(op, event)
-        except ValueRefused as refused:
-            self._misfit = refused
-            return None, None
 
     # going on
 

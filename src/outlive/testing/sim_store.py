@@ -31,7 +31,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import STORE_FAULTS, FaultKind, Marksman, Strike
 from outlive.testing.sim_loop import SimLoop
 from outlive.testing.sim_nature import Nature, SimCrash
-from outlive.testing.sim_witness import Witness, kinds_in
+from outlive.testing.sim_witness import WAITING, Witness, kinds_in
 
 T = TypeVar("T")
 
@@ -274,6 +274,7 @@ class SimStore:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
         self._witness.committed(self._nature.now, batch, heads, answers)
+        self._witness.moves += not self.in_air <= WAITING
         return answers
 
     def _head(self, run_id: str) -> Head | None:

@@ -14,6 +14,9 @@ from outlive.journal.record import ENVELOPE_BYTES
 from outlive.model.events import Fault, decode_events
 from outlive.store import Conflict, Entry, Head
 
+#: Events that come and go while a run only waits.
+WAITING = frozenset({"Claimed", "Parked", "KeyHeld", "MailRead"})
+
 #: An outcome as a client was told it: the value's bytes, or the fault.
 Outcome = tuple[bytes | None, Fault | None]
 
@@ -42,6 +45,8 @@ class Witness:
         #: Commits of a driver that had been taken over; each was refused.
         self.zombies = 0
         self.commits = 0
+        #: Commits by which some run got on.
+        self.moves = 0
         self._trace = blake2b(digest_size=16)
 
     def note(self, what: str) -> None:

@@ -33,8 +33,9 @@ SECONDS_MAX = 400.0
 CALLBACKS_MAX = 400_000
 #: From here on the bank and the model behave, so that everything can come to an end.
 CALM_SECONDS = 60.0
-#: When nothing was committed for so long, the wall clocks go on to the next thing that is due.
+#: When no run got on for so long, the wall clocks go on to what is due later than this.
 QUIET_SECONDS = 6.0
+LONG_MS = 2000
 TICK_SECONDS = 0.5
 
 
@@ -98,7 +99,7 @@ class Simulation:
             for name, program in zip(names, programs, strict=True)
         ]
         self._over_at: float | None = None
-        self._commits, self._commits_since = 0, 0.0
+        self._moves, self._moved_at = 0, 0.0
 
     def _open_store(self) -> SimStore:
         return SimStore(self.disk, self.line, self.nature, self.witness, self.marksman)
@@ -186,19 +187,19 @@ class Simulation:
         nature.after(TICK_SECONDS, self._tick)
 
     def _quiet_since(self) -> float:
-        if self.witness.commits != self._commits:
-            self._commits, self._commits_since = self.witness.commits, self.nature.now
-        return self._commits_since
+        if self.witness.moves != self._moves:
+            self._moves, self._moved_at = self.witness.moves, self.nature.now
+        return self._moved_at
 
     def _pass_time(self) -> None:
         """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
         now = SimClock(self.nature).now_ms()
         items = run_immediate(self.disk.find(Query(flow="story"))).items
         due = [item.header.wake_at for item in items if item.header.ended_at is None]
-        later = [when for when in due if when is not None and when > now]
-        if later and min(later) - now > TICK_SECONDS * 1000:
+        later = [when for when in due if when is not None and when - now > LONG_MS]
+        if later:
             self.nature.wall_ms += min(later) - now
-            self._commits_since = self.nature.now
+            self._moved_at = self.nature.now
 
     def _open_runs(self) -> list[str]:
         items = run_immediate(self.disk.find(Query(flow="story"))).items
