@@ -13,6 +13,7 @@ now; nothing is thrown into user code.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
@@ -56,6 +57,8 @@ from outlive.model.events import (
 from outlive.model.mail import Nudge, Resolve, decode_letter
 from outlive.model.run import Run
 from outlive.store import Mail
+
+logger = logging.getLogger("outlive")
 
 #: Handles that a flow may run without one delivery; more is a loop that waits for nothing.
 SPIN_MAX = 200_000
@@ -152,6 +155,12 @@ class Drive:
         self.waiting.abandon(op, is_live=self._live)
         if self._live and op.definition.effect is not None:
             self.env.host.call_soon(self._effects.give_up, op)
+
+    def broke(self, error: Exception) -> None:
+        """The engine itself failed: stop driving this run, say so, try again later."""
+        logger.error("run %s: a bug in Outlive", self.run_id, exc_info=error)
+        if not self.stopped:
+            self._stop_misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
 
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
@@ -164,9 +164,16 @@ class Recorder(Protocol):
         """Nobody waits for this op and nothing comes of it."""
         ...
 
+    def broke(self, error: Exception) -> None:
+        """The engine itself failed: stop driving this run, say so, try again later."""
+        ...
+
     def rest(self) -> None:
         """Nothing more to do here: the run may leave memory if all of it waits."""
         ...
+
+
+Ended: TypeAlias = Callable[[Op, asyncio.Future[Any]], None]
 
 
 def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
@@ -219,7 +226,15 @@ def launch(
         op.task = host.run_in_thread(context, body)
     else:
         op.task = host.run_in_thread(context, partial(_begin_plainly, may_begin, body))
-    op.task.add_done_callback(partial(ended, op))
+    op.task.add_done_callback(partial(_end, drive, op, ended))
+
+
+def _end(drive: Recorder, op: Op, ended: Ended, task: asyncio.Future[Any]) -> None:
+    """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
+    try:
+        ended(op, task)
+    except Exception as error:
+        drive.broke(error)
 
 
 async def _begin(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
