@@ -46,8 +46,10 @@ class Process:
     folder: Path = Path()
     stop_at: Position | None = None
 
-    def ledger(self) -> Ledger:
-        return Ledger(self.folder / "ledger.jsonl", settle_seconds=SETTLE_SECONDS)
+    def ledger(self, run_id: str | None = None) -> Ledger:
+        """The receiver's book of one run (default: the one that calls); few lines each."""
+        path = self.folder / f"{run_id or outlive.run_id()}.ledger"
+        return Ledger(path, settle_seconds=SETTLE_SECONDS)
 
     def pass_by(self, position: Position) -> None:
         """Stop here, if this is the place; once."""

@@ -22,7 +22,7 @@ from outlive.journal.record import unpack
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.auditor import audit
+from outlive.testing.auditor import Receipt, audit
 from outlive.testing.ledger import Ledger
 from tests.processes import cast
 
@@ -107,8 +107,13 @@ class Stage:
             self._store = SQLiteStore(self.database)
         return self._store
 
-    def ledger(self) -> Ledger:
-        return Ledger(self.folder / "ledger.jsonl")
+    def ledger(self, run_id: str) -> Ledger:
+        """What the receiver wrote down of a run."""
+        return cast.Process(self.folder).ledger(run_id)
+
+    def receipts(self) -> list[Receipt]:
+        """All that happened."""
+        return [each for path in self.folder.glob("*.ledger") for each in Ledger(path).receipts()]
 
     def open_app(self) -> App:
         """An app of the test itself, which drives nothing."""
@@ -175,7 +180,7 @@ class Stage:
         journals = {run_id: self.events(run_id) for run_id in self.run_ids()}
         return audit(
             journals,
-            self.ledger().receipts(),
+            self.receipts(),
             policies=cast.POLICIES,
             acknowledged=self.acknowledged(),
             events_min=events_min,

@@ -35,7 +35,7 @@ def test_what_takes_longer_than_the_lease_is_not_taken_over(stage: Stage, figure
     assert [0] * len(RUNS) == [child.exitcode for child in children]
     assert [1] * len(RUNS) == [len(stage.claims(run_id)) for run_id, _, _ in RUNS]
     assert [] == stage.audit()
-    assert len(RUNS) == len(stage.ledger().receipts())
+    assert len(RUNS) == len(stage.receipts())
     figure("leases: seconds of effect per second of lease", LONG / LEASE_SECONDS)
 
 

@@ -81,7 +81,7 @@ def is_over(stage: Stage, run_id: str) -> bool:
 
 
 def test_poison_gets_new_chances_by_hand(stage: Stage) -> None:
-    """Five more with each nudge; and when it is cured, it ends."""
+    """Five more with a nudge; and when it is cured, `outlive resume` ends it."""
     submit_all(stage)
     nurse = Nurse(stage, 1)
     nurse.watch(lambda: "quarantined" == stage.status("poison"), "the quarantine")
@@ -92,6 +92,8 @@ def test_poison_gets_new_chances_by_hand(stage: Stage) -> None:
     assert 10 == nurse.deaths
 
     (stage.folder / "cure").touch()
-    nudge(stage)
+    resumed = stage.command("resume", "poison", "tests.processes.cast")
     nurse.watch(lambda: "completed" == stage.status("poison"), "the cure")
+    printed, said = resumed.communicate(timeout=30)
+    assert (0, "cured") == (resumed.returncode, printed.strip()), said
     assert 10 == nurse.deaths

@@ -73,7 +73,7 @@ def test_of_all_who_race_for_a_run_one_drives_it(stage: Stage, figure: Figure) -
         assert isinstance(given[0], list), (number, given)
     assert {1} == {len(pids) for pids in owners(stage).values()}
     assert [] == stage.audit()
-    keys = [receipt.key for receipt in stage.ledger().receipts()]
+    keys = [receipt.key for receipt in stage.receipts()]
     assert RACES == len(keys) == len(set(keys))
     claims = [len(stage.claims(f"r{number}")) for number in answers]
     figure("races: races", RACES)

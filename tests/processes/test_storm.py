@@ -60,7 +60,7 @@ def answer_doubts(stage: Stage) -> int:
 async def answer(stage: Stage, app: App, run_id: str) -> int:
     answered = 0
     for step, effect in fold(stage.events(run_id)).effects.items():
-        receipt = stage.ledger().find(effect.intent.key)
+        receipt = stage.ledger(run_id).find(effect.intent.key)
         verdict = "not_happened" if receipt is None else "happened"
         try:
             await app.resolve(run_id, step, verdict, f'"{effect.intent.key}"'.encode())
@@ -138,7 +138,7 @@ def test_a_storm_of_kills_loses_and_repeats_nothing(
     storm.end()
     assert kills == storm.kills
     assert [] == stage.audit(events_min=3 * turns)
-    counted = Counter(receipt.run_id for receipt in stage.ledger().receipts())
+    counted = Counter(receipt.run_id for receipt in stage.receipts())
     assert dict.fromkeys(kinds, turns) == counted
     doubts = [e for r in kinds for e in stage.events(r) if isinstance(e, EffectDoubted)]
     figure("storm: kills, pauses", (storm.kills, storm.pauses))

@@ -79,7 +79,7 @@ def test_a_worker_takes_over_within_a_second(stage: Stage, figure: Figure) -> No
 
     let_go(stage, run_ids)
     assert [] == stage.audit()
-    assert RUNS == len(stage.ledger().receipts())
+    assert RUNS == len(stage.receipts())
     figure("takeover: runs", len(times))
     figure("takeover: ms, median", round(statistics.median(times) * 1000))
     figure("takeover: ms, longest", round(max(times) * 1000))
@@ -166,7 +166,7 @@ def test_a_fresh_worker_recovers_everybodys_runs(stage: Stage, figure: Figure) -
     let_go(stage, run_ids)
 
     assert [] == stage.audit()
-    assert INTERRUPTED == len(stage.ledger().receipts())
+    assert INTERRUPTED == len(stage.receipts())
     assert [1] * INTERRUPTED == [steps_done(stage, r, "think") for r in run_ids]
     figure("recovery: interrupted runs", INTERRUPTED)
     figure("recovery: ms from the process's start until all are claimed", round(claimed * 1000))

@@ -61,7 +61,7 @@ def wake(cases: Sequence[Case]) -> None:
 async def resolve_doubts(stage: Stage, cases: Sequence[Case]) -> int:
     """Tell each run that asks what the ledger says, as a human would."""
     told = 0
-    keys = {receipt.run_id for receipt in stage.ledger().receipts()}
+    keys = {receipt.run_id for receipt in stage.receipts()}
     async with stage.open_app() as app:
         for case in cases:
             if "in_doubt" == stage.status(case.run_id):
@@ -108,7 +108,7 @@ def assert_harmless(stage: Stage, cases: Sequence[Case]) -> None:
     assert [] == stage.audit()
     assert [0] * len(cases) == [stage.stale_appends(case.run_id) for case in cases]
     assert [0] * len(cases) == [case.zombie.exitcode for case in cases]
-    keys = [receipt.key for receipt in stage.ledger().receipts()]
+    keys = [receipt.key for receipt in stage.receipts()]
     assert len(keys) == len(set(keys)) == len(cases)
     for case in cases:
         end = stage.events(case.run_id)[-1]
@@ -131,7 +131,7 @@ def test_nobody_can_say_too_early_that_it_did_not_happen(stage: Stage) -> None:
     with pytest.raises(StepNotInDoubt, match="may still be running"):
         asyncio.run(say(stage, "not_happened"))
     os.kill(pid(zombie), signal.SIGCONT)
-    until(lambda: 1 == len(stage.ledger().receipts()), "the zombie's payment")
+    until(lambda: 1 == len(stage.receipts()), "the zombie's payment")
     asyncio.run(say(stage, "happened"))
     zombie.join(30)
 

@@ -1,4 +1,4 @@
-"""Thousands of simulated installations: every promise kept, every fault met, every seed the same."""
+"""Thousands of simulated installations: every promise kept, every fault met, no seed twice."""
 
 from __future__ import annotations
 

@@ -66,6 +66,8 @@ class Plan:
     poison: tuple[str, int] | None
     #: How likely a human who looks says something that nobody asked for.
     meddling: float
+    #: When some process goes in good order.
+    leaving: tuple[float, ...]
     #: How likely a process is struck just before or after an effect's body.
     misfortune: float
     workers: int
@@ -93,7 +95,8 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         aims=tuple(aims),
         at=tuple((when, rng.choice(FAULTS)) for when in times),
         poison=(rng.choice(runs), 5) if wants_poison else None,
-        meddling=0.6 if aims[0].event == "MailRead" else 0.05,
+        meddling=0.6 if aims[0].event == "MailRead" else rng.choice((0.05, 0.05, 0.4)),
+        leaving=tuple(rng.uniform(0.0, 20.0) for _ in range(rng.choice((0, 0, 1, 2)))),
         misfortune=rng.choice((0.0, 0.0, 0.1, 0.3)),
         workers=rng.choice((2, 2, 3, 4)),
         lease_seconds=rng.choice((3.0, 4.0, 6.0)),

@@ -81,12 +81,13 @@ class Human:
     def look(self) -> None:
         """Look at what needs a human, and come back later."""
         rng = self._nature.rng
-        for status in ("in_doubt", "quarantined"):
-            for found in run_immediate(self._disk.find(Query(status=status))).items:
-                if status == "in_doubt":
-                    self._look_at(found.head.run_id)
-                elif rng.random() < 0.5:
-                    self._nudge(found.head.run_id)
+        for found in run_immediate(self._disk.find(Query(flow="story"))).items:
+            status, run_id = found.header.status, found.head.run_id
+            is_busybody = found.header.ended_at is None and rng.random() < self._meddling
+            if status == "in_doubt" or is_busybody:
+                self._look_at(run_id, asked_only=not is_busybody)
+            elif status == "quarantined" and rng.random() < 0.5:
+                self._nudge(run_id)
         if rng.random() < self._meddling:
             self._meddle()
         self._nature.after(rng.uniform(0.5, 3.0), self.look)
@@ -98,13 +99,13 @@ class Human:
         except OutliveError:
             return None
 
-    def _look_at(self, run_id: str) -> None:
+    def _look_at(self, run_id: str, *, asked_only: bool) -> None:
         read = self._read(run_id)
         if read is None:
             return
         reading, events = read
         for step, effect in fold(events).effects.items():
-            if effect.asks:
+            if effect.asks or not asked_only:
                 self._consider(reading, events, step, effect)
 
     def _consider(

@@ -185,6 +185,7 @@ class SimProcess:
         self.lease = LeaseTime(self.clock, surroundings.plan.lease_seconds)
         self._host = SimHost(self.loop, nature, self.context)
         self.worker = self._make_worker()
+        self.is_leaving = False
         self.loop.call_soon(self.worker.start, context=self.context)
 
     def _make_worker(self) -> Worker:
@@ -253,6 +254,11 @@ class SimProcess:
         """Its worker gave up; the process is about to exit."""
         return self.worker.failure is not None
 
+    @property
+    def is_serving(self) -> bool:
+        """It takes what it is given."""
+        return self.is_alive and not self.is_failed and not self.is_leaving
+
     def strike(self, fault: FaultKind) -> None:
         """Suffer a fault now."""
         if self.loop.is_dead:
@@ -296,6 +302,17 @@ class SimProcess:
             self.strike(self._nature.rng.choice(PROCESS_FAULTS))
             if self.loop.is_dead:
                 raise SimCrash
+
+    def leave(self) -> None:
+        """Stop in good order, as a worker does that is told to; bodies may run on for a while."""
+
+        async def stop() -> None:
+            await self.worker.stop()
+            seconds = self._nature.mostly_short(3.0)
+            self._nature.after(seconds, lambda: self.die(certain=True))
+
+        self.is_leaving = True
+        self.loop.call_soon(lambda: self.loop.create_task(stop()), context=self.context)
 
     def die(self, *, certain: bool) -> None:
         """Everything of this process vanishes at once; what it sent may still arrive."""

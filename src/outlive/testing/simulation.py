@@ -105,7 +105,7 @@ class Simulation:
         return SimStore(self.disk, self.line, self.nature, self.witness, self.marksman)
 
     def _pick(self) -> SimProcess | None:
-        living = [each for each in self.processes if each.is_alive and not each.is_failed]
+        living = [each for each in self.processes if each.is_serving]
         return self.nature.rng.choice(living) if living else None
 
     def _check_driver(self, process: Process, request: Request) -> None:
@@ -129,6 +129,8 @@ class Simulation:
             nature.after(nature.mostly_short(8.0), client.ask)
         for when, fault in self.plan.at:
             nature.after(when, self._strike, fault)
+        for when in self.plan.leaving:
+            nature.after(when, self._let_go)
         nature.after(1.0, Human(nature, self.disk, self.world, self.plan.meddling).look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
@@ -227,6 +229,11 @@ class Simulation:
                 process = self._pick()
                 if process is not None:
                     process.strike(fault)
+
+    def _let_go(self) -> None:
+        process = self._pick()
+        if process is not None:
+            process.leave()
 
     def _heal(self) -> None:
         self.marksman.put_down()
