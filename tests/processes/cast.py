@@ -258,12 +258,20 @@ async def talkative(turns: int, kilobytes: int) -> int:
 # ---------------------------------------------------------------- in a storm
 
 
+@outlive.step
+async def look() -> bool:
+    """Whether the storm is over."""
+    await asyncio.sleep(0.02)
+    return may_go()
+
+
 @outlive.flow
-async def stormy(turns: int, kind: str) -> list[str]:
-    """Branches, an effect and a sleep, again and again."""
-    paid = []
-    for turn in range(turns):
-        note, _ = await asyncio.gather(think(turn), linger(0.02))
+async def stormy(kind: str) -> list[str]:
+    """Branches, an effect and a sleep, again and again until the storm is over."""
+    paid: list[str] = []
+    while True:
+        note, is_over = await asyncio.gather(think(len(paid)), look())
         paid.append(await EFFECTS[kind](note))
+        if is_over:
+            return paid
         await outlive.sleep(0.05)
-    return paid

@@ -254,6 +254,9 @@ class EffectRunner:
         drive = self._drive
         now = drive.env.ports.clock.now_ms()
         effect = None if op is None or op.task is not None else op.effect
+        if op is not None and effect is not None and effect.doubt is None:
+            # As long as its key may be another's, it was not attempted.
+            effect = effect if self._keys.is_ours(op) else None
         if op is not None and effect is not None and letter.verdict == "happened":
             try:
                 letter = _typed_value(letter, op)

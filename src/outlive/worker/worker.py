@@ -18,7 +18,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.drive import MISMATCH_RETRY_MS, Drive, How
 from outlive.engine.host import Host
 from outlive.engine.ops import Env
-from outlive.errors import FlowNotRegistered, LeaseLost, OutliveError
+from outlive.errors import AppClosed, FlowNotRegistered, LeaseLost, OutliveError
 from outlive.journal.keeper import Answer, Keeper, Loose
 from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
@@ -94,6 +94,7 @@ class Worker:
         )
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_halted = False
 
     # life
 
@@ -120,6 +121,7 @@ class Worker:
 
     async def _halt(self) -> None:
         """Nothing of this worker runs any further; called wherever its loop ends."""
+        self._is_halted = True
         is_clean = True
         for drive in list(self._drives.values()):
             is_clean &= drive.hand_over()
@@ -200,6 +202,9 @@ class Worker:
         if not await begun:
             log.close()
             return False
+        if self._is_halted:
+            log.close()
+            raise self.failure or AppClosed("its worker stopped; another one will drive the run")
         self._only.add(run_id)
         self._drive(log, fold(events), events)
         return True
