@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.engine import effects
-from outlive.engine.drive import Drive
+from outlive.engine import comparing, effects
 from outlive.engine.effects import EffectRunner
 from outlive.engine.keys import KeyClaims
 from outlive.engine.ops import Op
@@ -160,21 +159,18 @@ def intent_after_effect(patch: pytest.MonkeyPatch) -> None:
 
 def live_is_not_replay(patch: pytest.MonkeyPatch) -> None:
     """A living flow gets the value itself, a replayed one what the record decodes to."""
-    raw: dict[tuple[str, str], object] = {}
-    real_returned, real_outcome = StepRunner._returned, Drive.outcome
+    raw: dict[Op, object] = {}
+    real_returned, real_outcome = StepRunner._returned, comparing.outcome_of
 
     def returned(self: StepRunner, op: Op, value: object) -> None:
-        raw[self._drive.run_id, op.id] = value
+        raw[op] = value
         real_returned(self, op, value)
 
-    def outcome(self: Drive, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        place = (self.run_id, op.id)
-        if self.is_live and place in raw:
-            return raw.pop(place), None
-        return real_outcome(self, op, event)
+    def outcome_of(op: Op, event: Event) -> tuple[Any, BaseException | None]:
+        return (raw.pop(op), None) if op in raw else real_outcome(op, event)
 
     patch.setattr(StepRunner, "_returned", returned)
-    patch.setattr(Drive, "outcome", outcome)
+    patch.setattr(comparing, "outcome_of", outcome_of)
 
 
 def key_claim_off(patch: pytest.MonkeyPatch) -> None:
