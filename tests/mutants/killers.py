@@ -176,7 +176,7 @@ def replays_keep_the_order(folder: Path) -> None:
     """What a flow saw first it sees first again, whatever the ids of its branches."""
 
     async def play(app: App, store: MemoryStore) -> list[str]:
-        second_is_done = asyncio.Event()
+        second_is_done, at_the_end, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         @outlive.step
         async def first() -> str:
@@ -188,14 +188,24 @@ def replays_keep_the_order(folder: Path) -> None:
             second_is_done.set()
             return "second"
 
+        @outlive.step
+        async def end() -> None:
+            at_the_end.set()
+            await may_end.wait()
+
         @outlive.flow
         async def race() -> list[str]:
             seen = [await each for each in asyncio.as_completed([first(), second()])]
-            await outlive.sleep("10ms")  # leaves memory: what follows is a replay
+            await end()
             return seen
 
-        told: list[str] = await (await app.start(race, id="r")).outcome()
-        return told
+        await app.start(race, id="r")
+        await at_the_end.wait()
+        await app.aclose()
+        may_end.set()
+        async with _app(store) as later:
+            told: list[str] = await (await later.start(race, id="r")).outcome()
+            return told
 
     assert ["second", "first"] == _play(play)
 

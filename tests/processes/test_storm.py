@@ -14,7 +14,7 @@ import pytest
 
 from outlive.app import App
 from outlive.errors import StepNotInDoubt
-from outlive.model.events import Claimed, EffectDone, EffectDoubted
+from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuarantined
 from outlive.model.run import fold
 from tests.conftest import Figure
 from tests.processes import cast, players
@@ -44,10 +44,17 @@ def submit(stage: Stage) -> dict[str, str]:
 
 
 def answer_doubts(stage: Stage) -> int:
-    """A human with the receiver's book at hand settles what only a human can."""
+    """A human with the receiver's book at hand settles what only a human can.
+
+    A run that was hit five times in a row is quarantined, as if the fault were its own; the human
+    knows better.
+    """
 
     async def main() -> int:
         async with stage.open_app() as app:
+            for each in (await app.find(status="quarantined", limit=1000)).items:
+                if each.head.posted == each.head.consumed:
+                    await app.nudge(each.head.run_id, "it is the weather")
             page = await app.find(status="in_doubt", limit=1000)
             return sum([await answer(stage, app, each.head.run_id) for each in page.items])
 
@@ -144,6 +151,8 @@ def test_a_storm_of_kills_loses_and_repeats_nothing(
     figure("storm: claims", sum(isinstance(event, Claimed) for event in events))
     doubts = sum(isinstance(event, EffectDoubted) for event in events)
     figure("storm: doubts, of which a human settled", (doubts, storm.answers))
+    hit = sum(isinstance(event, RunQuarantined) for event in events)
+    figure("storm: runs that were hit five times in a row and resumed by hand", hit)
     figure("storm: seconds", round(seconds, 1))
 
 

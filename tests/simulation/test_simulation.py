@@ -22,7 +22,6 @@ PACE_MIN = 500
 TRACES = "print(*(simulate(seed).trace for seed in range(20)))"
 
 
-@pytest.mark.timeout(0)
 def test_every_seed_keeps_every_promise(full: bool, figure: Figure) -> None:
     """No seed breaks a promise, and among them every kind of event meets every kind of fault."""
     seeds = range(SEEDS_FULL if full else SEEDS)
