@@ -66,6 +66,10 @@ class Bench:
     def at(self) -> int:
         return self.clock.now_ms() - self.started_at
 
+    @property
+    def next_seq(self) -> int:
+        return len(self.events) + 1
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         self.events.append(event)
 

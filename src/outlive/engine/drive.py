@@ -131,6 +131,11 @@ class Drive:
             self._last_at = now
         return self._last_at
 
+    @property
+    def next_seq(self) -> int:
+        """The seq of the event that is appended next."""
+        return self.log.seq + 1
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(event, mail_id)

@@ -148,6 +148,11 @@ class Recorder(Protocol):
         """Now, in ms since the run's start; never falls."""
         ...
 
+    @property
+    def next_seq(self) -> int:
+        """The seq of the event that is appended next."""
+        ...
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         ...
