@@ -57,6 +57,7 @@ class Bench:
         self.op.user_key = definition.key_for({})
         self.runner = EffectRunner(cast(Any, self))
         self.known = known
+        self.log = self
 
     def start(self) -> None:
         self.runner.start(self.op, self.known)
@@ -67,8 +68,8 @@ class Bench:
         return self.clock.now_ms() - self.started_at
 
     @property
-    def next_seq(self) -> int:
-        return len(self.events) + 1
+    def seq(self) -> int:
+        return len(self.events)
 
     def note(self, event: Event, mail_id: str | None = None) -> None:
         self.events.append(event)

@@ -131,11 +131,6 @@ class Drive:
             self._last_at = now
         return self._last_at
 
-    @property
-    def next_seq(self) -> int:
-        """The seq of the event that is appended next."""
-        return self.log.seq + 1
-
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(event, mail_id)
@@ -350,10 +345,10 @@ class Drive:
             self.note(Parked(self.at(), wake_at))
             self._stop()
             self.when_durable(lambda: self._leave("parked"))
-        elif wake_at <= now:
-            self.timers.hurry()
+        else:
+            self.timers.hurry(now + self.env.idle_ms)
             for op in self.waiting.all():
-                hurry(self, op)
+                hurry(self, op, now + self.env.idle_ms)
 
     def _is_ending(self) -> bool:
         """The flow returned, its tasks are gone, and every effect is settled."""

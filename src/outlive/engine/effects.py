@@ -96,7 +96,7 @@ class EffectRunner:
         op.lapses = drive.env.lease.lapses
         op.begins_until = drive.env.ports.clock.monotonic() + limit
         # The flow knows of the first attempt: it has just called it.
-        op.effect.seq = drive.next_seq
+        op.effect.seq = drive.log.seq + 1
         (drive.note if first else drive.record)(intent)
         drive.when_durable(lambda: self._perform(op))
 
