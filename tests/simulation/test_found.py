@@ -13,6 +13,7 @@ from outlive.app import App
 from outlive.errors import AppClosed, StoreUnavailable
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Loose
+from outlive.model.decide import decide_resolve
 from outlive.model.events import (
     AttemptFailed,
     Claimed,
@@ -30,8 +31,10 @@ from outlive.model.run import OpenEffect, Run, fold
 from outlive.settings import Settings
 from outlive.store import Conflict, Head, Offer
 from outlive.stores.memory import MemoryStore
+from outlive.testing.clock import FakeClock
 from outlive.testing.store_entries import entry, header
 from outlive.worker.claims import claim_entry
+from outlive.worker.pulse import LeaseTime
 from tests.simulation.bench import Bench
 
 STEP = "0/pay#1"
@@ -85,6 +88,21 @@ async def test_an_effect_in_time_is_begun() -> None:
     await bench.turn()
 
     assert ["EffectIntended", "EffectDone"] == bench.kinds()
+
+
+def test_a_beat_that_was_under_way_for_too_long_is_a_lapse() -> None:
+    """Others may have taken the silence for an end before it arrived."""
+    clock = FakeClock()
+    lease = LeaseTime(clock, 3.0)
+    lease.renewed(clock.monotonic())
+    since = lease.lapses
+    clock.advance(2)
+    sent_at = clock.monotonic()
+
+    clock.advance(2)
+    lease.renewed(sent_at)
+
+    assert not lease.holds(since)
 
 
 # ---------------------------------------------------------------- clocks that jump
@@ -235,6 +253,38 @@ def test_a_doubt_is_shown_through_a_takeover() -> None:
 
     assert claimed.header is not None
     assert "in_doubt" == claimed.header.status
+
+
+def test_a_word_on_an_attempt_that_is_over_is_not_taken_for_the_next() -> None:
+    """Attempts that were cut off keep their number; their intents tell them apart."""
+    doubt = EffectDoubted(6, STEP, 1, CUT, asks=False, over=True)
+    first = _effect(doubt)
+    second = _effect(doubt, AttemptFailed(7, STEP, 1, CUT, 0, "check"), INTENT, doubt)
+    letter = Resolve(STEP, 1, "not_happened", intent=first.seq)
+
+    assert isinstance(decide_resolve(second, letter, "mail", at=9, now=100_000), MailRead)
+    assert isinstance(decide_resolve(first, letter, "mail", at=9, now=100_000), AttemptFailed)
+
+
+async def test_a_word_that_comes_with_the_doubt_settles_it() -> None:
+    """Recording a doubt may let waiting mail in: what that settled is not settled again."""
+
+    @outlive.effect(timeout="3s")
+    async def pay() -> None:
+        """Never runs here."""
+
+    bench = Bench(pay, open_effect(over_at=10, doubt=None))
+    letter = Resolve(STEP, 1, "fail")
+
+    def record(event: Event, mail_id: str | None = None) -> None:
+        bench.events.append(event)
+        if isinstance(event, EffectDoubted):
+            bench.runner.resolve(bench.op, letter, "mail")
+
+    bench.record = record  # type: ignore[method-assign]
+    bench.start()
+
+    assert ["EffectDoubted", "EffectRaised"] == bench.kinds()
 
 
 # ---------------------------------------------------------------- keys
