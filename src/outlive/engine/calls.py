@@ -18,7 +18,9 @@ from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.timers import FlowTimers
+from outlive.engine.typed import encode_own
 from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -47,6 +49,7 @@ class Driving(Protocol):
     inbox: deque[Event]
     timers: FlowTimers
     waiting: Waiting
+    waits: Waits
     to_start: list[Op]
 
     @property
@@ -84,8 +87,7 @@ class Calls:
         self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
-        if self._drive.stopped or self._drive.is_misfit:
-            raise RunStopped
+        self._check_alive()
         op_id = branch.next_id(call.name)
         bound = call.bind(*args, **kwargs)
         op = Op(op_id, call, bound, call.encode_args(bound))
@@ -146,11 +148,29 @@ class Calls:
                 drive.waiting.abandon(op, is_live=drive.is_live)
             raise
 
+    async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
+        """The next signal of that name, and its event."""
+        self._check_alive()
+        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name, hint)
+
+    async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
+        """A human's answer, and its event."""
+        self._check_alive()
+        return await self._drive.waits.question(asked, hint)
+
+    def reply(self, signal_id: str, value: object) -> None:
+        """Answer a request."""
+        self._check_alive()
+        self._drive.waits.reply(signal_id, encode_own(value))
+
+    def _check_alive(self) -> None:
+        if self._drive.stopped or self._drive.is_misfit:
+            raise RunStopped
+
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
+        self._check_alive()
         drive = self._drive
-        if drive.stopped:
-            raise RunStopped
         future = drive.loop.create_future()
         when = drive.loop.seconds + seconds
         handle = asyncio.TimerHandle(when, _set_if_waiting, (future,), drive.loop)

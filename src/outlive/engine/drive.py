@@ -23,6 +23,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
 from outlive.engine.flowloop import FlowLoop
+from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.replay import (
@@ -37,26 +38,27 @@ from outlive.engine.replay import (
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, ReplayMismatch, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
+    Answered,
     EffectDone,
     EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
     Fault,
-    MailRead,
     Parked,
+    Replied,
     RunCompleted,
     RunFailed,
+    SignalReceived,
     StepDone,
     StepRaised,
     TimerFired,
 )
-from outlive.model.mail import Nudge, Resolve, decode_letter
 from outlive.model.run import Run
-from outlive.store import Mail
 
 #: Handles that a flow may run without one delivery; more is a loop that waits for nothing.
 SPIN_MAX = 200_000
@@ -92,9 +94,10 @@ class Drive:
             self.run_id, self.timers
         )
         self.waiting = Waiting()
+        self.waits = Waits(self, run)
         self.to_start: list[Op] = []
-        self._mail: deque[Mail] = deque()
-        self._steps, self._effects = StepRunner(self), EffectRunner(self)
+        self.mailbox = Mailbox(self)
+        self._steps, self.effects = StepRunner(self), EffectRunner(self)
         self._main: asyncio.Task[Any] | None = None
         self._live = self._active = self._winding_up = False
         self._misfit: OutliveError | None = None
@@ -158,6 +161,11 @@ class Drive:
         return self._live
 
     @property
+    def takes_mail(self) -> bool:
+        """The replay is over and everything open has been begun."""
+        return self._live and not self.to_start and not self.stopped
+
+    @property
     def is_misfit(self) -> bool:
         """Code and journal do not fit; nothing of the flow runs any further."""
         return self._misfit is not None
@@ -208,6 +216,11 @@ class Drive:
             case TimerFired():
                 self.advance(event)
                 self.timers.fired(event)
+            case SignalReceived() | Answered():
+                self.advance(event)
+                self.waits.deliver(event)
+            case Replied():
+                self.waits.replayed(event)
             case EffectIntended():
                 self._find(event, event.step)
                 self.waiting.unsettled.add(event.step)
@@ -250,7 +263,11 @@ class Drive:
 
     def _asked(self) -> list[str]:
         is_over = self._main is not None and self._main.done()
-        return ["returned"] if is_over else [*self.waiting.asked(), *self.timers.waiting]
+        return (
+            ["returned"]
+            if is_over
+            else [*self.waiting.asked(), *self.waits.open_ids(), *self.timers.waiting]
+        )
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
         if self._find(event, event.step) is None:
@@ -278,14 +295,14 @@ class Drive:
         self._live = True
         self._replay.is_over()
         self.timers.go_live()
+        self.waits.go_live()
         self.to_start.extend(self.waiting.go_live())
 
     def _settle_down(self) -> None:
         """The flow is quiet: start what it asked for, end it, or let it leave memory."""
         if self._live and self.to_start:
             self._start_ops()
-        if self._live and self._mail:
-            self.take_mail(())
+        self.mailbox.open()
         if self._main is not None and self._is_ending():
             self._end(self._main)
         elif self._live:
@@ -301,7 +318,7 @@ class Drive:
         ops, self.to_start = self.to_start, []
         for op in ops:
             if op.definition.effect is not None:
-                self._effects.start(op, self._replay.effects.pop(op.id, None))
+                self.effects.start(op, self._replay.effects.pop(op.id, None))
             elif not op.orphan:
                 self._steps.start(op, self._replay.backoffs.pop(op.id, None))
 
@@ -326,22 +343,6 @@ class Drive:
         self._stop()
         self.when_durable(lambda: self._leave("ended"))
 
-    # mail
-
-    def take_mail(self, mail: Sequence[Mail]) -> None:
-        """Turn mail into events, each once; not before the replay is over."""
-        self._mail.extend(mail)
-        while self._live and not self.to_start and self._mail and not self.stopped:
-            each = self._mail.popleft()
-            if not self._replay.is_new(each.mail_id):
-                continue
-            letter = decode_letter(each.body)
-            match letter:
-                case Resolve(step=step):
-                    self._effects.resolve(self.waiting.find(step), letter, each.mail_id)
-                case Nudge(why=why):
-                    self.note(MailRead(self.at(), each.mail_id, why), each.mail_id)
-
     # leaving
 
     def _park_if_idle(self) -> None:
@@ -352,7 +353,7 @@ class Drive:
         if "busy" in waits or self._is_ending():
             return
         times = [when for when in waits if isinstance(when, int)] + self.timers.times()
-        if not times and not waits:
+        if not times and not waits and not self.waits.open_ids():
             self._stop_stuck()
             return
         wake_at = min(times) if times else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from outlive.journal.keeper import Keeper
 from outlive.model.events import EffectDone, EffectRaised, Event
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
+from outlive.store import Mail
 
 
 class Lease(Protocol):
@@ -35,6 +36,10 @@ class Peer(Protocol):
 
     async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
         """Who holds a key: run, step, digest of its arguments."""
+        ...
+
+    async def mail_of(self, run_id: str) -> Sequence[Mail]:
+        """What was posted to a run and not consumed."""
         ...
 
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:

@@ -24,6 +24,18 @@ class Driven(Protocol):
         """Do a step or effect: from the journal, or for the first time."""
         ...
 
+    async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
+        """The next signal of that name, and its event."""
+        ...
+
+    async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
+        """A human's answer, and its event."""
+        ...
+
+    def reply(self, signal_id: str, value: object) -> None:
+        """Answer a request."""
+        ...
+
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
         ...

@@ -10,11 +10,14 @@ from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
+    Answered,
     EffectDone,
     EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
+    Replied,
+    SignalReceived,
     StepDone,
     StepRaised,
     TimerFired,
@@ -23,7 +26,18 @@ from outlive.model.run import Run
 
 #: What a replay goes through, in order: deliveries, and intents to compare the code with.
 _REPLAYED = frozenset(
-    {StepDone, StepRaised, EffectIntended, EffectDone, EffectRaised, EffectDoubted, TimerFired}
+    {
+        StepDone,
+        StepRaised,
+        EffectIntended,
+        EffectDone,
+        EffectRaised,
+        EffectDoubted,
+        TimerFired,
+        SignalReceived,
+        Answered,
+        Replied,
+    }
 )
 
 
@@ -35,7 +49,6 @@ class Replay:
         self.effects = {step: replace(effect) for step, effect in run.effects.items()}
         self.backoffs = dict(run.backoffs)
         self._events: Sequence[Event] = ()
-        self._mail: set[str] = set()
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
@@ -52,13 +65,6 @@ class Replay:
     def is_over(self) -> None:
         """Everything recorded was delivered; it need not be kept."""
         self._events = ()
-
-    def is_new(self, mail_id: str) -> bool:
-        """This mail was not turned into an event yet."""
-        if mail_id in self._mail:
-            return False
-        self._mail.add(mail_id)
-        return True
 
 
 def same_arguments(op: Op, event: Event) -> bool:

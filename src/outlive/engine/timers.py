@@ -7,6 +7,8 @@ delivery), so setting one needs no event; that it fired, and before or after wha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import Protocol
 
@@ -16,10 +18,23 @@ from outlive.engine.ops import Recorder
 from outlive.model.events import TimerFired
 
 
+class Mailing(Protocol):
+    """Mail that beats timers."""
+
+    def before(self, posted_before: int, callback: Callable[[], None]) -> None:
+        """Call once mail posted before an instant has been taken."""
+        ...
+
+
 class Flowing(Recorder, Protocol):
     """What timers ask of the drive."""
 
     loop: FlowLoop
+
+    @property
+    def mailbox(self) -> Mailing:
+        """Where mail comes in."""
+        ...
 
     @property
     def is_live(self) -> bool:
@@ -88,7 +103,11 @@ class FlowTimers:
             # The wall clock was set back meanwhile, and timers go by it.
             self._arm(timer)
             return
-        self._drive.record(TimerFired(self._drive.at(), timer.id))
+        self._drive.mailbox.before(timer.fire_at, partial(self._fire, timer))
+
+    def _fire(self, timer: _Timer) -> None:
+        if timer.id in self.waiting:
+            self._drive.record(TimerFired(self._drive.at(), timer.id))
 
     def fired(self, event: TimerFired) -> None:
         """Deliver: the flow's callback gets ready, unless it was called off before."""

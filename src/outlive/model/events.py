@@ -164,6 +164,56 @@ class MailRead(msgspec.Struct, frozen=True, array_like=True, tag=31):
     why: str
 
 
+class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """Somebody sent the run a signal, or a request that wants a reply. *Delivered.*"""
+
+    at: int
+    name: str
+    signal_id: str
+    value: bytes
+    #: The value is JSON, from someone who does not know the flow's types.
+    is_json: bool
+
+
+class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """The flow answered a request."""
+
+    at: int
+    signal_id: str
+    value: bytes
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """The run waits for a human. Whoever looks sees the question and what an answer must be."""
+
+    at: int
+    question: str
+    text: str
+    #: JSON schema of the answer; empty: anything.
+    schema: bytes
+    #: What an approval is bound to: the digest of the effect's arguments; empty for a question.
+    digest: bytes = b""
+    #: Who should answer, if the flow says so.
+    by: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """A human answered. *Delivered.*"""
+
+    at: int
+    question: str
+    #: JSON.
+    value: bytes
+    by: str
+
+
+class QuestionClosed(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """The flow no longer waits for an answer: its time limit passed, or it was cancelled."""
+
+    at: int
+    question: str
+
+
 class RunCompleted(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """The flow returned."""
 
@@ -206,6 +256,11 @@ Event: TypeAlias = (
     | EffectRaised
     | EffectDoubted
     | MailRead
+    | SignalReceived
+    | Replied
+    | QuestionAsked
+    | Answered
+    | QuestionClosed
     | RunCompleted
     | RunFailed
     | RunQuarantined
@@ -213,7 +268,9 @@ Event: TypeAlias = (
 )
 
 #: What wakes a flow.
-Delivery: TypeAlias = StepDone | StepRaised | EffectDone | EffectRaised | TimerFired
+Delivery: TypeAlias = (
+    StepDone | StepRaised | EffectDone | EffectRaised | TimerFired | SignalReceived | Answered
+)
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 
@@ -231,6 +288,11 @@ KIND_BITS: dict[type, int] = {
     EffectDoubted: 16,
     TimerFired: 32,
     MailRead: 64,
+    SignalReceived: 64,
+    Replied: 64,
+    QuestionAsked: 64,
+    Answered: 64,
+    QuestionClosed: 64,
     RunCompleted: 128,
     RunFailed: 128,
     RunQuarantined: 128,

@@ -19,13 +19,29 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag=1):
     value: bytes = b"null"
 
 
+class Signal(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A signal or request. The value is what our codec made, or JSON."""
+
+    name: str
+    value: bytes
+    is_json: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A human's answer to a question, as JSON."""
+
+    question: str
+    value: bytes
+    by: str = ""
+
+
 class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Somebody wants the run to go on now: `outlive resume`."""
 
     why: str
 
 
-Letter: TypeAlias = Resolve | Nudge
+Letter: TypeAlias = Resolve | Nudge | Signal | Answer
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from outlive.model.events import (
+    Answered,
     AttemptFailed,
     Claimed,
     EffectDone,
@@ -23,10 +24,14 @@ from outlive.model.events import (
     KeyHeld,
     MailRead,
     Parked,
+    QuestionAsked,
+    QuestionClosed,
+    Replied,
     RunCompleted,
     RunFailed,
     RunQuarantined,
     RunStarted,
+    SignalReceived,
     StepDone,
     StepRaised,
     TimerFired,
@@ -93,6 +98,8 @@ class Run:
     barren: int = 0
     effects: dict[str, OpenEffect] = field(default_factory=dict)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
+    #: Asked and not answered.
+    questions: dict[str, QuestionAsked] = field(default_factory=dict)
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
@@ -152,8 +159,18 @@ def apply(run: Run, event: Event) -> None:
         case EffectDoubted():
             run.at = event.at
             _doubt(run, event)
-        case MailRead():
+        case MailRead() | Replied():
             run.at = event.at
+        case SignalReceived():
+            run.at = event.at
+            run.barren = 0
+        case QuestionAsked():
+            run.at = event.at
+            run.questions[event.question] = event
+        case Answered() | QuestionClosed():
+            run.at = event.at
+            run.barren = 0
+            run.questions.pop(event.question, None)
         case RunCompleted():
             run.value = event.value
             _end(run, "completed", event.at)

@@ -278,7 +278,7 @@ class Worker:
             self._quarantine(log, run, reading.mail)
             return
         drive = self._drive(log, run, events)
-        drive.take_mail(reading.mail)
+        drive.mailbox.take(reading.mail)
 
     def _report_damage(self, run_id: str, error: OutliveError) -> None:
         logger.error("%s", error)
@@ -310,7 +310,7 @@ class Worker:
             return
         reading = await self._call(self._setting.store.read(run_id, drive.log.durable))
         if reading is not None and not drive.stopped:
-            drive.take_mail(reading.mail)
+            drive.mailbox.take(reading.mail)
 
     # ends
 
