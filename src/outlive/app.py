@@ -16,10 +16,12 @@ from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
 from outlive.errors import (
     AppClosed,
+    FlowNotRegistered,
     OutliveError,
     RunIdTaken,
     RunNotFound,
     StepNotInDoubt,
+    StoreUnavailable,
     UsageError,
 )
 from outlive.handle import Handle
@@ -27,15 +29,15 @@ from outlive.journal.keeper import Answer, Loose, ThreadKeeper, run_immediate
 from outlive.journal.lane import ThreadLane
 from outlive.journal.reader import read_events
 from outlive.model.events import RunStarted
-from outlive.model.ids import check_run_id
+from outlive.model.ids import check_run_id, is_key_journal
 from outlive.model.mail import Nudge, Verdict, encode_letter
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.resolving import resolve_letter
 from outlive.settings import Settings
 from outlive.starting import check_same_run, start_entry, start_event
-from outlive.store import Page, Query, Store
-from outlive.stores.open import open_store
+from outlive.store import Page, Query, Reading, Store
+from outlive.stores.open import is_there, open_store
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.worker import Setting, Worker
 
@@ -155,11 +157,41 @@ class App:
         tag: tuple[str, str] | None = None,
         limit: int = 100,
         after: str | None = None,
+        keys: bool = False,
     ) -> Page:
-        """A page of runs, in the order in which they were started."""
+        """A page of runs, in the order in which they were started; ``keys`` have journals, too."""
         self._check_open()
         query = Query(status=status, flow=flow, tag=tag)
-        return await self._lane(self.store.find(query, after, limit))
+        page = await self._lane(self.store.find(query, after, limit))
+        found = [each for each in page.items if keys or not is_key_journal(each.head.run_id)]
+        return Page(items=found, next=page.next)
+
+    async def read(self, journal: str, after: int = 0) -> Reading:
+        """A run's or a key's journal as it is stored: nothing of it is verified yet."""
+        self._check_open()
+        check_run_id(f"~{journal}" if is_key_journal(journal) else journal)
+        reading = await self._lane(self.store.read(journal, after))
+        if reading is None:
+            raise RunNotFound(journal)
+        return reading
+
+    async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle:
+        """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
+        reading = await self.read(check_run_id(run_id))
+        start = fold(read_events(reading)).start
+        known = {flow.name: flow for flow in flows}
+        if reading.header.ended_at is not None:
+            return self._handle(run_id, known.get(start.flow), None)
+        if start.flow not in known:
+            raise FlowNotRegistered(start.flow, list(known))
+        flow = known[start.flow]
+        check_same_run(flow, run_id, start, start)
+        worker = self._own_worker()
+        worker.learn(flow)
+        if reading.header.wake_at is None or reading.header.reason:
+            await self.nudge(run_id, "resumed")
+        worker.want(run_id)
+        return self._handle(run_id, flow, worker)
 
     def run(self, flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
         """Blocking: start or go on, and return the outcome."""
@@ -274,11 +306,20 @@ class App:
         await self.aclose()
 
 
-def open_app(url: str | None = None, *, drive: bool = True, ports: Ports | None = None) -> App:
+def open_app(
+    url: str | None = None,
+    *,
+    drive: bool = True,
+    ports: Ports | None = None,
+    must_exist: bool = False,
+) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
     settings = Settings.from_environment()
     ports = ports or Ports()
-    store = open_store(url or settings.store, ports=ports, lease_seconds=settings.lease_seconds)
+    url = url or settings.store
+    if must_exist and not is_there(url):
+        raise StoreUnavailable(f"there is no store at {url}; see --store and OUTLIVE_STORE")
+    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
     return App(store, ports=ports, settings=settings, drive=drive)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlive.errors import StepNotInDoubt
-from outlive.model.events import EffectDoubted, EffectIntended, Event
+from outlive.model.events import EffectDoubted, EffectIntended, Event, MailRead
 from outlive.model.mail import Resolve, Verdict
 from outlive.model.run import fold
 from outlive.store import Reading
@@ -20,13 +20,23 @@ def resolve_letter(
         StepNotInDoubt: there is nothing to settle.
     """
     effect = fold(events).effects.get(step)
+    run_id = reading.head.run_id
     if effect is None or effect.retry_at is not None:
-        raise StepNotInDoubt(f"run {reading.head.run_id} has no effect {step!r} in doubt")
+        raise StepNotInDoubt(
+            f"run {run_id} has no effect {step!r} in doubt; `outlive show` lists its doubts"
+        )
     if effect.doubt is None and reading.head.worker is not None:
         raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
     seq = max(
         position
         for position, event in enumerate(events, 1)
-        if isinstance(event, (EffectIntended, EffectDoubted)) and event.step == step
+        if _asks_anew(event, step)
     )
     return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value)
+
+
+def _asks_anew(event: Event, step: str) -> bool:
+    """After this a further word counts: a new attempt or doubt, or a word that was refused."""
+    if isinstance(event, MailRead):
+        return event.mail_id.startswith(f"resolve/{step}/")
+    return isinstance(event, (EffectIntended, EffectDoubted)) and event.step == step

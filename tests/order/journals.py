@@ -46,9 +46,7 @@ def entries(run_id: str, events: Sequence[Event]) -> list[Entry]:
         apply(run, event)
         body = encode_events([event])
         kinds = KIND_BITS[type(event)]
-        record, link = pack(
-            run_id, prev=link, epoch=run.epoch, seq=run.seq, kinds=kinds, body=body
-        )
+        record, link = pack(run_id, prev=link, epoch=run.epoch, seq=run.seq, kinds=kinds, body=body)
         takes = isinstance(event, Claimed)
         made.append(
             Entry(

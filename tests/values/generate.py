@@ -116,7 +116,7 @@ class Maker:
             self._float,
             self._text,
             self._text,
-            lambda: self.rng.randbytes(self.rng.choice((0, 1, 40, 300))),
+            lambda: self.rng.randbytes(self._length()),
             lambda: bytearray(self.rng.randbytes(3)),
             lambda: complex(self._float(), self._float()),
             self._datetime,
@@ -154,7 +154,8 @@ class Maker:
             return found if self.rng.random() < 0.8 else (found, self._int())
 
     def _parts(self, depth: int) -> list[Any]:
-        return [self.value(depth) for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 5, 16)))]
+        count = 16 if self.rng.random() < 0.02 else self.rng.randrange(5)
+        return [self.value(depth) for _ in range(count)]
 
     def _list(self, depth: int) -> Any:
         return self._parts(min(depth, 2))
@@ -190,8 +191,13 @@ class Maker:
             ]
         )()
 
+    def _length(self) -> int:
+        return self.rng.choice((0, 1, 2, 3, 5, 31, 32, 300 if self.rng.random() < 0.1 else 4))
+
     def _int(self) -> int:
-        bits = self.rng.choice((1, 4, 8, 16, 31, 32, 62, 63, 64, 65, 200, 14_000))
+        bits = self.rng.choice((1, 4, 8, 16, 31, 32, 62, 63, 64, 65, 66, 200))
+        if self.rng.random() < 0.01:
+            bits = 14_000
         return self.rng.choice((-1, 1)) * (self.rng.getrandbits(bits) + self.rng.randint(-1, 1))
 
     def _float(self) -> float:
@@ -202,7 +208,7 @@ class Maker:
         alphabet = self.rng.choice(
             ("ab", "abcdefghij_", "é ß\u0301\u212b\0\n", "😀漢\uffff\U0010ffff")
         )
-        return "".join(self.rng.choices(alphabet, k=self.rng.choice((0, 1, 2, 5, 31, 32, 300))))
+        return "".join(self.rng.choices(alphabet, k=self._length()))
 
     def _datetime(self) -> datetime:
         day = date.fromordinal(self.rng.randint(2, 3_652_058))

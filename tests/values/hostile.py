@@ -1,7 +1,7 @@
 """What may be thrown at the codec, by users' code or by a damaged store, and must only bounce.
 
 Run as a script it tries every case and prints one line of JSON for each: how it was refused,
-how long that took, and how far memory grew meanwhile.
+how much time that took, and how far memory grew meanwhile.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ TO_WRITE: dict[str, Callable[[], Any]] = {
     "shared bytes 1,000 times": lambda: [b"x" * MEGABYTE] * 1_000,
     "a shared bytearray 1,000 times": lambda: (bytearray(MEGABYTE),) * 1_000,
     "a shared key 1,000 times": lambda: [*map(dict.fromkeys, [("k" * MEGABYTE,)] * 1_000)],
-    "a shared list 10,000,000 times over": lambda: [[None] * 10_000] * 10_000,
+    "a shared list of 100,000,000 parts": lambda: [[None] * 10_000] * 10_000,
     "NaN": lambda: float("nan"),
     "infinity": lambda: [float("-inf")],
     "a complex NaN": lambda: complex(float("nan"), 0),
@@ -310,15 +310,17 @@ def forget_peak() -> None:
 def attempt(action: Callable[[Any], object], given: Any) -> dict[str, Any]:
     """How one case was refused; a slow one is tried again, for the machine may have been busy."""
     answer = _attempt(action, given)
-    if answer["seconds"] > 0.3:
+    tries = 1
+    while answer["seconds"] > 0.5 and tries < 4:
         answer["seconds"] = min(answer["seconds"], _attempt(action, given)["seconds"])
+        tries += 1
     return answer
 
 
 def _attempt(action: Callable[[Any], object], given: Any) -> dict[str, Any]:
     forget_peak()
     before = peak()
-    began = time.perf_counter()
+    began = time.process_time()
     refused, text = "not refused", ""
     try:
         action(given)
@@ -328,7 +330,7 @@ def _attempt(action: Callable[[Any], object], given: Any) -> dict[str, Any]:
         "refused": refused,
         "text": text[:400],
         "length": len(text),
-        "seconds": time.perf_counter() - began,
+        "seconds": time.process_time() - began,
         "bytes": peak() - before,
     }
 

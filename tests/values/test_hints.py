@@ -165,6 +165,8 @@ type Pair[T] = tuple[T, T]
 @dataclass
 class Held[T]:
     held: Pair[T]
+
+def swap[T: Node](pair: "Pair[T]") -> "Held[T]": ...
 """
 
 
@@ -178,6 +180,8 @@ def test_type_aliases_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {aliases.Node} == reached(aliases.Json)
         assert {aliases.Held, Order} == reached(aliases.Held[Order])
         assert {Order} == reached(aliases.Pair[Order])
+        assert {aliases.Node} == reached(*parameter_hints(aliases.swap).values())
+        assert {aliases.Held, aliases.Node} == reached(return_hint(aliases.swap))
 
 
 def test_a_text_is_no_hint() -> None:

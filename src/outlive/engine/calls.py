@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from outlive.engine.definitions import Definition
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
-from outlive.engine.place import Branch, RunStopped
+from outlive.engine.place import Branch, RunStopped, branch_for
 from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import encode_own
 from outlive.engine.waiting import Waiting
@@ -83,12 +83,11 @@ class Calls:
         self._drive = drive
         self._replayed = 0
 
-    async def perform(
-        self, call: Definition, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
         self._check_alive()
-        op_id = branch.next_id(call.name)
+        # Numbered where it is awaited: gather and as_completed await in branches of their own.
+        op_id = branch_for(call.name).next_id(call.name)
         bound = call.bind(*args, **kwargs)
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.digest = digest(op.args)

@@ -155,7 +155,7 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         here = place.get()
         if type(here) is Branch:
-            result: Any = here.drive.perform(self.definition, here, args, kwargs)
+            result: Any = here.drive.perform(self.definition, args, kwargs)
         else:
             result = self.definition.fn(*args, **kwargs)
         return result  # type: ignore[no-any-return]  # R is what the function returns
@@ -177,7 +177,7 @@ class Effect(Generic[P, R]):
         here = place.get()
         name = self.definition.name
         if type(here) is Branch:
-            result: Any = here.drive.perform(self.definition, here, args, kwargs)
+            result: Any = here.drive.perform(self.definition, args, kwargs)
             return result  # type: ignore[no-any-return]  # R is what the function returns
         if type(here) is Body:
             raise InsideStep(name, here.step)

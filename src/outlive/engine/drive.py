@@ -30,6 +30,7 @@ from outlive.engine.replay import (
     SPINS,
     STUCK,
     Replay,
+    is_of_effect,
     misfit_arguments,
     mismatch,
     outcome_of,
@@ -247,11 +248,18 @@ class Drive:
         return op
 
     def fits(self, op: Op, event: Event) -> bool:
-        """The arguments are those in the journal; if not, the run can't go on here."""
+        """Kind and arguments are those in the journal; if not, the run can't go on here."""
         recorded = getattr(event, "digest", b"")
-        if recorded in (b"", op.digest) or same_arguments(op, event):
+        if is_of_effect(event) != (op.definition.effect is not None):
+            self._misfit = self._mismatch(event, [f"{op.id} as {op.kind}"])
+        elif recorded in (b"", op.digest):
             return True
-        self._misfit = self._mismatch(event, [f"{op.id} with other arguments"])
+        elif same_arguments(op, event):
+            # From here on the call goes by the recorded digest: later intents carry no arguments.
+            op.digest = recorded
+            return True
+        else:
+            self._misfit = self._mismatch(event, [f"{op.id} with other arguments"])
         return False
 
     def _mismatch(self, event: Event, asked: list[str]) -> ReplayMismatch:

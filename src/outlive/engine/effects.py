@@ -218,7 +218,12 @@ class EffectRunner:
         now = drive.env.ports.clock.now_ms()
         effect = None if op is None or op.task is not None else op.effect
         if op is not None and effect is not None and letter.verdict == "happened":
-            letter = _typed_value(letter, op)
+            try:
+                letter = _typed_value(letter, op)
+            except ValueRefused as refused:
+                # A slip of the pen is no reason to stop: the doubt stays, and can be asked again.
+                drive.note(MailRead(drive.at(), mail_id, f"refused: {refused}"), mail_id)
+                return
         event = decide_resolve(effect, letter, mail_id, at=drive.at(), now=now)
         if op is None or effect is None or isinstance(event, MailRead):
             drive.note(event, mail_id)

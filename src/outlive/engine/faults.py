@@ -49,8 +49,8 @@ def _text(error: BaseException) -> str:
 def _encode_args(error: BaseException, codec: Codec) -> bytes:
     args: tuple[Any, ...] = error.args
     if isinstance(error, OutliveError):
-        names = list(inspect.signature(type(error)).parameters)
-        if all(hasattr(error, name) for name in names) and names != ["args", "kwargs"]:
+        names = _own_parameters(type(error))
+        if names and all(hasattr(error, name) for name in names):
             args = tuple(getattr(error, name) for name in names)
     try:
         return codec.encode(args)
@@ -72,11 +72,14 @@ def exception_of(
         return StepFailed(fault.type_name, fault.message)
     args = codec.decode(fault.args)
     try:
-        error = cls(**_named(cls, args)) if issubclass(cls, OutliveError) else cls(*args)
+        names = _own_parameters(cls) if issubclass(cls, OutliveError) else []
+        error = cls(**dict(zip(names, args, strict=True))) if names else cls(*args)
     except Exception:
         return StepFailed(fault.type_name, fault.message)
     return error
 
 
-def _named(cls: type[BaseException], args: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(inspect.signature(cls).parameters, args, strict=True))
+def _own_parameters(cls: type[BaseException]) -> list[str]:
+    """The names that an exception of ours is made from; none if it takes what all do."""
+    init = cls.__init__
+    return list(inspect.signature(init).parameters)[1:] if inspect.isfunction(init) else []

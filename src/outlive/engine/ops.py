@@ -125,6 +125,11 @@ class Op:
         self.wait: int | str | None = "busy"
 
     @property
+    def kind(self) -> str:
+        """What a person calls it."""
+        return "a step" if self.definition.effect is None else "an effect"
+
+    @property
     def cancel_wanted(self) -> bool:
         """The flow no longer wants it."""
         return self.orphan or getattr(self.future, "cancel_wanted", False)

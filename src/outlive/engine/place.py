@@ -18,9 +18,7 @@ class Driven(Protocol):
 
     run_id: str
 
-    async def perform(
-        self, call: Any, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
         ...
 

@@ -67,6 +67,11 @@ class Replay:
         self._events = ()
 
 
+def is_of_effect(event: Event) -> bool:
+    """The event is part of an effect's life, not of a plain step's."""
+    return isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
+
+
 def same_arguments(op: Op, event: Event) -> bool:
     """Equal but for the order of dictionaries."""
     recorded: bytes = getattr(event, "args", b"")

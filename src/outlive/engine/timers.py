@@ -84,7 +84,8 @@ class FlowTimers:
     def go_live(self) -> None:
         """The journal is behind: from here on time is the host's."""
         self._dropped.clear()
-        for timer in self.waiting.values():
+        # Those that came due meanwhile fire in the order in which they would have.
+        for timer in sorted(self.waiting.values(), key=lambda each: each.fire_at):
             self._arm(timer)
 
     def times(self) -> list[int]:
@@ -93,7 +94,8 @@ class FlowTimers:
 
     def _arm(self, timer: _Timer) -> None:
         now = self._drive.env.ports.clock.now_ms()
-        delay = max(0, timer.fire_at - now) / 1000
+        # Negative if it is due already: the host keeps them in order.
+        delay = (timer.fire_at - now) / 1000
         timer.armed = self._drive.env.host.call_later(delay, self._due, timer)
 
     def _due(self, timer: _Timer) -> None:

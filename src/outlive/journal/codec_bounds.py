@@ -10,9 +10,9 @@ VALUE_BYTES_MAX = 64 * 1024 * 1024
 DEPTH_MAX = 64
 #: Parts of one value, counted as often as they are reached. It ends walks over values that share
 #: their parts, and so are far larger written than in memory.
-PARTS_MAX = 10_000_000
+PARTS_MAX = 8_000_000
 #: A list, dict or object is as much work as this many of its parts.
-CONTAINER_PARTS = 20
+CONTAINER_PARTS = 16
 #: As many digits as Python itself turns into text and back.
 INT_DIGITS_MAX = 4300
 

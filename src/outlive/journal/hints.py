@@ -102,12 +102,13 @@ def _function_hints(fn: Callable[..., Any], wanted: Callable[[str], bool]) -> di
     fn = _plain_function(fn)
     annotations = getattr(fn, "__annotations__", {})
     holder = SimpleNamespace(
-        __annotations__={name: hint for name, hint in annotations.items() if wanted(name)},
-        __type_params__=getattr(fn, "__type_params__", ()),
+        __annotations__={name: hint for name, hint in annotations.items() if wanted(name)}
     )
+    inner = _innermost(fn)
+    names = _type_parameters(inner) | _closure_names(inner)
     try:
         return typing.get_type_hints(
-            holder, _global_names(fn), _closure_names(fn), include_extras=True
+            holder, getattr(inner, "__globals__", {}), names, include_extras=True
         )
     except Exception as exc:
         raise _unresolved(f"the annotations of {fn.__qualname__}", exc) from exc
@@ -125,15 +126,14 @@ def _innermost(fn: Any) -> Any:
     return getattr(fn, "__func__", fn)
 
 
-def _global_names(fn: Any) -> dict[str, Any]:
-    names: dict[str, Any] = getattr(_innermost(fn), "__globals__", {})
-    return names
+def _type_parameters(generic: Any) -> dict[str, Any]:
+    """The T of ``def f[T]`` and ``class C[T]``, from 3.12 on."""
+    return {variable.__name__: variable for variable in getattr(generic, "__type_params__", ())}
 
 
 def _closure_names(fn: Any) -> dict[str, Any]:
     """What a function defined inside another one can see there."""
-    inner = _innermost(fn)
-    code, cells = getattr(inner, "__code__", None), getattr(inner, "__closure__", None) or ()
+    code, cells = getattr(fn, "__code__", None), getattr(fn, "__closure__", None) or ()
     names = {}
     for name, cell in zip(code.co_freevars if code else (), cells, strict=False):
         try:
@@ -236,6 +236,7 @@ def _class_hints(cls: type, known: Iterable[Any]) -> dict[str, Any]:
         raise _unresolved(f"the fields of {cls.__qualname__}", exc) from exc
     try:
         names = {other.__name__: other for other in (*known, cls) if isinstance(other, type)}
+        names |= _type_parameters(cls)
         return typing.get_type_hints(cls, localns=names, include_extras=True)
     except Exception as exc:
         raise _unresolved(f"the fields of {cls.__qualname__}", exc) from exc

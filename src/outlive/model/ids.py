@@ -41,6 +41,11 @@ def key_journal(key: str) -> str:
     return KEY_PREFIX + key
 
 
+def is_key_journal(journal: str) -> bool:
+    """Whether a journal is that of a key, not of a run."""
+    return journal.startswith(KEY_PREFIX)
+
+
 def derived_key(run_id: str, step: str) -> str:
     """The idempotency key of an effect that declares none: the same for every attempt."""
     return blake2b(f"{run_id}\0{step}".encode(), digest_size=16).hexdigest()

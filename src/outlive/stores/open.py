@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from outlive.errors import UnknownStore
 from outlive.ports import Ports
 from outlive.store import Store
@@ -28,6 +30,12 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
+
+
+def is_there(url: str) -> bool:
+    """Whether there is a store to be opened; False: opening it would make it."""
+    scheme, _, rest = url.partition(":///")
+    return scheme != "sqlite" or not rest.strip("/") or "\0" in rest or os.path.exists(rest)
 
 
 def _open_memory(url: str, rest: str, ports: Ports, lease_seconds: float) -> Store:

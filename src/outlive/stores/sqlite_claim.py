@@ -22,8 +22,9 @@ _BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND posted <> consum
 _BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_DRIVABLE} AND worker = ?"
 _NEXT = f"SELECT wake_at FROM runs WHERE {_FREE} AND wake_at > ? ORDER BY wake_at LIMIT 1"
 _BY_ID = f"SELECT {FOUND_COLUMNS} FROM runs WHERE run_id = ? AND ended_at IS NULL"
+# A worker may hold many runs; those with mail are few.
 _OWN_MAIL = """
-    SELECT run_id FROM runs
+    SELECT run_id FROM runs INDEXED BY runs_with_mail
     WHERE worker = ? AND ended_at IS NULL AND posted <> consumed ORDER BY id
 """
 

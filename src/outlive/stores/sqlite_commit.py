@@ -138,7 +138,8 @@ def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflic
     for view in ("appending", "leasing", "creating"):
         _insert(db, view, [_row(view, e, now) for e in wave if _view_of(e) == view])
     changed = db.total_changes - before
-    _insert(db, "heading", [_place(e) + header_values(e.header) for e in wave if e.header])
+    headed = [(e, e.header) for e in wave if e.header and e.after > 0]
+    _insert(db, "heading", [_place(e) + header_values(header) for e, header in headed])
     _insert(db, "noding", [(*_place(e), n.address, n.body) for e in wave for n in e.nodes])
     _insert(db, "consuming", [(*_place(e), mail) for e in wave for mail in e.consumed])
     if changed == _CHANGES_PER_ENTRY * len(wave):

@@ -46,6 +46,20 @@ class FindingRules:
         assert {f"r{number:02}" for number in range(20)} <= set(seen)
         assert {"new0", "new2", "new3"} <= set(seen)
 
+    async def test_no_number_is_given_twice(self, store: Store) -> None:
+        """A run that comes after the newest ones went is not taken for one already seen."""
+        await store.commit([entry(run_id, 0) for run_id in "abc"])
+        first = await store.find(Query(), limit=2)
+        for run_id in "bc":
+            done = header(status="done", ended_at=START_MS)
+            await store.commit([entry(run_id, 1, header=done)])
+            assert await store.delete(run_id, seq=2, digest=b"", keep_until=0)
+        await store.commit([entry("d", 0)])
+
+        second = await store.find(Query(), first.next)
+
+        assert ["d"] == [found.head.run_id for found in second.items]
+
     async def test_an_exact_page_has_no_next(self, store: Store) -> None:
         """The last page says so, even when it is full."""
         await store.commit([entry(run_id, 0) for run_id in "abcd"])

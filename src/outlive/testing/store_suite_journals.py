@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from outlive.store import Conflict, Store, StoredRecord
+from outlive.store import Conflict, Node, Store, StoredRecord
 from outlive.testing.store_entries import entry, header, held, link_of, takeover
 
 ODD_IDS = (
@@ -211,6 +211,32 @@ class JournalRules:
         assert [None, Conflict(seq=1, epoch=1), None, None] == list(answers)
         assert before == await store.read("b")
         assert [2, 1, 2] == [await seq_of(store, run_id) for run_id in ("a", "new", "c")]
+
+    async def test_a_refused_entry_at_the_same_place_writes_nothing(self, store: Store) -> None:
+        """Seq and epoch may be just those of the winner: header, nodes and mail stay away."""
+        await store.commit([entry("key/k", 0, epoch=0)])
+        await store.post("key/k", "m", b"")
+        await store.commit([entry("key/k", 1, b"winner", epoch=0)])
+        before = await store.read("key/k")
+        nodes = (Node(b"a", b"b"),)
+
+        answers = await store.commit(
+            [
+                entry(
+                    "key/k",
+                    1,
+                    b"loser",
+                    epoch=0,
+                    header=header(reason="x"),
+                    nodes=nodes,
+                    consumed=("m",),
+                )
+            ]
+        )
+
+        assert [Conflict(seq=2, epoch=0)] == list(answers)
+        assert before == await store.read("key/k")
+        assert {} == await store.get_blobs("family-1", [b"a"])
 
     async def test_plain_appends_do_not_disturb_one_another(self, store: Store) -> None:
         """The same holds for a batch of nothing but appends."""

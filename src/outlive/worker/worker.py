@@ -277,8 +277,7 @@ class Worker:
         if run.barren > CLAIMS_MAX:
             self._quarantine(log, run, reading.mail)
             return
-        drive = self._drive(log, run, events)
-        drive.mailbox.take(reading.mail)
+        self._drive(log, run, events, reading.mail)
 
     def _report_damage(self, run_id: str, error: OutliveError) -> None:
         logger.error("%s", error)
@@ -295,14 +294,15 @@ class Worker:
         log.wait(log.seq, lambda: self._tell(log.run_id, None))
         log.close()
 
-    def _drive(self, log: RunLog, run: Run, events: list[Event]) -> Drive:
+    def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
         flow = self._flows.get(run.start.flow)
         if flow is None:
             raise FlowNotRegistered(run.start.flow, list(self._flows))
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
+        # Mail first: a run that only waits leaves memory as soon as it has begun.
+        drive.mailbox.take(mail)
         drive.begin(events)
-        return drive
 
     async def _bring_mail(self, run_id: str) -> None:
         drive = self._drives.get(run_id)

@@ -35,6 +35,18 @@ class Doom(Protocol):
         ...
 
 
+class Listener(Protocol):
+    """Hears what the model does."""
+
+    def model_asked(self) -> None:
+        """A call began."""
+        ...
+
+    def model_answered(self, what: str) -> None:
+        """A call was answered."""
+        ...
+
+
 class PretendModel:
     """Answers whoever connects, after a while."""
 
@@ -43,48 +55,48 @@ class PretendModel:
         doom: Doom,
         think_seconds: float,
         nonce: Callable[[], str],
-        answered: Callable[[str], None],
+        listener: Listener,
     ) -> None:
-        self.calls = 0
         self._doom = doom
         self._think_seconds = think_seconds
         self._nonce = nonce
-        self._answered = answered
-        self._searches_open = 0
+        self._listener = listener
+        self._calls = 0
+        self._searches_open: set[int] = set()
         self._searches_answered = 0
+
+    def greet(self) -> None:
+        """An agent was started; whoever asked before is dead."""
+        self._searches_open.clear()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: one call."""
         try:
             question = json.loads(await reader.readline())
-            self.calls += 1
+            self._calls += 1
+            self._listener.model_asked()
             task, parts = question["task"], question["parts"]
-            if await self._may_answer(task, reader):
+            if await self._may_answer(task, self._calls, reader):
                 answer = f"{_script(task, parts)} ~{self._nonce()}"
                 writer.write(json.dumps({"answer": answer}).encode() + b"\n")
-                self._answered(task if task != "search" else f"search {_topic(parts[0])}")
+                self._listener.model_answered(" ".join([task, *_topics(task, parts)]))
                 self._after(task)
         finally:
             writer.close()
 
-    async def _may_answer(self, task: str, reader: asyncio.StreamReader) -> bool:
-        """Think; False if the asker dies meanwhile, and then only when it is dead."""
-        doomed = task in IN_CALL and self._doom.strikes(IN_CALL[task])
-        if not doomed:
-            await self._think(task)
-        if doomed or self._doom.is_near:
-            await reader.read()
-        return not reader.at_eof()
-
-    async def _think(self, task: str) -> None:
-        if task != "search":
-            await asyncio.sleep(self._think_seconds)
-            return
-        self._searches_open += 1
-        try:
-            await asyncio.sleep(self._think_seconds * (0.4 + 0.2 * self._searches_open))
-        finally:
-            self._searches_open -= 1
+    async def _may_answer(self, task: str, call: int, reader: asyncio.StreamReader) -> bool:
+        """Think; False if the asker dies meanwhile."""
+        if task in IN_CALL and self._doom.strikes(IN_CALL[task]):
+            return await _is_alive_after(None, reader)
+        seconds = self._think_seconds
+        if task == "search":
+            self._searches_open.add(call)
+            seconds *= 0.4 + 0.2 * len(self._searches_open)
+        is_alive = await _is_alive_after(seconds, reader)
+        self._searches_open.discard(call)
+        if is_alive and self._doom.is_near:
+            return await _is_alive_after(None, reader)
+        return is_alive
 
     def _after(self, task: str) -> None:
         if task != "search":
@@ -95,9 +107,23 @@ class PretendModel:
             self._doom.strikes(Moment.SEARCHED)
 
 
+async def _is_alive_after(seconds: float | None, asker: asyncio.StreamReader) -> bool:
+    """Wait; the asker of a question says nothing more, but hangs up when it dies."""
+    try:
+        async with asyncio.timeout(seconds):
+            await asker.read()
+    except TimeoutError:
+        return True
+    return False
+
+
 def _topic(query: str) -> str:
     """A query without the nonce that it came with."""
     return query.partition(" ~")[0]
+
+
+def _topics(task: str, parts: list[str]) -> list[str]:
+    return [_topic(parts[0])] if task == "search" else []
 
 
 def _script(task: str, parts: list[str]) -> str:

@@ -1,0 +1,60 @@
+"""The command line's door: parse, do, and say what went wrong in one line.
+
+Exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from outlive.cli.output import print_note
+from outlive.cli.parser import build_parser, demo
+from outlive.errors import OutliveError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    _never_fail_to_print()
+    if given[:1] == ["demo"]:
+        return demo(given[1:])
+    asked = build_parser().parse_args(given)
+    try:
+        code = int(asked.do(asked))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Nobody reads any more; and nothing may try once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        print_note("outlive: stopped; what was acknowledged is kept")
+        return INTERRUPTED
+    except OutliveError as error:
+        if asked.debug:
+            raise
+        print_note(f"outlive: {_one_line(str(error))}")
+        return error.exit_code
+    except Exception as error:
+        if asked.debug:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        print_note(f"outlive: unexpected {_one_line(what)}; --debug shows where")
+        return 1
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _never_fail_to_print() -> None:
+    """A character that the terminal's encoding lacks is escaped instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")

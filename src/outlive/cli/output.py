@@ -1,0 +1,108 @@
+"""What commands print: tables for people, JSON for programs, notes and errors beside them.
+
+Results go to standard output, everything else to standard error. On a terminal a table is drawn
+by rich, which is imported only then; elsewhere it is plain text in columns, with no colours, the
+same every time. Text that came from outside is printed with its control characters escaped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+_STYLES = {
+    "completed": "green",
+    "running": "cyan",
+    "waiting": "blue",
+    "failed": "red",
+    "in_doubt": "bold yellow",
+    "in doubt": "bold yellow",
+    "quarantined": "bold red",
+    "raised": "red",
+}
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_line(text: str = "") -> None:
+    """One line of a result."""
+    print(safe(text))
+
+
+def print_text(text: str) -> None:
+    """A text that somebody's flow returned: as it is, but for what could steer a terminal."""
+    if sys.stdout.isatty():
+        text = "\n".join(safe(line) for line in text.split("\n"))
+    print(text)
+
+
+def print_note(text: str) -> None:
+    """Something that is not the result."""
+    print(safe(text), file=sys.stderr, flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under their column's name."""
+    cells = [[safe(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells)
+    else:
+        _print_plain(columns, cells)
+
+
+def _print_plain(columns: Sequence[str], rows: list[list[str]]) -> None:
+    lines = [list(columns), *rows]
+    widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    width = shutil.get_terminal_size().columns
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+def safe(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def age(milliseconds: int) -> str:
+    """A duration in its largest unit: ``42s``, ``3m``, ``5h``, ``2d``."""
+    seconds = max(0, milliseconds) // 1000
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def took(milliseconds: int | None) -> str:
+    """A duration as exactly as it is interesting."""
+    if milliseconds is None:
+        return ""
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

@@ -1,0 +1,67 @@
+"""``outlive runs``: which runs there are, from their headers alone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import deque
+
+from outlive.app import open_app
+from outlive.cli.output import age, print_json, print_note, print_table
+from outlive.errors import UsageError
+from outlive.ports import SystemClock
+from outlive.store import PAGE_MAX, Found
+from outlive.views.runs import summary
+
+COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "SEQ", "WORKER", "REASON")
+REASON_CHARS = 80
+
+
+def runs(asked: argparse.Namespace) -> int:
+    """Print the newest runs that fit."""
+    found, is_all = asyncio.run(_find(asked, _parse_tag(asked.tag)))
+    if asked.json:
+        print_json([summary(run) for run in found])
+        return 0
+    now = SystemClock().now_ms()
+    print_table(COLUMNS, [_row(run, now) for run in found])
+    if not is_all:
+        print_note(f"the newest {asked.limit}; --limit N shows more")
+    return 0
+
+
+def _parse_tag(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--tag {text!r} has no value; write --tag NAME=VALUE")
+    return name, value
+
+
+async def _find(asked: argparse.Namespace, tag: tuple[str, str] | None) -> tuple[list[Found], bool]:
+    newest: deque[Found] = deque(maxlen=asked.limit)
+    count, after = 0, None
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        while True:
+            page = await app.find(
+                status=asked.status, flow=asked.flow, tag=tag, limit=PAGE_MAX, after=after
+            )
+            newest.extend(page.items)
+            count += len(page.items)
+            after = page.next
+            if after is None:
+                return list(newest), count == len(newest)
+
+
+def _row(found: Found, now: int) -> list[str]:
+    head, header = found.head, found.header
+    return [
+        head.run_id,
+        header.flow,
+        header.status,
+        age(now - header.started_at),
+        str(head.seq),
+        head.worker or "-",
+        header.reason[:REASON_CHARS],
+    ]

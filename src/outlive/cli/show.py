@@ -1,0 +1,148 @@
+"""``outlive show``: one run and everything that happened to it; none of its code is needed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from outlive.app import open_app
+from outlive.cli.output import print_json, print_line, print_note, print_table, took
+from outlive.errors import StoreError
+from outlive.model.events import Event
+from outlive.model.run import Run
+from outlive.store import Reading
+from outlive.views.damage import check_journal, fold_or_none
+from outlive.views.runs import iso, outcome, summary
+from outlive.views.timeline import Doubt, Row, doubts, timeline
+from outlive.views.values import PREVIEW_CHARS, as_json, preview, read_value
+
+COLUMNS = ("SEQ", "TIME", "BRANCH", "STEP", "WHAT", "TRY", "TOOK", "DETAIL")
+
+
+def show(asked: argparse.Namespace) -> int:
+    """Print a run and its journal, as far as it can be read."""
+    reading = asyncio.run(_read(asked))
+    checked = check_journal(reading)
+    if asked.json:
+        print_json(_as_data(reading, checked.events) | {"damage": checked.damage})
+    else:
+        _print(reading, checked.events)
+    for damage in checked.damage:
+        print_note(f"outlive: run {damage.run}, seq {damage.seq}: {damage.why}")
+    return StoreError.exit_code if checked.damage else 0
+
+
+async def _read(asked: argparse.Namespace) -> Reading:
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        return await app.read(asked.run)
+
+
+def _doubts(reading: Reading, events: Sequence[Event]) -> list[Doubt]:
+    return doubts(events, driven=reading.head.worker is not None)
+
+
+# for programs
+
+
+def _as_data(reading: Reading, events: list[Event]) -> dict[str, Any]:
+    run = fold_or_none(events) or Run()
+    value, error = outcome(run)
+    args = None if run.started is None else _value(run.started.args)
+    started_at = reading.header.started_at
+    return summary(reading) | {
+        "args": args,
+        "outcome": value,
+        "error": error,
+        "doubts": [_doubt_data(doubt) for doubt in _doubts(reading, events)],
+        "timeline": [_row_data(row, started_at) for row in timeline(events)],
+    }
+
+
+def _value(data: bytes | None) -> Any:
+    return None if data is None else as_json(read_value(data))
+
+
+def _doubt_data(doubt: Doubt) -> dict[str, Any]:
+    return msgspec.structs.asdict(doubt) | {"args": _value(doubt.args)}
+
+
+def _row_data(row: Row, started_at: int) -> dict[str, Any]:
+    error = row.error and {"type": row.error.type_name, "message": row.error.message}
+    changed = {
+        "at": iso(started_at + row.at),
+        "args": _value(row.args),
+        "value": _value(row.value),
+        "error": error,
+        "due_at": iso(row.due_at),
+    }
+    return msgspec.structs.asdict(row) | changed
+
+
+# for people
+
+
+def _print(reading: Reading, events: list[Event]) -> None:
+    header, run = reading.header, fold_or_none(events) or Run()
+    print_line(f"run {reading.head.run_id}")
+    facts = {
+        "flow": f"{header.flow}, version {header.version}",
+        "status": header.status,
+        "reason": header.reason,
+        "started": iso(header.started_at) or "",
+        "ended": iso(header.ended_at) or "",
+        "due": iso(header.wake_at) or "" if header.wake_at else "",
+        "worker": reading.head.worker or "",
+        "tags": ", ".join(f"{name}={value}" for name, value in header.tags.items()),
+        "arguments": "" if run.started is None else preview(run.started.args, 4 * PREVIEW_CHARS),
+        "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
+    }
+    for name, fact in facts.items():
+        if fact:
+            print_line(f"  {name:<9}  {fact}")
+    print_line()
+    print_table(COLUMNS, [_cells(row) for row in timeline(events)])
+    _print_doubts(reading, events)
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        str(row.seq),
+        f"+{row.at / 1000:.3f}",
+        row.branch,
+        row.step,
+        row.what,
+        "" if row.attempt is None else str(row.attempt),
+        took(row.duration_ms),
+        _detail(row),
+    ]
+
+
+def _detail(row: Row) -> str:
+    parts = []
+    if row.value is not None:
+        parts.append(preview(row.value))
+    elif row.args is not None:
+        parts.append(preview(row.args))
+    if row.error is not None:
+        parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS])
+    if row.due_at is not None:
+        parts.append(f"until {iso(row.due_at)}")
+    return "; ".join([*parts, *([row.note] if row.note else [])])
+
+
+def _print_doubts(reading: Reading, events: list[Event]) -> None:
+    run_id = shlex.quote(reading.head.run_id)
+    for doubt in _doubts(reading, events):
+        print_line()
+        print_line(f"in doubt: effect {doubt.step}, attempt {doubt.attempt}, key {doubt.key}")
+        print_line(f"  arguments  {preview(doubt.args)}")
+        print_line(f"  because    {doubt.why}")
+        if doubt.asks:
+            step = shlex.quote(doubt.step)
+            print_line(f"  settle it  outlive resolve {run_id} {step} --happened JSON")
+            print_line("             (or --not-happened, or --fail)")

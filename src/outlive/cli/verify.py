@@ -1,0 +1,95 @@
+"""``outlive verify``: read every journal, believe nothing, name what is damaged."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from outlive.app import App, open_app
+from outlive.cli.output import print_json, print_line
+from outlive.errors import AppClosed, RunNotFound, StoreError
+from outlive.store import PAGE_MAX
+from outlive.views.damage import Damage, check_journal
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    journals: int = 0
+    records: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+def verify(asked: argparse.Namespace) -> int:
+    """Check one run or everything; 3 if anything is damaged."""
+    report = asyncio.run(_verify(asked))
+    if asked.json:
+        print_json(report)
+    else:
+        for damage in report.damage:
+            print_line(_render(damage))
+        sound = "damage found" if report.damage else "all sound"
+        print_line(f"{report.journals} journals, {report.records} records: {sound}")
+    return StoreError.exit_code if report.damage else 0
+
+
+async def _verify(asked: argparse.Namespace) -> Report:
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        return await check_store(app, asked.run)
+
+
+async def check_store(app: App, only: str | None = None) -> Report:
+    """Check one journal, or each that there is; damage of one does not hide that of another."""
+    report = Report()
+    if only is not None:
+        await _check(app, only, report)
+        return report
+    async for journal in _journals(app, report):
+        try:
+            await _check(app, journal, report)
+        except RunNotFound:
+            continue  # deleted since the page was read
+    return report
+
+
+async def _journals(app: App, report: Report) -> AsyncIterator[str]:
+    after = None
+    while True:
+        try:
+            page = await app.find(limit=PAGE_MAX, after=after, keys=True)
+        except AppClosed:
+            raise
+        except Exception as error:
+            why = f"the list of journals can't be read on: {error}"
+            report.damage.append(Damage(run=None, seq=None, why=why))
+            return
+        for found in page.items:
+            yield found.head.run_id
+        after = page.next
+        if after is None:
+            return
+
+
+async def _check(app: App, journal: str, report: Report) -> None:
+    report.journals += 1
+    try:
+        checked = check_journal(await app.read(journal))
+    except (AppClosed, RunNotFound):
+        report.journals -= 1
+        raise
+    except Exception as error:
+        # A damaged file may make a store say anything; the other journals are still checked.
+        report.damage.append(Damage(run=journal, seq=None, why=f"it can't be read: {error}"))
+        return
+    report.records += checked.records
+    report.damage += checked.damage
+
+
+def _render(damage: Damage) -> str:
+    if damage.run is None:
+        return f"the store: {damage.why}"
+    place = "" if damage.seq is None else f", seq {damage.seq}"
+    return f"run {damage.run}{place}: {damage.why}"

@@ -1,0 +1,132 @@
+"""What goes wrong, and when: at seeded instants, and aimed at events of every kind.
+
+A fault is *aimed* when it waits for the commit of an event of one kind and strikes at one moment
+of it: when it is sent, when it is in the store and not yet answered, or when it was answered. So
+every kind of event meets every kind of fault within a bounded number of seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from outlive.model.events import KINDS
+from outlive.store import Entry
+from outlive.testing.sim_nature import Nature
+
+FaultKind: TypeAlias = Literal[
+    "crash", "silent_crash", "pause", "lost_reply", "slow_store", "store_down", "clock_jump"
+]
+FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
+EVENTS: tuple[str, ...] = tuple(sorted(kind.__name__ for kind in KINDS))
+#: Every kind of event with every kind of fault: what the seeds must cover.
+PAIRS: tuple[tuple[str, FaultKind], ...] = tuple(
+    (event, fault) for event in EVENTS for fault in FAULTS
+)
+#: Those that happen to the store's answers, not to a process.
+STORE_FAULTS: frozenset[FaultKind] = frozenset({"lost_reply", "slow_store", "store_down"})
+
+Moment: TypeAlias = Literal["sent", "applied", "told"]
+
+#: Faults begin within this time; afterwards everything heals and must come to an end.
+FAULTY_SECONDS = 40.0
+JUMP_MS = 3_600_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Aim:
+    """A fault that waits for its event."""
+
+    event: str
+    fault: FaultKind
+    moment: Moment
+    #: How many such commits pass before it strikes.
+    passes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """What happens to one commit."""
+
+    fault: FaultKind
+    moment: Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a seed has in store."""
+
+    aims: tuple[Aim, ...]
+    #: (when, what): faults that strike whoever is there.
+    at: tuple[tuple[float, FaultKind], ...]
+    #: Crash whoever claims this run, so many times in a row.
+    poison: tuple[str, int] | None
+    workers: int
+    lease_seconds: float
+    poll_seconds: float
+    idle_ms: int
+
+
+def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
+    """The faults of a seed. The first aim goes through all pairs, seed by seed."""
+    rng = nature.rng
+    event, fault = PAIRS[nature.seed % len(PAIRS)]
+    aims = [_aim(nature, event, fault, soon=True)]
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+        event, fault = rng.choice(PAIRS)
+        aims.append(_aim(nature, event, fault, soon=False))
+    times = sorted(rng.uniform(0.0, FAULTY_SECONDS) for _ in range(rng.choice((0, 1, 2, 3))))
+    wants_poison = aims[0].event == "RunQuarantined" or nature.chance(0.02)
+    return Plan(
+        aims=tuple(aims),
+        at=tuple((when, rng.choice(FAULTS)) for when in times),
+        poison=(rng.choice(runs), 5) if wants_poison else None,
+        workers=rng.choice((2, 2, 3, 4)),
+        lease_seconds=rng.choice((3.0, 4.0, 6.0)),
+        poll_seconds=rng.choice((0.6, 1.0, 1.5)),
+        idle_ms=rng.choice((0, 400, 700, 2000)),
+    )
+
+
+def _aim(nature: Nature, event: str, fault: FaultKind, *, soon: bool) -> Aim:
+    rng = nature.rng
+    moment: Moment = rng.choice(get_args(Moment))
+    if fault in STORE_FAULTS:
+        moment = "sent"
+    passes = rng.choice((0, 0, 0, 1)) if soon else rng.choice((0, 0, 1, 2, 4))
+    return Aim(event=event, fault=fault, moment=moment, passes=passes)
+
+
+class Marksman:
+    """Holds the aims of a seed and says which commit is struck."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._aims = list(plan.aims)
+        self._poisoned, self._doses = plan.poison or ("", 0)
+
+    def strikes(self, batch: Sequence[Entry], kinds: frozenset[str]) -> Iterator[Strike]:
+        """What strikes a commit that carries these kinds of events."""
+        if self._is_poison(batch, kinds):
+            yield Strike(fault="crash", moment="told")
+        for aim in list(self._aims):
+            if aim.event not in kinds:
+                continue
+            if aim.passes:
+                aim.passes -= 1
+                continue
+            self._aims.remove(aim)
+            yield Strike(fault=aim.fault, moment=aim.moment)
+
+    def _is_poison(self, batch: Sequence[Entry], kinds: frozenset[str]) -> bool:
+        if not self._doses or "Claimed" not in kinds:
+            return False
+        if not any(e.run_id == self._poisoned and e.lease == "take" for e in batch):
+            return False
+        self._doses -= 1
+        return True
+
+    def put_down(self) -> None:
+        """No further fault."""
+        self._aims.clear()
+        self._doses = 0

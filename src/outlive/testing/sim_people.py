@@ -1,0 +1,149 @@
+"""Those who use a simulated installation: clients that start runs, humans who settle doubts.
+
+Clients try again until they are told that their run has begun. Humans look now and then, take
+their time between reading and answering, and say only what they can know: that it happened when
+the bank's book has it, that it did not when nothing can come of it any more, and else "give up".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from outlive.engine.definitions import Flow
+from outlive.errors import OutliveError
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.model.events import Event, RunStarted
+from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
+from outlive.model.run import OpenEffect, fold
+from outlive.resolving import resolve_letter
+from outlive.starting import start_event
+from outlive.store import Query, Reading
+from outlive.stores.memory import MemoryStore
+from outlive.testing.sim_flows import Node
+from outlive.testing.sim_nature import BEGINNING_MS, Nature, SimClock
+from outlive.testing.sim_process import SimProcess
+from outlive.testing.sim_world import LIMIT_SECONDS, SETTLE_SECONDS, World
+
+PATIENCE_SECONDS = 4.0
+#: A human who says "not happened" has waited so long since the last attempt began.
+CAUTION_SECONDS = LIMIT_SECONDS + SETTLE_SECONDS + 1.0
+
+
+class Client:
+    """Wants one run to exist."""
+
+    def __init__(
+        self, run_id: str, event: RunStarted, nature: Nature, pick: Callable[[], SimProcess | None]
+    ) -> None:
+        self.run_id = run_id
+        self.is_told = False
+        self._event, self._nature, self._pick = event, nature, pick
+
+    def ask(self) -> None:
+        """Ask some process, and again if no answer comes."""
+        if self.is_told:
+            return
+        process = self._pick()
+        if process is not None:
+            drives_here = self._nature.chance(0.6)
+            ask = process.start_run if drives_here else process.submit_run
+            ask(self.run_id, self._event, self._told)
+        self._nature.after(PATIENCE_SECONDS, self.ask)
+
+    def _told(self, is_new: bool) -> None:
+        """It has begun; or the id is in use, and only this client uses it."""
+        self.is_told = True
+
+
+def make_client(
+    flow: Flow[..., object], run_id: str, program: list[Node], nature: Nature,
+    pick: Callable[[], SimProcess | None],
+) -> Client:  # fmt: skip
+    """A client with its run; what it asks for is the same at every try."""
+    bound = flow.bind(program)
+    event = start_event(flow, run_id, bound, seed=nature.entropy(16), now=BEGINNING_MS)
+    return Client(run_id, event, nature, pick)
+
+
+class Human:
+    """Looks after runs in doubt and runs in quarantine."""
+
+    def __init__(self, nature: Nature, disk: MemoryStore, world: World) -> None:
+        self._nature, self._disk, self._world = nature, disk, world
+        self._clock = SimClock(nature)
+        #: By run and step, since when nobody can be attempting it as far as this human saw.
+        self._seen_since: dict[tuple[str, str, int], float] = {}
+        self._nudges = 0
+
+    def look(self) -> None:
+        """Look at what needs a human, and come back later."""
+        rng = self._nature.rng
+        for status in ("in_doubt", "quarantined"):
+            for found in run_immediate(self._disk.find(Query(status=status))).items:
+                if status == "in_doubt":
+                    self._look_at(found.head.run_id)
+                elif rng.random() < 0.5:
+                    self._nudge(found.head.run_id)
+        if rng.random() < 0.05:
+            self._meddle()
+        self._nature.after(rng.uniform(0.5, 3.0), self.look)
+
+    def _read(self, run_id: str) -> tuple[Reading, Sequence[Event]] | None:
+        reading = run_immediate(self._disk.read(run_id))
+        try:
+            return None if reading is None else (reading, read_events(reading))
+        except OutliveError:
+            return None
+
+    def _look_at(self, run_id: str) -> None:
+        read = self._read(run_id)
+        if read is None:
+            return
+        reading, events = read
+        for step, effect in fold(events).effects.items():
+            if effect.asks:
+                self._consider(reading, events, step, effect)
+
+    def _consider(
+        self, reading: Reading, events: Sequence[Event], step: str, effect: OpenEffect
+    ) -> None:
+        nature = self._nature
+        place = (reading.head.run_id, step, len(events))
+        since = self._seen_since.setdefault(place, nature.now)
+        verdict = self._verdict(effect, nature.now - since)
+        if verdict is None or nature.rng.random() < 0.4:
+            return
+        value = msgspec.json.encode(self._world.paid(effect.intent.key))
+        try:
+            mail_id, letter = resolve_letter(reading, events, step, verdict, value)
+        except OutliveError:
+            return
+        nature.after(nature.mostly_short(6.0), self._post, reading.head.run_id, mail_id, letter)
+
+    def _verdict(self, effect: OpenEffect, watched_seconds: float) -> Verdict | None:
+        """What can be said for certain, if anything."""
+        key = effect.intent.key
+        if self._world.paid(key) is not None:
+            return "happened"
+        if watched_seconds < CAUTION_SECONDS or not self._world.is_quiet(key):
+            return None
+        return "fail" if self._nature.chance(0.3) else "not_happened"
+
+    def _post(self, run_id: str, mail_id: str, letter: Resolve | Nudge) -> None:
+        run_immediate(self._disk.post(run_id, mail_id, encode_letter(letter)))
+
+    def _nudge(self, run_id: str) -> None:
+        self._nudges += 1
+        self._post(run_id, f"nudge/{self._nudges}", Nudge("somebody wants it to go on"))
+
+    def _meddle(self) -> None:
+        """A word on something that nobody asked about; it must change nothing."""
+        runs = run_immediate(self._disk.find(Query(flow="story"))).items
+        if runs:
+            run_id = self._nature.rng.choice(runs).head.run_id
+            self._nudges += 1
+            letter = Resolve("0/nothing#1", 1, "not_happened")
+            self._post(run_id, f"resolve/0/nothing#1/{self._nudges}", letter)

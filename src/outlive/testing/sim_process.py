@@ -1,0 +1,333 @@
+"""A simulated process: the real worker, keeper and engine on a loop that can be stopped and killed.
+
+Where a real process has threads (the journal keeper, the pulse, plain bodies) this one has tasks
+and callbacks at seeded instants on its own loop. ``pause`` is SIGSTOP, ``crash`` is SIGKILL; a
+*silent* crash is a machine that is cut off: nobody is told that its lock is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, TypeVar
+
+from outlive.engine.drive import Drive
+from outlive.engine.place import RunStopped
+from outlive.errors import OutliveError, StoreFailed
+from outlive.journal.keeper import Keeper, Log, Loose, run_immediate
+from outlive.model.events import RunStarted
+from outlive.ports import Ports
+from outlive.starting import start_entry
+from outlive.store import Conflict, Entry
+from outlive.stores.memory import MemoryStore
+from outlive.testing.sim_faults import JUMP_MS, FaultKind, Plan
+from outlive.testing.sim_flows import tell_story
+from outlive.testing.sim_loop import SimLoop
+from outlive.testing.sim_nature import Nature, SimClock, SimCrash
+from outlive.testing.sim_store import SimStore
+from outlive.testing.sim_witness import Witness
+from outlive.testing.sim_world import World, here
+from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
+from outlive.worker.worker import Setting, Worker
+
+T = TypeVar("T")
+
+
+class SimHost:
+    """The engine's door to the loop of a simulated process."""
+
+    def __init__(self, loop: SimLoop, nature: Nature, context: Context) -> None:
+        self.loop = loop
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self._nature, self._context = nature, context
+        self._heard_until = 0.0
+
+    def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
+        # Another thread's word arrives a little later, but never before an earlier one.
+        when = self._nature.now + self._nature.mostly_short(0.004)
+        self._heard_until = max(self._heard_until, when)
+        self.loop.call_at(self._heard_until, callback, *args, context=self._context)
+
+    def create_task(
+        self, work: Coroutine[Any, Any, Any], context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return self.loop.create_task(work, context=context)
+
+    def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
+        future = self.loop.create_future()
+
+        def work() -> None:
+            try:
+                end: Callable[[], None] = _setter(future.set_result, context.run(fn))
+            except Exception as error:
+                end = _setter(future.set_exception, error)
+            self.loop.call_later(self._nature.mostly_short(1.0), _unless_done, future, end)
+
+        self.loop.call_later(self._nature.mostly_short(0.5), work, context=self._context)
+        return future
+
+
+def _setter(verb: Callable[[Any], None], value: object) -> Callable[[], None]:
+    return lambda: verb(value)
+
+
+def _unless_done(future: asyncio.Future[Any], end: Callable[[], None]) -> None:
+    if not future.done():
+        end()
+
+
+class SimKeeper(Keeper):
+    """The real keeper, flushing at seeded instants and seen by a witness."""
+
+    def __init__(self, store: SimStore, loop: SimLoop, nature: Nature, witness: Witness) -> None:
+        super().__init__(store, self._rung)
+        self._loop, self._nature, self._witness = loop, nature, witness
+        self._is_rung = self._is_flushing = False
+        self.context: Context
+
+    def _rung(self) -> None:
+        self._is_rung = True
+        if not self._is_flushing:
+            self._is_flushing = True
+            delay = self._nature.mostly_short(0.006)
+            self._loop.call_later(delay, self._begin, context=self.context)
+
+    def _begin(self) -> None:
+        self._loop.create_task(self._flush(), context=self.context)
+
+    async def _flush(self) -> None:
+        try:
+            while self._is_rung:
+                self._is_rung = False
+                await self.flush_once()
+        except Exception as error:
+            self.end(StoreFailed(f"the journal keeper died: {error!r}"))
+            raise
+        self._is_flushing = False
+
+    def _tell(self, batch: list[Entry], answers: Any, loose: list[Loose], logs: list[Log]) -> None:
+        for entry, conflict in zip(batch, answers, strict=True):
+            if conflict is None:
+                self._witness.told(entry.run_id, entry.last)
+        super()._tell(batch, answers, loose, logs)
+
+    def queued(self) -> frozenset[str]:
+        """The kinds of events that wait to be written."""
+        kinds = set()
+        for log in self._logs:
+            for item in log._queue:  # type: ignore[attr-defined]  # noqa: SLF001  # looks only
+                kinds.add(type(getattr(item, "event", item)).__name__)
+        return frozenset(kinds)
+
+
+class SimPulse:
+    """Beats from a task of its own."""
+
+    def __init__(self, process: SimProcess, worker: str, failed: Callable[[OutliveError], None]) -> None:
+        self._process, self._worker, self._failed = process, worker, failed
+        self._lease = process.lease
+        self._period = self._lease.seconds / BEATS_PER_LEASE
+        run_immediate(process.disk.beat(worker))
+        self._lease.renewed(process.clock.monotonic())
+        self._task = process.loop.create_task(self._main(), context=process.context)
+
+    async def _main(self) -> None:
+        while True:
+            await asyncio.sleep(self._period)
+            sent_at = self._process.clock.monotonic()
+            try:
+                await self._process.store.beat(self._worker)
+            except OutliveError as error:
+                self._lease.revoke()
+                self._failed(error)
+                return
+            self._lease.renewed(sent_at)
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+class SimProcess:
+    """One process with one worker."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        self.name = name
+        self.world = surroundings.world
+        self.disk = surroundings.disk
+        self._around = surroundings
+        nature = self._nature = surroundings.nature
+        self.loop = SimLoop(nature.timeline, name)
+        self.clock = SimClock(nature)
+        self.context = copy_context()
+        self.context.run(here.set, self)
+        self.store = surroundings.open_store()
+        self.store.owner = self
+        self.keeper = SimKeeper(self.store, self.loop, nature, surroundings.witness)
+        self.keeper.context = self.context
+        self.lease = LeaseTime(self.clock, surroundings.plan.lease_seconds)
+        self.worker = self._make_worker()
+        self.loop.call_soon(self.worker.start, context=self.context)
+
+    def _make_worker(self) -> Worker:
+        plan, nature = self._around.plan, self._nature
+        ports = Ports(clock=self.clock, entropy=nature.entropy, failpoint=self._failpoint)
+        setting = Setting(
+            store=self.store,
+            keeper=self.keeper,
+            lane=_lane,
+            ports=ports,
+            host=SimHost(self.loop, nature, self.context),
+            lease=self.lease,
+            start_pulse=lambda worker, failed: SimPulse(self, worker, failed),
+            idle_ms=plan.idle_ms,
+            poll_seconds=plan.poll_seconds,
+        )
+        return Worker(setting, [tell_story], everything=True)
+
+    # what clients ask of it
+
+    def start_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
+        """``outlive.start`` in this process."""
+
+        async def start() -> None:
+            is_new = await self.worker.start_run(run_id, event)
+            started(is_new)
+            if is_new and run_id in self.worker.driving:
+                self.worker.watch(run_id).add_done_callback(self._ended)
+
+        self.loop.call_soon(lambda: self.loop.create_task(_quietly(start())), context=self.context)
+
+    def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
+        """``outlive.submit`` in this process."""
+
+        def answer(conflict: Conflict | None) -> None:
+            started(conflict is None)
+
+        def submit() -> None:
+            if self.keeper.failure is None:
+                host = SimHost(self.loop, self._nature, self.context)
+                self.keeper.submit(Loose(start_entry(run_id, event), host, answer))
+
+        self.loop.call_soon(submit, context=self.context)
+
+    def _ended(self, watcher: asyncio.Future[Drive | None]) -> None:
+        if watcher.cancelled() or watcher.exception() is not None:
+            return
+        drive = watcher.result()
+        if drive is not None:
+            self._around.witness.outcome(drive.run_id, (drive.value, drive.fault))
+
+    # faults
+
+    @property
+    def is_alive(self) -> bool:
+        """It runs, or it will again after a pause."""
+        return not self.loop.is_dead
+
+    @property
+    def is_failed(self) -> bool:
+        """Its worker gave up; the process is about to exit."""
+        return self.worker.failure is not None
+
+    def strike(self, fault: FaultKind) -> None:
+        """Suffer a fault now."""
+        if self.loop.is_dead:
+            return
+        in_air = self.store.in_air | self.keeper.queued()
+        self._around.witness.strike(fault, in_air)
+        match fault:
+            case "crash":
+                self.die(certain=True)
+            case "silent_crash":
+                self.die(certain=False)
+            case "pause":
+                self._pause()
+            case "clock_jump":
+                self._jump()
+            case "lost_reply" | "slow_store" | "store_down":
+                raise AssertionError(f"{fault} is the store's")
+
+    def _pause(self) -> None:
+        rng, lease = self._nature.rng, self._around.plan.lease_seconds
+        seconds = rng.choice((0.3, 2.0, lease + 2.0, lease * 3)) * (0.5 + rng.random())
+        self.loop.pause()
+        self._nature.after(seconds, self.loop.resume)
+
+    def _jump(self) -> None:
+        rng = self._nature.rng
+        by = rng.choice((-JUMP_MS, JUMP_MS, -7000, 7000))
+        seconds = rng.uniform(2.0, 15.0)
+        if rng.random() < 0.5:
+            self.clock.offset_ms += by
+            self._nature.after(seconds, self._set_clock_right)
+        else:
+            self._nature.wall_ms += by
+
+    def _set_clock_right(self) -> None:
+        self.clock.offset_ms = 0
+
+    def _failpoint(self, moment: str) -> None:
+        fault = self._around.fault_at(moment)
+        if fault is not None:
+            self.strike(fault)
+            if self.loop.is_dead:
+                raise SimCrash
+
+    def die(self, *, certain: bool) -> None:
+        """Everything of this process vanishes at once; what it sent may still arrive."""
+        if self.loop.is_dead:
+            return
+        self.loop.is_dead = True
+        if certain:
+            self.store.settle_sent(lands=lambda: self._nature.chance(0.5))
+            self.disk.kill(self.worker.id)
+        self._nature.after(0.0, self._bury)
+
+    def _bury(self) -> None:
+        for drive in list(self.worker._drives.values()):  # noqa: SLF001  # the dead have no secrets
+            drive.stopped = True
+            drive.loop.kill(RunStopped)
+        self.loop.bury()
+
+
+async def _lane(work: Coroutine[Any, Any, T]) -> T:
+    return await work
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """A client's call fails with its worker; the client tries elsewhere."""
+    try:
+        await work
+    except OutliveError:
+        pass
+
+
+class Surroundings:
+    """What all processes of a simulation share."""
+
+    def __init__(
+        self,
+        nature: Nature,
+        plan: Plan,
+        disk: MemoryStore,
+        world: World,
+        witness: Witness,
+        open_store: Callable[[], SimStore],
+    ) -> None:
+        self.nature, self.plan, self.disk, self.world = nature, plan, disk, world
+        self.witness, self.open_store = witness, open_store
+        #: Named moments at which somebody is to be struck: countdown by moment.
+        self.at_moments: list[tuple[str, int, FaultKind]] = []
+
+    def fault_at(self, moment: str) -> FaultKind | None:
+        """The fault that strikes at this passing of a named moment, if any."""
+        for place, (name, passes, fault) in enumerate(self.at_moments):
+            if name == moment:
+                if passes:
+                    self.at_moments[place] = (name, passes - 1, fault)
+                    continue
+                del self.at_moments[place]
+                return fault
+        return None

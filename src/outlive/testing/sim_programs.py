@@ -1,0 +1,104 @@
+"""Random programs for the simulated flow: every leaf, every way of running things side by side."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from outlive.testing.sim_flows import EFFECTS, Node
+
+DEPTH_MAX = 3
+_SIDE_BY_SIDE = ("gather", "group", "first", "as_completed", "queue")
+_OWN = [name for name in EFFECTS if name.startswith(("pay", "wire"))]
+_SHARED = [name for name in EFFECTS if name.startswith("order")]
+
+
+def make_programs(rng: random.Random, wanted: str) -> list[list[Node]]:
+    """The programs of a seed's runs; ``wanted`` is a kind of event that should come up."""
+    count = rng.choice((2, 2, 3, 3, 4))
+    maker = _Maker(rng)
+    programs = [maker.program() for _ in range(count)]
+    for program in programs[: rng.choice((1, 2))]:
+        program.insert(rng.randrange(len(program) + 1), maker.bringing(wanted))
+    if wanted == "RunFailed":
+        programs[0].append(["fail"])
+    return programs
+
+
+class _Maker:
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._orders = 0
+
+    def program(self) -> list[Node]:
+        size = self._rng.choice((1, 2, 3, 3, 4))
+        program = [self._guarded(0) for _ in range(size)]
+        if self._rng.random() < 0.1:
+            program.append(["fail"])
+        return program
+
+    def bringing(self, wanted: str) -> Node:
+        """A node at which events of this kind are likely."""
+        match wanted:
+            case "KeyHeld":
+                return ["gather", [self._shared(), self._shared()]]
+            case "AttemptFailed":
+                return ["try", ["gather", [["step", "think", "flaky"], self._own()]]]
+            case "StepRaised":
+                return ["try", ["step", "ponder", "hopeless"]]
+            case "EffectDoubted" | "EffectRaised" | "MailRead":
+                asked = ["effect", "pay_asked", self._order(), False]
+                failing = ["effect", "pay_failing", self._order(), False]
+                return ["gather", [asked, failing, self._own()]]
+            case "Parked" | "TimerFired":
+                return ["sleep", self._rng.choice((1.0, 5.0, 3600.0))]
+            case _:
+                return ["try", self._own()]
+
+    def _guarded(self, depth: int) -> Node:
+        node = self._node(depth)
+        return node if self._rng.random() < 0.15 else ["try", node]
+
+    def _node(self, depth: int) -> Node:
+        drawn = self._rng.random()
+        if depth >= DEPTH_MAX or drawn < 0.55:
+            return self._leaf()
+        if drawn < 0.65:
+            return [self._rng.choice(("timeout", "wait_for")), self._limit(), self._node(depth + 1)]
+        if drawn < 0.72:
+            return ["all", [self._node(depth + 1) for _ in range(2)]]
+        kind = self._rng.choice(_SIDE_BY_SIDE)
+        nodes = [self._node(depth + 1) for _ in range(self._rng.choice((2, 2, 3)))]
+        extra: list[Any] = [self._rng.random() < 0.6] if kind == "first" else []
+        return [kind, nodes, *extra]
+
+    def _limit(self) -> float:
+        return round(self._rng.uniform(0.05, 2.5), 3)
+
+    def _leaf(self) -> Node:
+        drawn = self._rng.random()
+        if drawn < 0.34:
+            how = self._rng.choice(("ok", "ok", "ok", "flaky", "slow", "hopeless"))
+            return ["step", self._rng.choice(("think", "think", "ponder")), how]
+        if drawn < 0.68:
+            return self._own()
+        if drawn < 0.78:
+            return self._shared()
+        if drawn < 0.86:
+            return ["sleep", self._rng.choice((0.3, 2.0, 8.0, 3600.0))]
+        if drawn < 0.92:
+            return ["nap", round(self._rng.uniform(0.01, 1.5), 3)]
+        return self._rng.choice((["draw"], ["recall"]))
+
+    def _order(self) -> str:
+        self._orders += 1
+        return f"own-{self._orders}"
+
+    def _own(self) -> Node:
+        return ["effect", self._rng.choice(_OWN), self._order(), False]
+
+    def _shared(self) -> Node:
+        """One of a few keys, so that runs meet; at times with arguments of its own."""
+        name = self._rng.choice(_SHARED)
+        order = f"{name}-{self._rng.choice('ab')}"
+        return ["effect", name, order, self._rng.random() < 0.9]

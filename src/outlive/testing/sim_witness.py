@@ -1,0 +1,88 @@
+"""What is seen of a simulation from outside: acknowledgements, told outcomes, faults, the trace.
+
+The witness stands beside the store and the keepers. It knows nothing of the engine's inside, and
+what it writes down is what the auditor insists on at the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from outlive.journal.record import ENVELOPE_BYTES
+from outlive.model.events import Fault, decode_events
+from outlive.store import Conflict, Entry, Head
+
+#: An outcome as a client was told it: the value's bytes, or the fault.
+Outcome = tuple[bytes | None, Fault | None]
+
+
+def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
+    """The kinds of events that a batch carries."""
+    return frozenset(
+        type(event).__name__ for entry in batch for event in decode_events(entry.record[ENVELOPE_BYTES:])
+    )
+
+
+class Witness:
+    """Writes down what everybody may later be held to."""
+
+    def __init__(self) -> None:
+        #: By run, the last seq that a driver was told is durable.
+        self.acknowledged: dict[str, int] = {}
+        #: By run, the outcome that somebody who waited for it got.
+        self.outcomes: dict[str, Outcome] = {}
+        #: (kind of event, kind of fault): how often a fault struck such an event on its way.
+        self.struck: Counter[tuple[str, str]] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.broken: list[str] = []
+        #: Commits of a driver that had been taken over; each was refused.
+        self.zombies = 0
+        self.commits = 0
+        self._trace = blake2b(digest_size=16)
+
+    def note(self, what: str) -> None:
+        """Put something into the trace."""
+        self._trace.update(what.encode() + b"\0")
+
+    @property
+    def trace(self) -> str:
+        """A hash of all that happened."""
+        return self._trace.hexdigest()
+
+    def strike(self, fault: str, kinds: Iterable[str]) -> None:
+        """A fault struck while events of these kinds were on their way to the store."""
+        self.faults[fault] += 1
+        for kind in kinds:
+            self.struck[kind, fault] += 1
+
+    def committed(
+        self,
+        at: float,
+        batch: Sequence[Entry],
+        heads: Sequence[Head | None],
+        answers: Sequence[Conflict | None],
+    ) -> None:
+        """A store answered a batch; ``heads`` are those from before."""
+        self.commits += 1
+        self._trace.update(f"{at:.6f}".encode())
+        for entry, head, conflict in zip(batch, heads, answers, strict=True):
+            self._trace.update(entry.record if conflict is None else b"refused")
+            is_stale = head is not None and head.epoch > entry.epoch
+            self.zombies += is_stale
+            if is_stale and head is not None and conflict is None:
+                self.broken.append(
+                    f"run {entry.run_id}: a commit of epoch {entry.epoch} was answered done "
+                    f"after epoch {head.epoch} had begun"
+                )
+
+    def told(self, run_id: str, seq: int) -> None:
+        """A driver was told that its journal is durable up to this seq."""
+        self.acknowledged[run_id] = max(seq, self.acknowledged.get(run_id, 0))
+
+    def outcome(self, run_id: str, outcome: Outcome) -> None:
+        """Somebody who waited for a run got its outcome."""
+        before = self.outcomes.setdefault(run_id, outcome)
+        if before != outcome:
+            self.broken.append(f"run {run_id}: was told to have ended as {before}, then {outcome}")

@@ -1,0 +1,52 @@
+"""A run at a glance: from its head and header, and how it ended."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from outlive.model.run import Run
+from outlive.store import Found, Reading
+from outlive.views.values import as_json, read_value
+
+
+def summary(found: Found | Reading) -> dict[str, Any]:
+    """What can be said of a run without reading its journal."""
+    head, header = found.head, found.header
+    return {
+        "id": head.run_id,
+        "flow": header.flow,
+        "version": header.version,
+        "status": header.status,
+        "reason": header.reason,
+        "seq": head.seq,
+        "epoch": head.epoch,
+        "worker": head.worker,
+        "started_at": iso(header.started_at),
+        "wake_at": iso(header.wake_at) if header.wake_at else None,
+        "ended_at": iso(header.ended_at),
+        "mail": head.posted - head.consumed,
+        "queue": header.queue,
+        "parent": header.parent,
+        "tags": dict(header.tags),
+    }
+
+
+def outcome(run: Run) -> tuple[Any, dict[str, str] | None]:
+    """What the flow returned, as JSON would say it, or the error that ended it."""
+    error = run.error
+    value = None if run.value is None else as_json(read_value(run.value))
+    if error is None:
+        return value, None
+    return value, {"type": error.type_name, "message": error.message}
+
+
+def iso(instant: int | None) -> str | None:
+    """An instant (ms since 1970) as programs and people read it; None stays None."""
+    if instant is None:
+        return None
+    try:
+        when = datetime.fromtimestamp(instant / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{instant} ms since 1970"
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,163 @@
+"""A folder, the child processes that share it, and what the test may ask of both afterwards."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from outlive.app import App
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.journal.record import unpack
+from outlive.model.events import Claimed, Event
+from outlive.store import Query, Reading
+from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.auditor import audit
+from outlive.testing.ledger import Ledger
+from tests.processes.cast import POLICIES
+
+#: Forked from a server that has imported everything: a child costs some 10 ms.
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["tests.processes.players", "outlive"])
+
+
+class Stage:
+    """The test's side."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.children: list[BaseProcess] = []
+        self._store: SQLiteStore | None = None
+
+    # children
+
+    def spawn(self, play: Callable[..., None], *args: object) -> BaseProcess:
+        """A child that plays this, in this folder."""
+        child = CHILDREN.Process(target=play, args=(self.folder, *args))
+        child.start()
+        self.children.append(child)
+        return child
+
+    def spawn_worker(self, play: Callable[..., None], *args: object) -> BaseProcess:
+        """The same, once it says that it is ready."""
+        child = self.spawn(play, *args)
+        ready = self.folder / f"ready-{child.pid}"
+        until(lambda: ready.exists() or not child.is_alive(), "the worker to be ready")
+        return child
+
+    def close(self) -> None:
+        """Nobody of ours lives on."""
+        for child in self.children:
+            if child.is_alive():
+                os.kill(pid(child), signal.SIGKILL)
+            child.join()
+            child.close()
+        self.children.clear()
+        if self._store is not None:
+            run_immediate(self._store.close())
+
+    # what there is
+
+    @property
+    def store(self) -> SQLiteStore:
+        """The shared file, as a reader sees it."""
+        if self._store is None:
+            self._store = SQLiteStore(self.folder / "journal.db")
+        return self._store
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.folder / "ledger.jsonl")
+
+    def open_app(self) -> App:
+        """An app of the test itself, which drives nothing."""
+        return App(SQLiteStore(self.folder / "journal.db"), drive=False)
+
+    def reading(self, run_id: str) -> Reading | None:
+        return run_immediate(self.store.read(run_id))
+
+    def events(self, run_id: str) -> list[Event]:
+        reading = self.reading(run_id)
+        return [] if reading is None else read_events(reading)
+
+    def status(self, run_id: str) -> str:
+        reading = self.reading(run_id)
+        return "" if reading is None else reading.header.status
+
+    def claims(self, run_id: str) -> list[Claimed]:
+        return [event for event in self.events(run_id) if isinstance(event, Claimed)]
+
+    def run_ids(self, prefix: str = "") -> list[str]:
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page = run_immediate(self.store.find(Query(prefix=prefix), after, 1000))
+            found += [each.head.run_id for each in page.items]
+            after = page.next
+            if after is None:
+                return found
+
+    def appends(self, child: BaseProcess) -> list[tuple[str, int, int, str, bool, float]]:
+        """What a child committed: run, last seq, epoch, lease, done, when."""
+        path = self.folder / f"appends-{child.pid}.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
+
+    def outcome(self, child: BaseProcess) -> Any:
+        return json.loads((self.folder / f"outcome-{child.pid}.json").read_text())
+
+    # verdicts
+
+    def stale_appends(self, run_id: str) -> int:
+        """Records of an epoch that was over when they were appended."""
+        reading = self.reading(run_id)
+        assert reading is not None, f"there is no run {run_id}"
+        link, epoch, seq, stale = bytes(16), 0, 1, 0
+        for record in reading.records:
+            envelope = unpack(run_id, link, record.body, record.seq)
+            link, stale = envelope.link, stale + (envelope.epoch < epoch)
+            epoch = max(epoch, envelope.epoch)
+            seq = record.seq
+        assert seq <= reading.head.seq
+        return stale
+
+    def audit(self, *, events_min: int = 3) -> list[str]:
+        """Every broken promise, over all runs and the ledger."""
+        journals = {run_id: self.events(run_id) for run_id in self.run_ids()}
+        acknowledged: dict[str, int] = {}
+        for child in self.children:
+            for run_id, last, _, _, done, _ in self.appends(child):
+                if done:
+                    acknowledged[run_id] = max(last, acknowledged.get(run_id, 0))
+        return audit(
+            journals,
+            self.ledger().receipts(),
+            policies=POLICIES,
+            acknowledged=acknowledged,
+            events_min=events_min,
+        )
+
+
+def pid(child: BaseProcess) -> int:
+    assert child.pid is not None, "it was not started"
+    return child.pid
+
+
+def state_of(child: BaseProcess) -> str:
+    """The kernel's letter for it: T is stopped."""
+    return Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> float:
+    """Look until it is so; return how long it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + seconds, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+    return time.monotonic() - began
