@@ -311,6 +311,9 @@ class Drive:
         if self._live and self.to_start:
             self._start_ops()
         self.mailbox.open()
+        if self.stopped:
+            # What was just started or read has already led to the end.
+            return
         if self._main is not None and self._is_ending():
             self._end(self._main)
         elif self._live:
