@@ -27,11 +27,7 @@ def resolve_letter(
         )
     if effect.doubt is None and reading.head.worker is not None:
         raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
-    seq = max(
-        position
-        for position, event in enumerate(events, 1)
-        if _asks_anew(event, step)
-    )
+    seq = max(position for position, event in enumerate(events, 1) if _asks_anew(event, step))
     return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value)
 
 

@@ -14,6 +14,7 @@ from types import coroutine
 from typing import Any, Protocol
 
 from outlive.engine.definitions import Definition
+from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
@@ -50,6 +51,7 @@ class Driving(Protocol):
     timers: FlowTimers
     waiting: Waiting
     waits: Waits
+    ending: Ending
     to_start: list[Op]
 
     @property
@@ -123,6 +125,7 @@ class Calls:
             self._insist(op, head)
             drive.advance(head)
             drive.waiting.unsettled.discard(op.id)
+            drive.ending.note_end(op, head)
             return head
         return None
 
@@ -163,7 +166,8 @@ class Calls:
         self._drive.waits.reply(signal_id, encode_own(value))
 
     def _check_alive(self) -> None:
-        if self._drive.stopped or self._drive.is_misfit:
+        drive = self._drive
+        if drive.stopped or drive.is_misfit or drive.loop.dead:
             raise RunStopped
 
     async def sleep(self, branch: Branch, seconds: float) -> None:

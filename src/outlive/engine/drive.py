@@ -21,7 +21,7 @@ from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
 from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
-from outlive.engine.faults import fault_of
+from outlive.engine.ending import Deadline, Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
@@ -44,6 +44,8 @@ from outlive.errors import OutliveError, ReplayMismatch, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
     Answered,
+    CancelRequested,
+    DeadlinePassed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -52,8 +54,7 @@ from outlive.model.events import (
     Fault,
     Parked,
     Replied,
-    RunCompleted,
-    RunFailed,
+    RunUndoing,
     SignalReceived,
     StepDone,
     StepRaised,
@@ -71,6 +72,9 @@ UNDURABLE_MAX = 256
 #: When a worker tries again to drive a run whose code did not fit its journal.
 MISMATCH_RETRY_MS = 60_000
 
+#: These say what was begun or decided; the flow's time does not move by them.
+_TIMELESS = frozenset({EffectIntended, EffectDoubted, Replied, RunUndoing})
+
 How = Literal["ended", "parked", "lost", "misfit"]
 Left = Callable[["Drive", How, OutliveError | None], None]
 
@@ -84,8 +88,6 @@ class Drive:
         self.start_event = run.start
         self.started_at = run.start.started_at
         self.stopped = False
-        self.value: bytes | None = None
-        self.fault: Fault | None = None
         self._left = left
         self._last_at = run.at
         self._replay = Replay(run)
@@ -96,6 +98,7 @@ class Drive:
         )
         self.waiting = Waiting()
         self.waits = Waits(self, run)
+        self.ending = Ending(self)
         self.to_start: list[Op] = []
         self.mailbox = Mailbox(self)
         self._steps, self.effects = StepRunner(self), EffectRunner(self)
@@ -103,6 +106,8 @@ class Drive:
         self._live = self._active = self._winding_up = False
         self._misfit: OutliveError | None = None
         self._spun = 0
+        self.deadline = Deadline(self, self.start_event.deadline_at)
+        self._delivery = self._deliveries()
         log.on_failure = self._lost
 
     # beginning
@@ -162,6 +167,11 @@ class Drive:
         return self._live
 
     @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        return self._flow_is_over()
+
+    @property
     def takes_mail(self) -> bool:
         """The replay is over and everything open has been begun."""
         return self._live and not self.to_start and not self.stopped
@@ -212,28 +222,37 @@ class Drive:
                 return True
         return True
 
+    def _deliveries(self) -> dict[type, Callable[[Any], None]]:
+        """What each kind of event does to the flow."""
+        return {
+            StepDone: self._resolve,
+            EffectDone: self._resolve,
+            StepRaised: self._resolve,
+            EffectRaised: self._resolve,
+            TimerFired: self.timers.fired,
+            SignalReceived: self.waits.deliver,
+            Answered: self.waits.deliver,
+            Replied: self.waits.replayed,
+            CancelRequested: self._cancel,
+            DeadlinePassed: self._cut_at_deadline,
+            RunUndoing: self.ending.undo,
+            EffectIntended: self._compare_intent,
+            EffectDoubted: self._give_way,
+        }
+
     def _deliver(self, event: Event) -> None:
-        match event:
-            case TimerFired():
-                self.advance(event)
-                self.timers.fired(event)
-            case SignalReceived() | Answered():
-                self.advance(event)
-                self.waits.deliver(event)
-            case Replied():
-                self.waits.replayed(event)
-            case EffectIntended():
-                self._find(event, event.step)
-                self.waiting.unsettled.add(event.step)
-            case EffectDoubted():
-                op = self._find(event, event.step)
-                if op is not None:
-                    self.waiting.give_way(op)
-            case StepDone() | StepRaised() | EffectDone() | EffectRaised():
-                self.advance(event)
-                self._resolve(event)
-            case _:
-                raise AssertionError(f"{event!r} is not for the flow")
+        if type(event) not in _TIMELESS:
+            self.advance(event)
+        self._delivery[type(event)](event)
+
+    def _compare_intent(self, event: EffectIntended) -> None:
+        self._find(event, event.step)
+        self.waiting.unsettled.add(event.step)
+
+    def _give_way(self, event: EffectDoubted) -> None:
+        op = self._find(event, event.step)
+        if op is not None:
+            self.waiting.give_way(op)
 
     def advance(self, event: Any) -> None:
         self.loop.seconds = event.at / 1000
@@ -278,10 +297,14 @@ class Drive:
         )
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
-        if self._find(event, event.step) is None:
+        op = self._find(event, event.step)
+        if op is None:
             return
-        op = self.waiting.close(event.step)
-        if op is None or op.future is None or op.future.done():
+        self.ending.note_end(op, event)
+        waited_for = self.waiting.close(event.step)
+        if op.on_end is not None:
+            op.on_end(event)
+        if waited_for is None or op.future is None or op.future.done():
             return
         value, error = self.outcome(op, event)
         if error is not None:
@@ -304,6 +327,7 @@ class Drive:
         self._replay.is_over()
         self.timers.go_live()
         self.waits.go_live()
+        self.deadline.arm()
         self.to_start.extend(self.waiting.go_live())
 
     def _settle_down(self) -> None:
@@ -314,8 +338,8 @@ class Drive:
         if self.stopped:
             # What was just started or read has already led to the end.
             return
-        if self._main is not None and self._is_ending():
-            self._end(self._main)
+        if self._is_ending():
+            self._end()
         elif self._live:
             self._park_if_idle()
 
@@ -324,7 +348,7 @@ class Drive:
             return
         if self.log.seq - self.log.durable > UNDURABLE_MAX:
             # Back-pressure: the disk is behind; nothing new starts until it has caught up.
-            self.when_durable(self._start_ops)
+            self.when_durable(self._settle_down)
             return
         ops, self.to_start = self.to_start, []
         for op in ops:
@@ -339,20 +363,38 @@ class Drive:
         for task in list(self.loop.tasks):
             task.cancel()
 
-    def _end(self, main: asyncio.Task[Any]) -> None:
-        codec = self.flow.value_codec
-        error = asyncio.CancelledError() if main.cancelled() else main.exception()
-        if error is None:
-            try:
-                self.value = codec.encode(main.result())
-            except ValueRefused as refused:
-                error = refused
-        if error is not None:
-            self.fault = fault_of(error, codec)
-        event = RunCompleted(self.at(), self.value or b"")
-        self.note(event if self.fault is None else RunFailed(self.at(), self.fault))
-        self._stop()
-        self.when_durable(lambda: self._leave("ended"))
+    def _cancel(self, _: CancelRequested) -> None:
+        """Takes hold where the flow waits; what it does then is its own."""
+        self.ending.cancel_requested = True
+        if self._main is not None and not self._main.done():
+            self._main.cancel()
+
+    def _cut_at_deadline(self, _: DeadlinePassed) -> None:
+        self._cut(Fault("TimedOut", "the run's deadline passed"))
+
+    def _cut(self, fault: Fault) -> None:
+        """The flow stops here; what it began that changes the world runs to its end."""
+        if self.ending.verdict is not None or self._flow_is_over():
+            return
+        self.loop.kill(RunStopped)
+        self.waiting.cut()
+        self.waits.cut()
+        self.timers.stop()
+        self.ending.cut(fault)
+
+    def _flow_is_over(self) -> bool:
+        main = self._main
+        if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
+            self.ending.returned(main)
+        return self.ending.verdict is not None
+
+    def _end(self) -> None:
+        """Nothing is open any more: undo, or say how it ended."""
+        event = self.ending.proceed()
+        if event is not None:
+            self.note(event)
+            self._stop()
+            self.when_durable(lambda: self._leave("ended"))
 
     # leaving
 
@@ -364,6 +406,7 @@ class Drive:
         if "busy" in waits or self._is_ending():
             return
         times = [when for when in waits if isinstance(when, int)] + self.timers.times()
+        times += self.deadline.times()
         if not times and not waits and not self.waits.open_ids():
             self._stop_stuck()
             return
@@ -375,18 +418,13 @@ class Drive:
             self.when_durable(lambda: self._leave("parked"))
 
     def _is_ending(self) -> bool:
-        """The flow returned, its tasks are gone, and every effect is settled."""
-        main = self._main
-        return (
-            main is not None and main.done() and not self.loop.tasks and not self.waiting.unsettled
-        )
+        """The flow is over and every effect is settled."""
+        return not self.waiting.unsettled and self._flow_is_over()
 
     def _stop_stuck(self) -> None:
         """Nothing will ever wake this flow: say so instead of waiting for ever."""
-        self.fault = Fault("FlowStuck", STUCK)
-        self.note(RunFailed(self.at(), self.fault))
-        self._stop()
-        self.when_durable(lambda: self._leave("ended"))
+        self._cut(Fault("FlowStuck", STUCK))
+        self._end()
 
     def _stop_misfit(self, error: OutliveError) -> None:
         self._stop()
@@ -411,6 +449,7 @@ class Drive:
         if self.stopped:
             return
         self.stopped = True
+        self.deadline.stop()
         self.timers.stop()
         self.waiting.stop()
         self.loop.kill(RunStopped)

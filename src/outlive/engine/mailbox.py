@@ -10,8 +10,8 @@ from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Recorder
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
-from outlive.model.events import MailRead
-from outlive.model.mail import Answer, Nudge, Resolve, Signal, decode_letter
+from outlive.model.events import CancelRequested, MailRead
+from outlive.model.mail import Answer, Cancel, Nudge, Resolve, Signal, decode_letter
 from outlive.store import Mail
 
 
@@ -58,6 +58,8 @@ class Mailbox:
                 drive.waits.take_signal(letter, mail.mail_id)
             case Answer():
                 drive.waits.take_answer(letter, mail.mail_id)
+            case Cancel(by=by):
+                drive.record(CancelRequested(drive.at(), by), mail.mail_id)
             case Nudge(why=why):
                 drive.note(MailRead(drive.at(), mail.mail_id, why), mail.mail_id)
             case _:

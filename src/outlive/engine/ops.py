@@ -93,6 +93,7 @@ class Op:
         "key",
         "lapses",
         "limit",
+        "on_end",
         "orphan",
         "stage",
         "task",
@@ -116,6 +117,8 @@ class Op:
         #: An effect's intent and doubts, once there is an intent.
         self.effect: OpenEffect | None = None
         self.checks = 0
+        #: Called with its end where no flow waits for it.
+        self.on_end: Callable[[Event], None] | None = None
         self.orphan = False
         self.expired = False
         self.task: asyncio.Future[Any] | None = None

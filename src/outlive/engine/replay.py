@@ -11,12 +11,15 @@ from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
     Answered,
+    CancelRequested,
+    DeadlinePassed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
     Replied,
+    RunUndoing,
     SignalReceived,
     StepDone,
     StepRaised,
@@ -37,6 +40,9 @@ _REPLAYED = frozenset(
         SignalReceived,
         Answered,
         Replied,
+        CancelRequested,
+        DeadlinePassed,
+        RunUndoing,
     }
 )
 

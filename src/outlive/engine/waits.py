@@ -65,6 +65,12 @@ class Waits:
         """What the flow waits for, by id."""
         return list(self._waiting)
 
+    def cut(self) -> None:
+        """The flow is stopped: nobody waits for anything."""
+        for question in list(self._asked):
+            self._close(question)
+        self._waiting.clear()
+
     # what flow code calls
 
     async def signal(self, wait_id: str, name: str, hint: Any) -> tuple[Any, SignalReceived]:

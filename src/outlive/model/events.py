@@ -235,6 +235,34 @@ class RunQuarantined(msgspec.Struct, frozen=True, array_like=True, tag=42):
     reason: str
 
 
+class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag=43):
+    """Somebody asked the run to stop. *Delivered.*"""
+
+    at: int
+    by: str
+
+
+class DeadlinePassed(msgspec.Struct, frozen=True, array_like=True, tag=44):
+    """The run's own deadline came before its end: the flow stops here. *Delivered.*"""
+
+    at: int
+
+
+class RunUndoing(msgspec.Struct, frozen=True, array_like=True, tag=45):
+    """The flow ended badly; what happened is undone before the run ends. *Delivered.*"""
+
+    at: int
+    status: Literal["completed", "failed", "cancelled"]
+    error: Fault | None
+
+
+class RunCancelled(msgspec.Struct, frozen=True, array_like=True, tag=46):
+    """The run stopped because somebody asked it to."""
+
+    at: int
+    error: Fault
+
+
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
     """The only event of a key's own journal: who may use it, for which arguments."""
 
@@ -261,6 +289,10 @@ Event: TypeAlias = (
     | QuestionAsked
     | Answered
     | QuestionClosed
+    | CancelRequested
+    | DeadlinePassed
+    | RunUndoing
+    | RunCancelled
     | RunCompleted
     | RunFailed
     | RunQuarantined
@@ -296,6 +328,10 @@ KIND_BITS: dict[type, int] = {
     RunCompleted: 128,
     RunFailed: 128,
     RunQuarantined: 128,
+    CancelRequested: 64,
+    DeadlinePassed: 32,
+    RunUndoing: 128,
+    RunCancelled: 128,
     KeyHeld: 1,
 }
 

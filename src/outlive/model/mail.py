@@ -35,13 +35,19 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
     by: str = ""
 
 
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Somebody wants the run to stop."""
+
+    by: str
+
+
 class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Somebody wants the run to go on now: `outlive resume`."""
 
     why: str
 
 
-Letter: TypeAlias = Resolve | Nudge | Signal | Answer
+Letter: TypeAlias = Resolve | Nudge | Signal | Answer | Cancel
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)

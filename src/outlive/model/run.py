@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias, assert_never
 from outlive.model.events import (
     Answered,
     AttemptFailed,
+    CancelRequested,
     Claimed,
+    DeadlinePassed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -27,10 +29,12 @@ from outlive.model.events import (
     QuestionAsked,
     QuestionClosed,
     Replied,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     RunQuarantined,
     RunStarted,
+    RunUndoing,
     SignalReceived,
     StepDone,
     StepRaised,
@@ -103,6 +107,7 @@ class Run:
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
+    is_undoing: bool = False
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
 
@@ -177,6 +182,16 @@ def apply(run: Run, event: Event) -> None:
         case RunFailed():
             run.error = event.error
             _end(run, "failed", event.at)
+        case RunCancelled():
+            run.error = event.error
+            _end(run, "cancelled", event.at)
+        case CancelRequested() | DeadlinePassed():
+            run.at = event.at
+            run.barren = 0
+        case RunUndoing():
+            run.at = event.at
+            run.status, run.is_undoing = "undoing", True
+            run.header_is_stale = True
         case RunQuarantined():
             run.reason = event.reason
             run.status, run.wake_at, run.at = "quarantined", None, event.at
@@ -217,7 +232,8 @@ def _claim(run: Run, event: Claimed) -> None:
         _note_death(run)
     run.epoch = event.epoch
     run.barren += 1
-    run.status, run.wake_at, run.reason = "running", 0, ""
+    run.status = "undoing" if run.is_undoing else "running"
+    run.wake_at, run.reason = 0, ""
     run.header_is_stale = True
 
 
