@@ -15,7 +15,7 @@ from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, Fault
 from outlive.model.retry import Duration, parse_duration
-from outlive.model.run import Run, fold
+from outlive.model.run import ENDED, Run, fold
 from outlive.store import Reading, Store
 from outlive.worker.worker import Worker
 
@@ -70,7 +70,7 @@ class Handle:
                     assert verdict is not None, "a run that ended has a verdict"
                     return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)
-            if reading.header.ended_at is not None:
+            if reading.header.status in ENDED:
                 run = await self.run()
                 return self._value(run.status, run.value, run.error)
             has_mail = reading.head.posted != reading.head.consumed

@@ -13,6 +13,7 @@ from contextvars import copy_context
 from types import coroutine
 from typing import Any, Protocol
 
+from outlive.engine.children import Children
 from outlive.engine.definitions import Definition
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
@@ -52,6 +53,7 @@ class Driving(Protocol):
     waiting: Waiting
     waits: Waits
     ending: Ending
+    children: Children
     to_start: list[Op]
 
     @property
@@ -159,6 +161,14 @@ class Calls:
         """A human's answer, and its event."""
         self._check_alive()
         return await self._drive.waits.question(asked, hint)
+
+    async def child(
+        self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
+    ) -> Any:
+        """A run of its own: its outcome, or its id."""
+        self._check_alive()
+        step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
+        return await self._drive.children.run(step, flow, bound, awaited=awaited)
 
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
+from outlive.engine.children import Children, tell_parent
 from outlive.engine.definitions import Flow
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ending import Deadline, Ending
@@ -45,6 +46,9 @@ from outlive.journal.log import RunLog
 from outlive.model.events import (
     Answered,
     CancelRequested,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
     DeadlinePassed,
     EffectDone,
     EffectDoubted,
@@ -73,7 +77,7 @@ UNDURABLE_MAX = 256
 MISMATCH_RETRY_MS = 60_000
 
 #: These say what was begun or decided; the flow's time does not move by them.
-_TIMELESS = frozenset({EffectIntended, EffectDoubted, Replied, RunUndoing})
+_TIMELESS = frozenset({EffectIntended, EffectDoubted, ChildIntended, Replied, RunUndoing})
 
 How = Literal["ended", "parked", "lost", "misfit"]
 Left = Callable[["Drive", How, OutliveError | None], None]
@@ -99,6 +103,7 @@ class Drive:
         self.waiting = Waiting()
         self.waits = Waits(self, run)
         self.ending = Ending(self)
+        self.children = Children(self, run)
         self.to_start: list[Op] = []
         self.mailbox = Mailbox(self)
         self._steps, self.effects = StepRunner(self), EffectRunner(self)
@@ -236,6 +241,9 @@ class Drive:
             CancelRequested: self._cancel,
             DeadlinePassed: self._cut_at_deadline,
             RunUndoing: self.ending.undo,
+            ChildIntended: self.children.compare,
+            ChildSpawned: self.children.deliver,
+            ChildEnded: self.children.deliver,
             EffectIntended: self._compare_intent,
             EffectDoubted: self._give_way,
         }
@@ -284,6 +292,10 @@ class Drive:
     def _mismatch(self, event: Event, asked: list[str]) -> ReplayMismatch:
         return mismatch(self.run_id, self._replay.seq_of(event), event, asked)
 
+    def misfits(self, event: ChildIntended, asked: str) -> None:
+        """Code and journal differ about a child."""
+        self._misfit = self._mismatch(event, [asked] if asked else self._asked())
+
     def unknown_timer(self, event: TimerFired) -> None:
         """The journal has a timer that the code does not."""
         self._misfit = self._mismatch(event, self._asked())
@@ -293,8 +305,12 @@ class Drive:
         return (
             ["returned"]
             if is_over
-            else [*self.waiting.asked(), *self.waits.open_ids(), *self.timers.waiting]
+            else [*self.waiting.asked(), *self._open_waits(), *self.timers.waiting]
         )
+
+    def _open_waits(self) -> list[str]:
+        """What the flow waits for from outside."""
+        return [*self.waits.open_ids(), *self.children.open_ids()]
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
         op = self._find(event, event.step)
@@ -327,6 +343,7 @@ class Drive:
         self._replay.is_over()
         self.timers.go_live()
         self.waits.go_live()
+        self.children.go_live()
         self.deadline.arm()
         self.to_start.extend(self.waiting.go_live())
 
@@ -379,6 +396,7 @@ class Drive:
         self.loop.kill(RunStopped)
         self.waiting.cut()
         self.waits.cut()
+        self.children.cut()
         self.timers.stop()
         self.ending.cut(fault)
 
@@ -394,7 +412,17 @@ class Drive:
         if event is not None:
             self.note(event)
             self._stop()
-            self.when_durable(lambda: self._leave("ended"))
+            self.when_durable(self._ended)
+
+    def _ended(self) -> None:
+        if self.start_event.is_awaited:
+            self.env.host.create_task(self._tell_parent())
+        else:
+            self._leave("ended")
+
+    async def _tell_parent(self) -> None:
+        await tell_parent(self.env, self.log, self.log.run)
+        self.when_durable(lambda: self._leave("ended"))
 
     # leaving
 
@@ -403,11 +431,11 @@ class Drive:
         if self.stopped or self._active or not self._live or self.to_start or self.inbox:
             return
         waits = [op.wait for op in self.waiting.all()]
-        if "busy" in waits or self._is_ending():
+        if "busy" in waits or self.children.beginning or self._is_ending():
             return
         times = [when for when in waits if isinstance(when, int)] + self.timers.times()
         times += self.deadline.times()
-        if not times and not waits and not self.waits.open_ids():
+        if not times and not waits and not self._open_waits():
             self._stop_stuck()
             return
         wake_at = min(times) if times else None

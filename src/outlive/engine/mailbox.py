@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
+from outlive.engine.children import Children
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Recorder
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.model.events import CancelRequested, MailRead
-from outlive.model.mail import Answer, Cancel, Nudge, Resolve, Signal, decode_letter
+from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal, decode_letter
 from outlive.store import Mail
 
 
@@ -20,6 +21,7 @@ class Receiver(Recorder, Protocol):
 
     waiting: Waiting
     waits: Waits
+    children: Children
     effects: EffectRunner
 
     @property
@@ -58,6 +60,8 @@ class Mailbox:
                 drive.waits.take_signal(letter, mail.mail_id)
             case Answer():
                 drive.waits.take_answer(letter, mail.mail_id)
+            case ChildNews():
+                drive.children.take_news(letter, mail.mail_id)
             case Cancel(by=by):
                 drive.record(CancelRequested(drive.at(), by), mail.mail_id)
             case Nudge(why=why):
@@ -67,7 +71,7 @@ class Mailbox:
 
     def before(self, posted_before: int, callback: Callable[[], None]) -> None:
         """Call once mail posted before an instant has been taken: it beats the timer."""
-        if self._drive.waits.open_ids():
+        if self._drive.waits.open_ids() or self._drive.children.open_ids():
             self._drive.env.host.create_task(self._fetch(posted_before, callback))
         else:
             callback()

@@ -14,7 +14,8 @@ from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
-from outlive.model.events import EffectDone, EffectRaised, Event
+from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
+from outlive.model.mail import Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
 from outlive.store import Mail
@@ -47,6 +48,18 @@ class Peer(Protocol):
         ...
 
 
+class Kin(Protocol):
+    """Other runs that a run starts and stops."""
+
+    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Fault | None:
+        """Start a run of its own, once; a fault if the id is another's."""
+        ...
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> None:
+        """Leave mail for another run, once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     """What surrounds a run: given by its worker."""
@@ -56,6 +69,7 @@ class Env:
     ports: Ports
     lease: Lease
     peer: Peer
+    kin: Kin
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
     idle_ms: int = 2000

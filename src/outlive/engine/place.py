@@ -30,6 +30,12 @@ class Driven(Protocol):
         """A human's answer, and its event."""
         ...
 
+    async def child(
+        self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
+    ) -> Any:
+        """A run of its own: its outcome, or its id."""
+        ...
+
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
         ...

@@ -12,6 +12,9 @@ from outlive.errors import ReplayMismatch
 from outlive.model.events import (
     Answered,
     CancelRequested,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
     DeadlinePassed,
     EffectDone,
     EffectDoubted,
@@ -43,6 +46,9 @@ _REPLAYED = frozenset(
         CancelRequested,
         DeadlinePassed,
         RunUndoing,
+        ChildIntended,
+        ChildSpawned,
+        ChildEnded,
     }
 )
 

@@ -46,6 +46,8 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     deadline_at: int | None = None
     tags: dict[str, str] = {}
     pins: dict[str, str] = {}
+    #: The parent waits for its outcome: it is told before the run counts as ended.
+    is_awaited: bool = False
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -263,6 +265,42 @@ class RunCancelled(msgspec.Struct, frozen=True, array_like=True, tag=46):
     error: Fault
 
 
+class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """A child run is about to be started. Durable before it is."""
+
+    at: int
+    step: str
+    child_id: str
+    flow: str
+    args: bytes
+    digest: bytes
+
+
+class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """A child that nobody waits for was started. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+
+
+class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """A child that was waited for ended, or could not be started. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+    status: str
+    value: bytes
+    error: Fault | None
+
+
+class ParentTold(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    """The outcome was posted to the parent; only now the run has ended for good."""
+
+    at: int
+
+
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
     """The only event of a key's own journal: who may use it, for which arguments."""
 
@@ -296,6 +334,10 @@ Event: TypeAlias = (
     | RunCompleted
     | RunFailed
     | RunQuarantined
+    | ChildIntended
+    | ChildSpawned
+    | ChildEnded
+    | ParentTold
     | KeyHeld
 )
 
@@ -333,6 +375,10 @@ KIND_BITS: dict[type, int] = {
     RunUndoing: 128,
     RunCancelled: 128,
     KeyHeld: 1,
+    ChildIntended: 8,
+    ChildSpawned: 16,
+    ChildEnded: 16,
+    ParentTold: 64,
 }
 
 _encoder = msgspec.msgpack.Encoder()

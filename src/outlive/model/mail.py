@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from outlive.model.events import Fault
+
 #: What a human says of an effect in doubt.
 Verdict = Literal["happened", "not_happened", "fail"]
 
@@ -41,13 +43,22 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=5):
     by: str
 
 
+class ChildNews(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """How a child ended."""
+
+    child_id: str
+    status: str
+    value: bytes
+    error: Fault | None
+
+
 class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Somebody wants the run to go on now: `outlive resume`."""
 
     why: str
 
 
-Letter: TypeAlias = Resolve | Nudge | Signal | Answer | Cancel
+Letter: TypeAlias = Resolve | Nudge | Signal | Answer | Cancel | ChildNews
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)

@@ -15,6 +15,9 @@ from outlive.model.events import (
     Answered,
     AttemptFailed,
     CancelRequested,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
     Claimed,
     DeadlinePassed,
     EffectDone,
@@ -25,6 +28,7 @@ from outlive.model.events import (
     Fault,
     KeyHeld,
     MailRead,
+    ParentTold,
     Parked,
     QuestionAsked,
     QuestionClosed,
@@ -107,7 +111,11 @@ class Run:
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
+    #: Children begun and neither started for good nor ended.
+    children: dict[str, ChildIntended] = field(default_factory=dict)
     is_undoing: bool = False
+    #: The outcome is there; the parent has to be told before the run counts as ended.
+    tells_parent: bool = False
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
 
@@ -118,9 +126,9 @@ class Run:
         return self.started
 
     @property
-    def is_over(self) -> bool:
-        """Nobody drives it any further by itself."""
-        return self.ended_at is not None
+    def is_held(self) -> bool:
+        """Its driver keeps the lease."""
+        return self.tells_parent or self.status in ("pending", "running", "undoing")
 
 
 def fold(events: Iterable[Event]) -> Run:
@@ -198,6 +206,19 @@ def apply(run: Run, event: Event) -> None:
             # Whoever resumes it by hand gives it new chances.
             run.barren = 0
             run.header_is_stale = True
+        case ChildIntended():
+            run.at = event.at
+            run.children[event.step] = event
+        case ChildSpawned() | ChildEnded():
+            run.at = event.at
+            run.barren = 0
+            run.children.pop(event.step, None)
+        case ParentTold():
+            run.at = event.at
+            run.tells_parent = False
+            run.ended_at = run.start.started_at + run.at
+            run.wake_at = None
+            run.header_is_stale = True
         case KeyHeld():
             run.holder = event
         case _:
@@ -228,6 +249,10 @@ def _doubt(run: Run, event: EffectDoubted) -> None:
 
 def _claim(run: Run, event: Claimed) -> None:
     run.at = max(run.at, event.at)
+    if run.tells_parent:
+        run.epoch = event.epoch
+        run.header_is_stale = True
+        return
     if event.certain:
         _note_death(run)
     run.epoch = event.epoch
@@ -255,6 +280,10 @@ def _park(run: Run, event: Parked) -> None:
 
 def _end(run: Run, status: Status, at: int) -> None:
     run.status, run.at, run.wake_at = status, at, None
-    run.ended_at = run.start.started_at + at
     run.barren = 0
+    run.tells_parent = run.start.is_awaited
+    if run.tells_parent:
+        run.wake_at = 0
+    else:
+        run.ended_at = run.start.started_at + at
     run.header_is_stale = True

@@ -1,11 +1,13 @@
-"""Claiming: the append that makes a worker the driver of a run."""
+"""Entries that begin something: a run, or a worker's right to drive it."""
 
 from __future__ import annotations
 
 import msgspec
 
-from outlive.journal.record import pack
-from outlive.model.events import KIND_BITS, Claimed, encode_events
+from outlive.journal.headers import header_of
+from outlive.journal.record import LINK_START, pack
+from outlive.model.events import KIND_BITS, Claimed, RunStarted, encode_events
+from outlive.model.run import fold
 from outlive.store import Entry, Offer
 
 
@@ -35,3 +37,17 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         lease="take",
         worker=worker,
     )
+
+
+def start_entry(run_id: str, event: RunStarted) -> Entry:
+    """A run that somebody else will drive."""
+    record, link = pack(
+        run_id,
+        prev=LINK_START,
+        epoch=0,
+        seq=1,
+        kinds=KIND_BITS[RunStarted],
+        body=encode_events([event]),
+    )
+    header = header_of(fold([event]))
+    return Entry(run_id=run_id, after=0, last=1, epoch=0, record=record, link=link, header=header)

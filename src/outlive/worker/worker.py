@@ -12,8 +12,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from outlive.engine.children import tell_parent
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive, How
 from outlive.engine.host import Host
@@ -31,6 +33,7 @@ from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import Mail, Offer, Reading, Store, Wanted
 from outlive.worker.claims import claim_entry
+from outlive.worker.kin import StoreKin
 from outlive.worker.peers import StorePeer
 from outlive.worker.pulse import LeaseTime, Pulse
 
@@ -86,6 +89,9 @@ class Worker:
             ports=setting.ports,
             lease=setting.lease,
             peer=StorePeer(setting.store, setting.lane),
+            kin=StoreKin(
+                setting.store, setting.lane, setting.keeper, setting.host, self._want_child
+            ),
             worker=self.id,
             idle_ms=setting.idle_ms,
         )
@@ -159,6 +165,10 @@ class Worker:
     def driving(self) -> frozenset[str]:
         """The runs in memory here."""
         return frozenset(self._drives)
+
+    def _want_child(self, flow: Flow[Any, Any], run_id: str) -> None:
+        self.learn(flow)
+        self.want(run_id)
 
     def want(self, run_id: str) -> None:
         """Drive this run as soon as it may be claimed."""
@@ -274,10 +284,19 @@ class Worker:
         run = fold(events)
         log = self.log_for(run_id)
         log.resume(run, reading.head.link)
+        if run.tells_parent:
+            await self._tell_parent(log, run)
+            return
         if run.barren > CLAIMS_MAX:
             self._quarantine(log, run, reading.mail)
             return
         self._drive(log, run, events, reading.mail)
+
+    async def _tell_parent(self, log: RunLog, run: Run) -> None:
+        """Its driver died between the outcome and telling it."""
+        await tell_parent(self._env, log, run)
+        log.wait(log.seq, partial(self._tell, log.run_id, None))
+        log.close()
 
     def _report_damage(self, run_id: str, error: OutliveError) -> None:
         logger.error("%s", error)
