@@ -67,6 +67,7 @@ class Children:
     def __init__(self, drive: Parent, run: Run) -> None:
         self._drive = drive
         self._intended = set(run.children)
+        self._started = set(run.children_started)
         self._open: dict[str, _Child] = {}
         #: Being begun: the run can't leave memory before they are started.
         self.beginning = 0
@@ -120,7 +121,7 @@ class Children:
         for child in list(self._open.values()):
             if child.is_orphan:
                 self._cancel(child)
-            else:
+            elif child.event.step not in self._started:
                 self._begin(child)
 
     def _begin(self, child: _Child) -> None:
@@ -155,10 +156,8 @@ class Children:
         step, child_id = child.event.step, child.event.child_id
         if fault is not None:
             drive.record(ChildEnded(drive.at(), step, child_id, "failed", b"", fault))
-        elif not child.is_awaited:
-            drive.record(ChildSpawned(drive.at(), step, child_id))
         else:
-            drive.rest()
+            drive.record(ChildSpawned(drive.at(), step, child_id))
 
     # deliveries
 
@@ -171,7 +170,11 @@ class Children:
 
     def deliver(self, event: ChildSpawned | ChildEnded) -> None:
         """Wake who waits for it."""
-        child = self._open.pop(event.step, None)
+        self._started.add(event.step)
+        child = self._open.get(event.step)
+        if child is not None and child.is_awaited and isinstance(event, ChildSpawned):
+            return
+        self._open.pop(event.step, None)
         if child is not None and child.future is not None and not child.future.done():
             child.future.set_result(event)
 

@@ -277,7 +277,7 @@ class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
-    """A child that nobody waits for was started. *Delivered.*"""
+    """A child was started, durably. *Delivered.*"""
 
     at: int
     step: str

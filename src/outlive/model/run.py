@@ -111,8 +111,9 @@ class Run:
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
-    #: Children begun and neither started for good nor ended.
+    #: Children begun and not ended, and which of them were started.
     children: dict[str, ChildIntended] = field(default_factory=dict)
+    children_started: set[str] = field(default_factory=set)
     is_undoing: bool = False
     #: The outcome is there; the parent has to be told before the run counts as ended.
     tells_parent: bool = False
@@ -209,10 +210,15 @@ def apply(run: Run, event: Event) -> None:
         case ChildIntended():
             run.at = event.at
             run.children[event.step] = event
-        case ChildSpawned() | ChildEnded():
+        case ChildSpawned():
+            run.at = event.at
+            run.barren = 0
+            run.children_started.add(event.step)
+        case ChildEnded():
             run.at = event.at
             run.barren = 0
             run.children.pop(event.step, None)
+            run.children_started.discard(event.step)
         case ParentTold():
             run.at = event.at
             run.tells_parent = False
