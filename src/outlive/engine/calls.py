@@ -14,6 +14,7 @@ from types import coroutine
 from typing import Any, Protocol
 
 from outlive.engine.children import Children
+from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
@@ -28,7 +29,10 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Fault,
+    Replied,
     RunStarted,
+    SignalReceived,
     StepDone,
     StepRaised,
 )
@@ -53,6 +57,7 @@ class Driving(Protocol):
     waiting: Waiting
     waits: Waits
     ending: Ending
+    comparing: Comparing
     children: Children
     to_start: list[Op]
 
@@ -66,16 +71,8 @@ class Driving(Protocol):
         """Code and journal do not fit; nothing of the flow runs any further."""
         ...
 
-    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        """What the record says, decoded."""
-        ...
-
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
-        ...
-
-    def fits(self, op: Op, event: Event) -> bool:
-        """The call is the one in the journal; if not, the run stops."""
         ...
 
 
@@ -103,7 +100,7 @@ class Calls:
         self._replayed += 1
         if self._replayed % REPLAY_TURN == 0:
             await _turn()
-        value, error = self._drive.outcome(op, event)
+        value, error = self._drive.comparing.outcome(op, event)
         if error is not None:
             raise error
         if self._drive.is_misfit:
@@ -120,6 +117,7 @@ class Calls:
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
             drive.waiting.unsettled.add(op.id)
+            op.stage = "intended"
             if not inbox:
                 return None
             head = inbox[0]
@@ -133,7 +131,7 @@ class Calls:
 
     def _insist(self, op: Op, event: Event) -> None:
         """Take the event if the call fits it; otherwise nothing of the flow runs any further."""
-        if not self._drive.fits(op, event):
+        if not self._drive.comparing.fits(op, event):
             raise RunStopped
         self._drive.inbox.popleft()
 
@@ -152,10 +150,10 @@ class Calls:
                 drive.waiting.abandon(op, is_live=drive.is_live)
             raise
 
-    async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
-        """The next signal of that name, and its event."""
+    async def signal(self, branch: Branch, name: str) -> SignalReceived:
+        """The next signal of that name, as its event."""
         self._check_alive()
-        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name, hint)
+        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
 
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
@@ -173,7 +171,13 @@ class Calls:
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
         self._check_alive()
-        self._drive.waits.reply(signal_id, encode_own(value))
+        self._drive.waits.reply(Replied(0, signal_id, encode_own(value)))
+
+    def refuse(self, signal_id: str, why: Exception) -> None:
+        """A request can't be read: whoever sent it is told."""
+        self._check_alive()
+        fault = Fault(type(why).__name__, str(why))
+        self._drive.waits.reply(Replied(0, signal_id, b"", fault))
 
     def _check_alive(self) -> None:
         drive = self._drive

@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Recorder
-from outlive.engine.typed import decode_as, from_json
+from outlive.engine.place import RunStopped
+from outlive.engine.typed import from_json
+from outlive.errors import ValueRefused
 from outlive.model.events import (
     Answered,
     MailRead,
@@ -28,11 +31,14 @@ from outlive.model.events import (
 from outlive.model.mail import Answer, Signal
 from outlive.model.run import Run
 
+REASON_CHARS_MAX = 500
+
 
 class Flowing(Recorder, Protocol):
     """What waits ask of the drive."""
 
     loop: FlowLoop
+    comparing: Comparing
 
     @property
     def is_live(self) -> bool:
@@ -59,7 +65,9 @@ class Waits:
         self._asked = dict(run.questions)
         self._replied: set[str] = set()
         self._closed: list[str] = []
-        self._owed_replies: dict[str, bytes] = {}
+        self._owed_replies: dict[str, Replied] = {}
+        #: What the code asked while it was replayed.
+        self._known: dict[str, QuestionAsked] = {}
 
     def open_ids(self) -> list[str]:
         """What the flow waits for, by id."""
@@ -73,29 +81,35 @@ class Waits:
 
     # what flow code calls
 
-    async def signal(self, wait_id: str, name: str, hint: Any) -> tuple[Any, SignalReceived]:
+    async def signal(self, wait_id: str, name: str) -> SignalReceived:
         """The next signal of that name: kept from before, or to come."""
         kept = self._signals.get(name)
         if kept:
-            event = kept.popleft()
-            return decode_as(hint, event.value, is_json=event.is_json), event
+            return kept.popleft()
         waiting = self._by_name.setdefault(name, deque())
         waiting.append(wait_id)
         try:
-            event = await self._wait(wait_id, hint, None)
+            event: SignalReceived = await self._wait(wait_id, None, None)
+            return event
         finally:
             if wait_id in waiting:
                 waiting.remove(wait_id)
-        return decode_as(hint, event.value, is_json=event.is_json), event
 
     async def question(self, asked: QuestionAsked, hint: Any) -> tuple[Any, Answered]:
         """A human's answer."""
+        if not self._drive.is_live:
+            self._known[asked.question] = asked
         try:
             event = await self._wait(asked.question, hint, asked)
         except asyncio.CancelledError:
             self._close(asked.question)
             raise
-        return from_json(hint, event.value), event
+        try:
+            return from_json(hint, event.value), event
+        except ValueRefused as refused:
+            # It fitted when it came: today's type is another.
+            self._drive.comparing.refuse(refused)
+            raise RunStopped from None
 
     async def _wait(self, wait_id: str, hint: Any, question: QuestionAsked | None) -> Any:
         future = self._drive.loop.create_future()
@@ -117,25 +131,30 @@ class Waits:
             if isinstance(event, SignalReceived):
                 self.deliver(event, is_first=True)
 
-    def reply(self, signal_id: str, value: bytes) -> None:
+    def reply(self, reply: Replied) -> None:
         """Answer a request, once."""
-        if signal_id in self._replied:
+        if reply.signal_id in self._replied:
             return
-        self._replied.add(signal_id)
+        self._replied.add(reply.signal_id)
         if self._drive.is_live:
-            self._drive.note(Replied(self._drive.at(), signal_id, value))
+            self._note_reply(reply)
         else:
-            self._owed_replies[signal_id] = value
+            self._owed_replies[reply.signal_id] = reply
+
+    def _note_reply(self, reply: Replied) -> None:
+        self._drive.note(msgspec.structs.replace(reply, at=self._drive.at()))
 
     # what is owed to the journal
 
     def go_live(self) -> None:
         """The replay is over: write down what the last driver could not."""
-        for signal_id, value in self._owed_replies.items():
-            self._drive.note(Replied(self._drive.at(), signal_id, value))
+        self._known.clear()
+        for reply in self._owed_replies.values():
+            self._note_reply(reply)
         self._owed_replies.clear()
         for question in self._closed:
             self._note_closed(question)
+        self._closed.clear()
         for wait in self._waiting.values():
             if wait.question is not None:
                 self._ask(wait.question)
@@ -160,6 +179,14 @@ class Waits:
 
     # mail and deliveries
 
+    def compare(self, event: QuestionAsked) -> None:
+        """A question in the journal: an answer to it must not be taken for one to another."""
+        asked = self._known.get(event.question)
+        if asked is None:
+            self._drive.comparing.differs(event)
+        elif asked.digest != event.digest:
+            self._drive.comparing.differs(event, f"{event.question} with other arguments")
+
     def replayed(self, event: Replied) -> None:
         """A reply that is in the journal already."""
         self._owed_replies.pop(event.signal_id, None)
@@ -174,8 +201,16 @@ class Waits:
     def take_answer(self, letter: Answer, mail_id: str) -> None:
         """A human answered, perhaps too late."""
         at = self._drive.at()
-        if letter.question not in self._asked:
+        wait = self._waiting.get(letter.question)
+        if wait is None or letter.question not in self._asked:
             self._drive.note(MailRead(at, mail_id, "nobody waits for this answer"), mail_id)
+            return
+        try:
+            from_json(wait.hint, letter.value)
+        except ValueRefused as refused:
+            # A slip of the pen is no reason to stop: the question stays, and can be answered.
+            why = f"refused: {refused}"[:REASON_CHARS_MAX]
+            self._drive.note(MailRead(at, mail_id, why), mail_id)
             return
         del self._asked[letter.question]
         self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)

@@ -178,11 +178,12 @@ class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """The flow answered a request."""
+    """The flow answered a request, or could not even read it (``error``)."""
 
     at: int
     signal_id: str
     value: bytes
+    error: Fault | None = None
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
@@ -274,6 +275,8 @@ class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
     flow: str
     args: bytes
     digest: bytes
+    #: The flow waits for its outcome, and it ends with this run.
+    is_awaited: bool
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
@@ -290,6 +293,7 @@ class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
     at: int
     step: str
     child_id: str
+    #: How it ended; "refused": it could not be started.
     status: str
     value: bytes
     error: Fault | None
