@@ -34,7 +34,7 @@ from outlive.model.events import (
     RunCompleted,
     RunStarted,
 )
-from tests.next.theatre import Theatre
+from tests.next.theatre import Theatre, breathe
 from tests.next.world import note, pay, world
 
 
@@ -343,8 +343,8 @@ async def test_children_end_with_their_parent(theatre: Theatre, how: str) -> Non
     assert how in ("limit", "return") or waiting.exception() is not None
 
 
-async def test_a_child_that_was_about_to_begin_is_cancelled(theatre: Theatre) -> None:
-    """Its parent was cancelled between intent and start: it begins nothing."""
+async def test_a_child_that_was_about_to_begin_never_begins(theatre: Theatre) -> None:
+    """Its parent was cancelled between intent and start."""
     app = theatre.open()
 
     @outlive.flow
@@ -359,8 +359,9 @@ async def test_a_child_that_was_about_to_begin_is_cancelled(theatre: Theatre) ->
     with pytest.raises(RunCancelled):
         await theatre.outcome(handle)
 
-    (intended,) = await theatre.events("r", ChildIntended)
-    await theatre.status(intended.child_id, "cancelled")
+    (ended,) = await theatre.events("r", ChildEnded)
+    assert "cancelled" == ended.status
+    assert await theatre.read(ended.child_id) is None
     assert [] == world.ran
 
 
@@ -403,7 +404,7 @@ async def test_a_child_is_stopped_only_for_what_is_durable(stage: Theatre) -> No
     await stage.cancel("r")
     for _ in range(50):
         stage.pass_time(0.05)
-        await asyncio.sleep(0.002)
+        await breathe()
     assert [] == posted
     assert [] == await stage.events("r", CancelRequested)
     is_free.set()
@@ -434,10 +435,10 @@ async def test_a_store_out_of_reach_for_a_moment_keeps_no_cancellation(stage: Th
 async def test_a_parent_is_told_though_the_childs_driver_died_first(theatre: Theatre) -> None:
     """Between the outcome and the telling: whoever claims the child next tells."""
     app = theatre.open()
-    await app.start(calling, "x", id="r")
-    child_id = await child_of(theatre)
     door = theatre.doors[app]
     door.watch = lambda verb: door.slam() if verb == "post" else None
+    await app.start(calling, "x", id="r")
+    child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
     assert 1 == len(await theatre.events(child_id, RunCompleted))
     run = await theatre.fold(child_id)
@@ -455,10 +456,10 @@ async def test_a_child_that_ended_is_shown_as_such_though_it_is_claimed_again(
 ) -> None:
     """That its parent has to be told is no news to those who look at it."""
     app = theatre.open()
-    await app.start(calling, "x", id="r")
-    child_id = await child_of(theatre)
     door = theatre.doors[app]
     door.watch = lambda verb: door.slam() if verb == "post" else None
+    await app.start(calling, "x", id="r")
+    child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
     again = theatre.open()
     statuses: list[str] = []

@@ -23,6 +23,7 @@ async def work(item: int) -> int:
     busy[1] = max(busy)
     world.ran.append(f"work {item}")
     await asyncio.sleep(0.01)
+    await world.gate(f"work {item}")
     busy[0] -= 1
     if item % 5 == 3:
         raise ValueError(f"bad {item}")
@@ -111,9 +112,11 @@ async def test_many_children_with_a_limit(stage: Theatre) -> None:
 async def test_what_was_done_is_not_done_again(theatre: Theatre) -> None:
     """The process dies in the middle; only what was not yet durable is repeated."""
     app = theatre.open()
+    world.hold("work 20")
     await app.start(mapping, "step", 30, 5, id="r")
     await theatre.has("r", StepDone, 10, step=0.005)
     await theatre.crash(app)
+    world.bury()
     recorded = len(await theatre.events("r", StepDone))
     world.ran.clear()
     handle = await theatre.open().start(mapping, "step", 30, 5, id="r")
