@@ -14,6 +14,7 @@ from types import coroutine
 from typing import Any, Protocol
 
 from outlive.engine.children import Children
+from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
@@ -53,6 +54,7 @@ class Driving(Protocol):
     waiting: Waiting
     waits: Waits
     ending: Ending
+    comparing: Comparing
     children: Children
     to_start: list[Op]
 
@@ -66,16 +68,8 @@ class Driving(Protocol):
         """Code and journal do not fit; nothing of the flow runs any further."""
         ...
 
-    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        """What the record says, decoded."""
-        ...
-
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
-        ...
-
-    def fits(self, op: Op, event: Event) -> bool:
-        """The call is the one in the journal; if not, the run stops."""
         ...
 
 
@@ -103,7 +97,7 @@ class Calls:
         self._replayed += 1
         if self._replayed % REPLAY_TURN == 0:
             await _turn()
-        value, error = self._drive.outcome(op, event)
+        value, error = self._drive.comparing.outcome(op, event)
         if error is not None:
             raise error
         if self._drive.is_misfit:
@@ -120,6 +114,7 @@ class Calls:
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
             drive.waiting.unsettled.add(op.id)
+            op.stage = "intended"
             if not inbox:
                 return None
             head = inbox[0]
@@ -133,7 +128,7 @@ class Calls:
 
     def _insist(self, op: Op, event: Event) -> None:
         """Take the event if the call fits it; otherwise nothing of the flow runs any further."""
-        if not self._drive.fits(op, event):
+        if not self._drive.comparing.fits(op, event):
             raise RunStopped
         self._drive.inbox.popleft()
 

@@ -96,8 +96,40 @@ def step(fn: Any = None, /, **options: Any) -> Any:
     return Step(_define(fn, **options))
 
 
+@overload
 def effect(
-    fn: Callable[P, R] | None = None,
+    fn: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    key: str | Callable[..., str] | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    not_happened: Errors = (),
+    doubt: Doubt | None = None,
+    timeout: Duration = EFFECT_TIMEOUT_SECONDS,
+    settle_after: Duration = SETTLE_AFTER_SECONDS,
+    retry: Retry = ONCE,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Effect[P, R]: ...
+@overload
+def effect(
+    *,
+    name: str | None = None,
+    key: str | Callable[..., str] | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    not_happened: Errors = (),
+    doubt: Doubt | None = None,
+    timeout: Duration = EFFECT_TIMEOUT_SECONDS,
+    settle_after: Duration = SETTLE_AFTER_SECONDS,
+    retry: Retry = ONCE,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Callable[[Callable[P, R]], Effect[P, R]]: ...
+def effect(
+    fn: Any = None,
     /,
     *,
     name: str | None = None,
@@ -122,7 +154,7 @@ def effect(
         settle_after_ms=milliseconds(settle_after),
     )
 
-    def decorate(function: Callable[P, R]) -> Effect[P, R]:
+    def decorate(function: Callable[..., Any]) -> Effect[..., Any]:
         definition = _define(
             function,
             name=name,

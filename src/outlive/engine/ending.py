@@ -9,24 +9,16 @@ comes the last event. Live and replayed endings go through the same code.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from outlive.engine.binding import call_by_name
-from outlive.engine.definitions import (
-    EFFECT_TIMEOUT_SECONDS,
-    Definition,
-    Effect,
-    EffectRules,
-    Flow,
-)
+from outlive.engine.comparing import Comparing
+from outlive.engine.definitions import Flow
 from outlive.engine.faults import fault_of
 from outlive.engine.host import Cancellable
 from outlive.engine.ops import Op, Recorder
+from outlive.engine.undoing import undo_of
 from outlive.engine.waiting import Waiting
 from outlive.errors import ValueRefused
 from outlive.model.events import (
@@ -40,11 +32,10 @@ from outlive.model.events import (
     RunFailed,
     RunUndoing,
 )
-from outlive.model.ids import derived_key, digest
-from outlive.model.retry import Retry
+from outlive.model.ids import derived_key
 
-#: How often an undo that is a plain function is tried.
-UNDO_RETRY = Retry(attempts=8, delay="1s", delay_max="1m")
+#: The fault of a flow that waits for nothing that could ever come.
+FLOW_STUCK = "FlowStuck"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +54,20 @@ class Closing(Recorder, Protocol):
     waiting: Waiting
     to_start: list[Op]
 
+    comparing: Comparing
+
     @property
     def is_live(self) -> bool:
         """The journal is behind."""
         ...
 
-    def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
-        """What the record says, decoded."""
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        ...
+
+    def cut(self, fault: Fault) -> None:
+        """The flow stops here."""
         ...
 
 
@@ -86,11 +84,11 @@ class Ending:
     def note_end(self, op: Op, event: Event) -> None:
         """An effect that can be undone has happened."""
         rules = op.definition.effect
-        if rules is None or rules.undo is None:
+        if rules is None or rules.undo is None or not isinstance(event, (EffectDone, EffectRaised)):
             return
-        if isinstance(event, EffectDone) or (
-            isinstance(event, EffectRaised) and event.happened is True
-        ):
+        happened = isinstance(event, EffectDone) or event.happened is True
+        # What another run did under the same key is that run's to undo.
+        if happened and event.by != "holder":
             self._happened.append((op, event))
 
     # verdicts
@@ -128,29 +126,29 @@ class Ending:
         fault = verdict.error or Fault("CancelledError", "")
         return RunFailed(at, fault) if verdict.status == "failed" else RunCancelled(at, fault)
 
-    def undo(self, _: RunUndoing) -> None:
+    def undo(self, event: RunUndoing) -> None:
         """The phase has begun, now or in the journal: begin the last of what happened."""
-        self._to_undo = deque(reversed(self._happened))
-        self._undo_next()
+        if event.error is not None and event.error.type_name == FLOW_STUCK:
+            # That it was stuck only its driver could see, who had nothing more to deliver.
+            self._drive.cut(event.error)
+        if not self._drive.flow_is_over or self.verdict is None:
+            self._drive.comparing.differs(event)
+        elif self.verdict.status != event.status:
+            self._drive.comparing.differs(event, f"the end as {self.verdict.status}")
+        else:
+            self._to_undo = deque(reversed(self._happened))
+            self._undo_next()
 
-    def _undo_next(self, _: Event | None = None) -> None:
+    def _undo_next(self, ended: Event | None = None) -> None:
         if not self._to_undo:
             return
         op, event = self._to_undo.popleft()
-        undo = self._undo_op(op, event)
+        value, _ = self._drive.comparing.outcome(op, event)
+        undo = undo_of(op, event, value, derived_key(self._drive.run_id, op.id))
+        undo.on_end = self._undo_next
         self._drive.waiting.add(undo)
         if self._drive.is_live:
             self._drive.to_start.append(undo)
-
-    def _undo_op(self, op: Op, event: EffectDone | EffectRaised) -> Op:
-        value, _ = self._drive.outcome(op, event)
-        key = op.user_key or derived_key(self._drive.run_id, op.id)
-        offered = {**op.bound, "key": key, "outcome": value}
-        undo = Op(f"undo:{op.id}", _definition(op.definition, offered), {}, b"\x80")
-        undo.digest = digest(undo.args)
-        undo.context = copy_context()
-        undo.on_end = self._undo_next
-        return undo
 
 
 class Bounded(Recorder, Protocol):
@@ -170,18 +168,20 @@ class Deadline:
         self._timer: Cancellable | None = None
 
     def arm(self) -> None:
-        """From here on time is the host's."""
-        if self._at is not None and not self._drive.flow_is_over:
-            delay = max(0, self._at - self._drive.env.ports.clock.now_ms()) / 1000
-            self._timer = self._drive.env.host.call_later(delay, self._due, self._at)
-
-    def _due(self, at: int) -> None:
-        if self._drive.stopped or self._drive.flow_is_over:
+        """From here on time is the host's; if it passed before, that is an event at once."""
+        if self._at is None or self._drive.flow_is_over:
             return
-        if self._drive.env.ports.clock.now_ms() < at:
-            self.arm()
+        delay = (self._at - self._drive.env.ports.clock.now_ms()) / 1000
+        if delay > 0:
+            self._timer = self._drive.env.host.call_later(delay, self._due)
         else:
             self._drive.record(DeadlinePassed(self._drive.at()))
+
+    def _due(self) -> None:
+        if not self._drive.stopped:
+            # Once more by the wall clock, which may have been set back meanwhile.
+            self.arm()
+            self._drive.rest()
 
     def times(self) -> list[int]:
         """When it is due, if it still can pass."""
@@ -191,35 +191,3 @@ class Deadline:
         """The run leaves memory."""
         if self._timer is not None:
             self._timer.cancel()
-
-
-def _definition(call: Definition, offered: dict[str, Any]) -> Definition:
-    """The undo of an effect as an effect: by its own rules if it is one, else repeated."""
-    assert call.effect is not None, "only effects are undone"
-    undo: Any = call.effect.undo
-    own = undo.definition if isinstance(undo, Effect) else None
-    fn = undo if own is None else own.fn
-    return Definition(
-        name=f"undo {call.name}",
-        fn=_caller(fn, offered),
-        retry=UNDO_RETRY if own is None else own.retry,
-        timeout_seconds=EFFECT_TIMEOUT_SECONDS if own is None else own.timeout_seconds,
-        raises=(),
-        ignore=(),
-        effect=_REPEATED if own is None else own.effect,
-    )
-
-
-_REPEATED = EffectRules(
-    key=None, check=None, undo=None, not_happened=(), doubt="retry", settle_after_ms=0
-)
-
-
-def _caller(fn: Callable[..., Any], offered: dict[str, Any]) -> Callable[[], Any]:
-    async def call_async() -> None:
-        await call_by_name(fn, offered)
-
-    def call_plain() -> None:
-        call_by_name(fn, offered)
-
-    return call_async if inspect.iscoroutinefunction(fn) else call_plain

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, assert_never
+
+import msgspec
 
 from outlive.engine.children import Children
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Recorder
+from outlive.engine.patience import insist
+from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
+from outlive.errors import OutliveError, WrongVersion
 from outlive.model.events import CancelRequested, MailRead
 from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal, decode_letter
 from outlive.store import Mail
@@ -23,10 +29,19 @@ class Receiver(Recorder, Protocol):
     waits: Waits
     children: Children
     effects: EffectRunner
+    timers: FlowTimers
 
     @property
     def takes_mail(self) -> bool:
-        """The replay is over and everything open has been begun."""
+        """The replay is over and everything that was open has been begun."""
+        ...
+
+    def attend(self) -> None:
+        """Something came from outside."""
+        ...
+
+    def refuse(self, error: OutliveError) -> None:
+        """The run can't go on here."""
         ...
 
 
@@ -37,6 +52,11 @@ class Mailbox:
         self._drive = drive
         self._unopened: deque[Mail] = deque()
         self._taken: set[str] = set()
+        #: Timers that are due once mail posted before them has been taken.
+        self._due: deque[tuple[int, Callable[[], None]]] = deque()
+        self._is_fetching = False
+        #: Letters are being read, further up the stack.
+        self.is_open = False
 
     def take(self, mail: Sequence[Mail]) -> None:
         """Somebody brought mail; what was brought before counts once."""
@@ -44,15 +64,28 @@ class Mailbox:
             if each.mail_id not in self._taken:
                 self._taken.add(each.mail_id)
                 self._unopened.append(each)
-        self.open()
+        self._drive.attend()
 
     def open(self) -> None:
-        """Turn what is there into events."""
-        while self._unopened and self._drive.takes_mail:
-            self._read(self._unopened.popleft())
+        """Turn what is there into events. Timers due before a letter was posted come before it."""
+        self.is_open = True
+        try:
+            while self._unopened and self._drive.takes_mail:
+                mail = self._unopened.popleft()
+                self._drive.timers.fire_before(mail.posted_at)
+                if self._drive.takes_mail:
+                    self._read(mail)
+        finally:
+            self.is_open = False
 
     def _read(self, mail: Mail) -> None:
-        drive, letter = self._drive, decode_letter(mail.body)
+        drive = self._drive
+        try:
+            letter = decode_letter(mail.body)
+        except msgspec.DecodeError as error:
+            known = f"mail {mail.mail_id!r} can't be read by this release ({error})"
+            drive.refuse(WrongVersion(f"{known}; drive the run with the one that posted it"))
+            return
         match letter:
             case Resolve(step=step):
                 drive.effects.resolve(drive.waiting.find(step), letter, mail.mail_id)
@@ -71,13 +104,26 @@ class Mailbox:
 
     def before(self, posted_before: int, callback: Callable[[], None]) -> None:
         """Call once mail posted before an instant has been taken: it beats the timer."""
-        if self._drive.waits.open_ids() or self._drive.children.open_ids():
-            self._drive.env.host.create_task(self._fetch(posted_before, callback))
-        else:
+        waits = self._drive.waits.open_ids() or self._drive.children.open_ids()
+        if not waits and not self._due:
             callback()
+            return
+        # One after the other, however long each look into the store takes.
+        self._due.append((posted_before, callback))
+        if not self._is_fetching:
+            self._is_fetching = True
+            self._drive.env.host.create_task(self._fetch())
 
-    async def _fetch(self, posted_before: int, callback: Callable[[], None]) -> None:
-        mail = await self._drive.env.peer.mail_of(self._drive.run_id)
-        self.take([each for each in mail if each.posted_at <= posted_before])
-        if not self._drive.stopped:
-            callback()
+    async def _fetch(self) -> None:
+        drive = self._drive
+        while self._due:
+            asked = len(self._due)
+            look = partial(drive.env.peer.mail_of, drive.run_id)
+            mail = await insist(look, lambda: drive.stopped)
+            for _ in range(asked):
+                posted_before, callback = self._due.popleft()
+                if mail is not None and not drive.stopped:
+                    self.take([each for each in mail if each.posted_at <= posted_before])
+                if mail is not None and not drive.stopped:
+                    callback()
+        self._is_fetching = False

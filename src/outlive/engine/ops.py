@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
@@ -15,10 +15,10 @@ from outlive.engine.host import Cancellable, Host
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
 from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
-from outlive.model.mail import Letter
+from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
-from outlive.store import Mail
+from outlive.store import Mail, Posted
 
 
 class Lease(Protocol):
@@ -48,14 +48,22 @@ class Peer(Protocol):
         ...
 
 
+#: How the start of a child went: it is there, it is over already, or its id is another's.
+Started: TypeAlias = Literal["started"] | ChildNews | Fault
+
+
 class Kin(Protocol):
     """Other runs that a run starts and stops."""
 
-    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Fault | None:
-        """Start a run of its own, once; a fault if the id is another's."""
+    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Started:
+        """Start a run of its own, once."""
         ...
 
-    async def post(self, run_id: str, mail_id: str, letter: Letter) -> None:
+    def want(self, flow: Any, run_id: str) -> None:
+        """A child that was started: whoever drives its parent can drive it, too."""
+        ...
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         """Leave mail for another run, once."""
         ...
 
@@ -145,6 +153,11 @@ class Op:
     def kind(self) -> str:
         """What a person calls it."""
         return "a step" if self.definition.effect is None else "an effect"
+
+    @property
+    def is_intended(self) -> bool:
+        """An intent of this effect was written, now or by an earlier driver."""
+        return self.stage != "new" or self.effect is not None
 
     @property
     def cancel_wanted(self) -> bool:

@@ -21,6 +21,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    QuestionAsked,
     Replied,
     RunUndoing,
     SignalReceived,
@@ -41,6 +42,7 @@ _REPLAYED = frozenset(
         EffectDoubted,
         TimerFired,
         SignalReceived,
+        QuestionAsked,
         Answered,
         Replied,
         CancelRequested,
@@ -79,15 +81,20 @@ class Replay:
         self._events = ()
 
 
-def is_of_effect(event: Event) -> bool:
-    """The event is part of an effect's life, not of a plain step's."""
-    return isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
-
-
-def same_arguments(op: Op, event: Event) -> bool:
-    """Equal but for the order of dictionaries."""
-    recorded: bytes = getattr(event, "args", b"")
-    return bool(recorded) and op.definition.args_codec.same(recorded, op.args)
+def difference(op: Op, event: Event) -> str:
+    """What the code asks for where the journal has this event; empty if it is the same call."""
+    of_effect = isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
+    if of_effect != (op.definition.effect is not None):
+        return f"{op.id} as a step" if of_effect else f"{op.id} as an effect"
+    recorded: bytes = getattr(event, "digest", b"")
+    if recorded and recorded != op.digest:
+        args: bytes = getattr(event, "args", b"")
+        # Equal but for the order of dictionaries is equal.
+        if not args or not op.definition.args_codec.same(args, op.args):
+            return f"{op.id} with other arguments"
+        # From here on it goes by the recorded digest: later intents carry no arguments.
+        op.digest = recorded
+    return ""
 
 
 def describe(event: Event) -> str:
@@ -99,6 +106,10 @@ def describe(event: Event) -> str:
             return f"effect {event.step}"
         case TimerFired():
             return f"timer {event.timer}"
+        case QuestionAsked():
+            return f"question {event.question}"
+        case ChildIntended():
+            return f"run {event.child_id} of flow {event.flow} at {event.step}"
         case _:
             return type(event).__name__
 

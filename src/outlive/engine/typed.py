@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 
 from outlive.engine.definitions import registry
-from outlive.errors import ValueRefused
+from outlive.errors import DefinitionRefused, ValueRefused
 from outlive.journal.codec import codec_for
 
 
 def from_json(hint: Any, raw: bytes) -> Any:
     """A JSON text as a value of this type."""
-    validate = getattr(hint, "model_validate_json", None)
     try:
-        if validate is not None:
-            return validate(raw)
-        return msgspec.json.decode(raw, type=Any if hint is None else hint)
+        if hint is Any or _schema(hint) is not None:
+            return msgspec.json.decode(raw, type=Any if hint is None else hint)
+        return _pydantic(hint).validate_json(raw)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise ValueRefused(f"this JSON is no {hint!r}: {error}") from None
 
 
 def schema_of(hint: Any) -> bytes:
-    """The JSON schema of a type; empty where there is none."""
+    """The JSON schema of a type; empty for anything.
+
+    Raises:
+        DefinitionRefused: no JSON can be of this type.
+    """
     if hint is Any:
         return b""
-    describe = getattr(hint, "model_json_schema", None)
     try:
-        return msgspec.json.encode(describe() if describe else msgspec.json.schema(hint))
+        return msgspec.json.encode(_schema(hint) or _pydantic(hint).json_schema())
     except TypeError:
-        return b""
+        raise DefinitionRefused(
+            f"no answer can be {hint!r}: ask for a built-in type, a dataclass, a msgspec Struct "
+            "or a pydantic model"
+        ) from None
+
+
+def _schema(hint: Any) -> dict[str, Any] | None:
+    """What msgspec says of a type; None if it does not know it."""
+    try:
+        return msgspec.json.schema(hint)
+    except TypeError:
+        return None
+
+
+def _pydantic(hint: Any) -> Any:
+    """Pydantic's view of a type. It is never imported here: its models come with it."""
+    pydantic = sys.modules.get("pydantic")
+    try:
+        return pydantic.TypeAdapter(hint)  # type: ignore[union-attr]  # without it: as below
+    except Exception as error:
+        raise TypeError(f"{hint!r} is of no known kind") from error
 
 
 def encode_own(value: object) -> bytes:

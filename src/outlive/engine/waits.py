@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Recorder
+from outlive.engine.place import RunStopped
 from outlive.engine.typed import decode_as, from_json
+from outlive.errors import ValueRefused
 from outlive.model.events import (
     Answered,
     MailRead,
@@ -28,11 +31,14 @@ from outlive.model.events import (
 from outlive.model.mail import Answer, Signal
 from outlive.model.run import Run
 
+REASON_CHARS_MAX = 500
+
 
 class Flowing(Recorder, Protocol):
     """What waits ask of the drive."""
 
     loop: FlowLoop
+    comparing: Comparing
 
     @property
     def is_live(self) -> bool:
@@ -60,6 +66,8 @@ class Waits:
         self._replied: set[str] = set()
         self._closed: list[str] = []
         self._owed_replies: dict[str, bytes] = {}
+        #: What the code asked while it was replayed.
+        self._known: dict[str, QuestionAsked] = {}
 
     def open_ids(self) -> list[str]:
         """What the flow waits for, by id."""
@@ -90,12 +98,19 @@ class Waits:
 
     async def question(self, asked: QuestionAsked, hint: Any) -> tuple[Any, Answered]:
         """A human's answer."""
+        if not self._drive.is_live:
+            self._known[asked.question] = asked
         try:
             event = await self._wait(asked.question, hint, asked)
         except asyncio.CancelledError:
             self._close(asked.question)
             raise
-        return from_json(hint, event.value), event
+        try:
+            return from_json(hint, event.value), event
+        except ValueRefused as refused:
+            # It fitted when it came: today's type is another.
+            self._drive.comparing.refuse(refused)
+            raise RunStopped from None
 
     async def _wait(self, wait_id: str, hint: Any, question: QuestionAsked | None) -> Any:
         future = self._drive.loop.create_future()
@@ -131,11 +146,13 @@ class Waits:
 
     def go_live(self) -> None:
         """The replay is over: write down what the last driver could not."""
+        self._known.clear()
         for signal_id, value in self._owed_replies.items():
             self._drive.note(Replied(self._drive.at(), signal_id, value))
         self._owed_replies.clear()
         for question in self._closed:
             self._note_closed(question)
+        self._closed.clear()
         for wait in self._waiting.values():
             if wait.question is not None:
                 self._ask(wait.question)
@@ -160,6 +177,14 @@ class Waits:
 
     # mail and deliveries
 
+    def compare(self, event: QuestionAsked) -> None:
+        """A question in the journal: an answer to it must not be taken for one to another."""
+        asked = self._known.get(event.question)
+        if asked is None:
+            self._drive.comparing.differs(event)
+        elif asked.digest != event.digest:
+            self._drive.comparing.differs(event, f"{event.question} with other arguments")
+
     def replayed(self, event: Replied) -> None:
         """A reply that is in the journal already."""
         self._owed_replies.pop(event.signal_id, None)
@@ -174,8 +199,16 @@ class Waits:
     def take_answer(self, letter: Answer, mail_id: str) -> None:
         """A human answered, perhaps too late."""
         at = self._drive.at()
-        if letter.question not in self._asked:
+        wait = self._waiting.get(letter.question)
+        if wait is None or letter.question not in self._asked:
             self._drive.note(MailRead(at, mail_id, "nobody waits for this answer"), mail_id)
+            return
+        try:
+            from_json(wait.hint, letter.value)
+        except ValueRefused as refused:
+            # A slip of the pen is no reason to stop: the question stays, and can be answered.
+            why = f"refused: {refused}"[:REASON_CHARS_MAX]
+            self._drive.note(MailRead(at, mail_id, why), mail_id)
             return
         del self._asked[letter.question]
         self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)

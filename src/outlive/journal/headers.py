@@ -16,7 +16,7 @@ def header_of(run: Run) -> Header:
         flow=start.flow,
         version=start.version,
         format=FORMAT,
-        status=run.status,
+        status=run.shown_status,
         family=start.family,
         started_at=start.started_at,
         wake_at=run.wake_at,

@@ -274,6 +274,8 @@ class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
     flow: str
     args: bytes
     digest: bytes
+    #: The flow waits for its outcome, and it ends with this run.
+    is_awaited: bool
 
 
 class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
@@ -290,6 +292,7 @@ class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
     at: int
     step: str
     child_id: str
+    #: How it ended; "refused": it could not be started.
     status: str
     value: bytes
     error: Fault | None

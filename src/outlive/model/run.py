@@ -115,6 +115,8 @@ class Run:
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)
     is_undoing: bool = False
+    #: It left memory and waits; nobody holds its lease.
+    is_parked: bool = False
     #: The outcome is there; the parent has to be told before the run counts as ended.
     tells_parent: bool = False
     #: Something that a header shows has changed since it was last made.
@@ -127,9 +129,17 @@ class Run:
         return self.started
 
     @property
+    def shown_status(self) -> Status:
+        """What people are shown: a doubt that waits for them comes before all else."""
+        asks = any(effect.asks for effect in self.effects.values())
+        under_way = self.status in ("running", "waiting", "undoing")
+        return "in_doubt" if asks and under_way else self.status
+
+    @property
     def is_held(self) -> bool:
         """Its driver keeps the lease."""
-        return self.tells_parent or self.status in ("pending", "running", "undoing")
+        is_driven = self.status in ("pending", "running", "undoing") and not self.is_parked
+        return self.tells_parent or is_driven
 
 
 def fold(events: Iterable[Event]) -> Run:
@@ -154,8 +164,9 @@ def apply(run: Run, event: Event) -> None:
         case EffectDone() | EffectRaised():
             run.at = event.at
             run.barren = 0
-            run.effects.pop(event.step, None)
-        case TimerFired():
+            closed = run.effects.pop(event.step, None)
+            run.header_is_stale |= closed is not None and closed.asks
+        case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
             run.at = event.at
             run.barren = 0
         case Claimed():
@@ -163,9 +174,7 @@ def apply(run: Run, event: Event) -> None:
         case Parked():
             _park(run, event)
         case RunStarted():
-            run.started = event
-            run.wake_at = event.started_at
-            run.header_is_stale = True
+            run.started, run.wake_at, run.header_is_stale = event, event.started_at, True
         case AttemptFailed():
             run.at = event.at
             run.barren = 0
@@ -175,58 +184,59 @@ def apply(run: Run, event: Event) -> None:
             _doubt(run, event)
         case MailRead() | Replied():
             run.at = event.at
-        case SignalReceived():
+        case QuestionAsked() | Answered() | QuestionClosed():
             run.at = event.at
-            run.barren = 0
-        case QuestionAsked():
+            _ask(run, event)
+        case RunUndoing() | RunQuarantined() | ParentTold():
             run.at = event.at
-            run.questions[event.question] = event
-        case Answered() | QuestionClosed():
-            run.at = event.at
-            run.barren = 0
-            run.questions.pop(event.question, None)
-        case RunCompleted():
-            run.value = event.value
-            _end(run, "completed", event.at)
-        case RunFailed():
-            run.error = event.error
-            _end(run, "failed", event.at)
-        case RunCancelled():
-            run.error = event.error
-            _end(run, "cancelled", event.at)
-        case CancelRequested() | DeadlinePassed():
-            run.at = event.at
-            run.barren = 0
-        case RunUndoing():
-            run.at = event.at
-            run.status, run.is_undoing = "undoing", True
             run.header_is_stale = True
-        case RunQuarantined():
-            run.reason = event.reason
-            run.status, run.wake_at, run.at = "quarantined", None, event.at
+            _turn(run, event)
+        case RunCompleted() | RunFailed() | RunCancelled():
+            _end(run, event)
+        case ChildIntended() | ChildSpawned() | ChildEnded():
+            run.at = event.at
+            _keep_child(run, event)
+        case KeyHeld():
+            run.holder = event
+        case _:
+            assert_never(event)
+
+
+def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
+    if isinstance(event, QuestionAsked):
+        run.questions[event.question] = event
+    else:
+        run.barren = 0
+        run.questions.pop(event.question, None)
+
+
+def _turn(run: Run, event: RunUndoing | RunQuarantined | ParentTold) -> None:
+    match event:
+        case RunUndoing():
+            run.status, run.is_undoing = "undoing", True
+        case RunQuarantined(reason=reason):
+            run.status, run.wake_at, run.reason = "quarantined", None, reason
             # Whoever resumes it by hand gives it new chances.
             run.barren = 0
-            run.header_is_stale = True
+        case ParentTold():
+            run.tells_parent, run.wake_at = False, None
+            run.ended_at = run.start.started_at + run.at
+        case _:
+            assert_never(event)
+
+
+def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> None:
+    """A child is kept as long as the flow may wait for it."""
+    match event:
         case ChildIntended():
-            run.at = event.at
             run.children[event.step] = event
-        case ChildSpawned():
-            run.at = event.at
+        case ChildSpawned(step=step) if run.children[step].is_awaited:
             run.barren = 0
-            run.children_started.add(event.step)
-        case ChildEnded():
-            run.at = event.at
+            run.children_started.add(step)
+        case ChildSpawned() | ChildEnded():
             run.barren = 0
             run.children.pop(event.step, None)
             run.children_started.discard(event.step)
-        case ParentTold():
-            run.at = event.at
-            run.tells_parent = False
-            run.ended_at = run.start.started_at + run.at
-            run.wake_at = None
-            run.header_is_stale = True
-        case KeyHeld():
-            run.holder = event
         case _:
             assert_never(event)
 
@@ -242,6 +252,7 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
     if effect is None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)
         return
+    run.header_is_stale |= effect.asks
     effect.retry_at, effect.error = event.retry_at, event.error
     effect.doubt, effect.asks, effect.over_at = None, False, None
 
@@ -249,6 +260,7 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
 def _doubt(run: Run, event: EffectDoubted) -> None:
     effect = run.effects[event.step]
     effect.doubt, effect.asks = event.error, event.asks
+    run.header_is_stale |= event.asks
     if event.over and effect.over_at is None:
         effect.over_at = run.start.started_at + event.at
 
@@ -264,6 +276,7 @@ def _claim(run: Run, event: Claimed) -> None:
     run.epoch = event.epoch
     run.barren += 1
     run.status = "undoing" if run.is_undoing else "running"
+    run.is_parked = False
     run.wake_at, run.reason = 0, ""
     run.header_is_stale = True
 
@@ -279,17 +292,23 @@ def _park(run: Run, event: Parked) -> None:
     run.at, run.wake_at, run.reason = event.at, event.wake_at, event.reason
     # Whoever parks is alive: only workers that died count against a run.
     run.barren = 0
+    run.is_parked = True
     doubted = any(effect.asks for effect in run.effects.values())
-    run.status = "in_doubt" if doubted else "waiting"
+    run.status = "in_doubt" if doubted else "undoing" if run.is_undoing else "waiting"
     run.header_is_stale = True
 
 
-def _end(run: Run, status: Status, at: int) -> None:
-    run.status, run.at, run.wake_at = status, at, None
-    run.barren = 0
+def _end(run: Run, event: RunCompleted | RunFailed | RunCancelled) -> None:
+    run.at, run.barren = event.at, 0
+    match event:
+        case RunCompleted(value=value):
+            run.status, run.value = "completed", value
+        case RunFailed(error=error):
+            run.status, run.error = "failed", error
+        case RunCancelled(error=error):
+            run.status, run.error = "cancelled", error
     run.tells_parent = run.start.is_awaited
-    if run.tells_parent:
-        run.wake_at = 0
-    else:
-        run.ended_at = run.start.started_at + at
+    run.wake_at = 0 if run.tells_parent else None
+    if not run.tells_parent:
+        run.ended_at = run.start.started_at + event.at
     run.header_is_stale = True

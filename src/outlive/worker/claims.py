@@ -7,8 +7,8 @@ import msgspec
 from outlive.journal.headers import header_of
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import KIND_BITS, Claimed, RunStarted, encode_events
-from outlive.model.run import fold
-from outlive.store import Entry, Offer
+from outlive.model.run import ENDED, fold
+from outlive.store import Entry, Header, Offer
 
 
 def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
@@ -33,10 +33,19 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         epoch=epoch,
         record=record,
         link=link,
-        header=msgspec.structs.replace(header, status="running", wake_at=0, reason=""),
+        header=_claimed(header),
         lease="take",
         worker=worker,
     )
+
+
+def _claimed(header: Header) -> Header:
+    """What the run shows once it is driven again, as its journal's fold will say."""
+    if header.status in ENDED:
+        return header  # only its parent has to be told
+    # A doubt that waits for a human is shown until it is settled, whoever drives the run.
+    status = header.status if header.status in ("in_doubt", "undoing") else "running"
+    return msgspec.structs.replace(header, status=status, wake_at=0, reason="")
 
 
 def start_entry(run_id: str, event: RunStarted) -> Entry:

@@ -17,8 +17,9 @@ from typing import Any
 
 from outlive.engine.children import tell_parent
 from outlive.engine.definitions import Flow
-from outlive.engine.drive import Drive, How
+from outlive.engine.drive import Drive
 from outlive.engine.host import Host
+from outlive.engine.leaving import How
 from outlive.engine.ops import Env
 from outlive.errors import FlowNotRegistered, LeaseLost, OutliveError
 from outlive.journal.keeper import Answer, Keeper, Loose
@@ -32,6 +33,7 @@ from outlive.model.mail import Nudge, decode_letter
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import Mail, Offer, Reading, Store, Wanted
+from outlive.worker.adoption import Adoption
 from outlive.worker.claims import claim_entry
 from outlive.worker.kin import StoreKin
 from outlive.worker.peers import StorePeer
@@ -83,6 +85,7 @@ class Worker:
         self._damaged: dict[str, OutliveError] = {}
         self._watchers: dict[str, list[asyncio.Future[Any]]] = {}
         self._poke = asyncio.Event()
+        self._adoption = Adoption(setting.store, setting.lane, self.id)
         self._env = Env(
             host=setting.host,
             keeper=setting.keeper,
@@ -125,7 +128,7 @@ class Worker:
         """Nothing of this worker runs any further; called wherever its loop ends."""
         is_clean = True
         for drive in list(self._drives.values()):
-            is_clean &= drive.hand_over()
+            is_clean &= drive.leaving.hand_over()
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
@@ -133,7 +136,9 @@ class Worker:
         # With an effect still running here the lease is kept: only this process's end, or a
         # whole lease of silence, may let another worker think about that effect.
         if is_clean and self._setting.keeper.failure is None:
-            await self._setting.lane(self._setting.store.release(self.id))
+            # A store that is gone can't be told; the others will find out.
+            with suppress(OutliveError):
+                await self._setting.lane(self._setting.store.release(self.id))
 
     def _pulse_failed(self, error: OutliveError) -> None:
         self._setting.host.call_threadsafe(self._fail, error)
@@ -166,12 +171,16 @@ class Worker:
         """The runs in memory here."""
         return frozenset(self._drives)
 
-    def _want_child(self, flow: Flow[Any, Any], run_id: str) -> None:
+    def _want_child(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
         self.learn(flow)
+        if is_new:
+            self._only.add(run_id)
         self.want(run_id)
 
     def want(self, run_id: str) -> None:
         """Drive this run as soon as it may be claimed."""
+        if run_id not in self._only:
+            self._adoption.add(run_id)
         self._only.add(run_id)
         self._poke.set()
 
@@ -234,6 +243,7 @@ class Worker:
 
     async def _round(self) -> None:
         """Claim what may be claimed, bring mail to those who have some."""
+        await self._adoption.look(self._drives)
         room = self._concurrency - len(self._drives)
         wanted = self._wanted(room)
         claims = await self._call(self._setting.store.claim(self.id, wanted, max(0, room)))
@@ -294,8 +304,9 @@ class Worker:
 
     async def _tell_parent(self, log: RunLog, run: Run) -> None:
         """Its driver died between the outcome and telling it."""
-        await tell_parent(self._env, log, run)
-        log.wait(log.seq, partial(self._tell, log.run_id, None))
+        if await tell_parent(self._env, log, run):
+            self._only.discard(log.run_id)
+            log.wait(log.seq, partial(self._tell, log.run_id, None))
         log.close()
 
     def _report_damage(self, run_id: str, error: OutliveError) -> None:
