@@ -14,8 +14,9 @@ from outlive.errors import NotHappened
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
-    from outlive.app import App, find, get, run, start, submit
+    from outlive.app import App
     from outlive.app import open_app as open
+    from outlive.defaults import find, get, run, start, submit
     from outlive.handle import Handle
 
 __all__ = [
@@ -52,12 +53,12 @@ __all__ = [
 _LATER = {
     "App": ("outlive.app", "App"),
     "Handle": ("outlive.handle", "Handle"),
-    "find": ("outlive.app", "find"),
-    "get": ("outlive.app", "get"),
+    "find": ("outlive.defaults", "find"),
+    "get": ("outlive.defaults", "get"),
     "open": ("outlive.app", "open_app"),
-    "run": ("outlive.app", "run"),
-    "start": ("outlive.app", "start"),
-    "submit": ("outlive.app", "submit"),
+    "run": ("outlive.defaults", "run"),
+    "start": ("outlive.defaults", "start"),
+    "submit": ("outlive.defaults", "submit"),
 }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
 from outlive.engine.starting import start_event
@@ -34,14 +35,16 @@ from outlive.model.ids import check_run_id, is_key_journal
 from outlive.model.mail import Nudge, Verdict, encode_letter
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.resolving import resolve_letter
+from outlive.resolving import check_over, resolve_letter
 from outlive.settings import Settings
 from outlive.starting import check_same_run
-from outlive.store import Page, Query, Reading, Store
+from outlive.store import Health, Page, Query, Reading, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.worker import Setting, Worker
+
+T = TypeVar("T")
 
 BODY_THREADS = 64
 
@@ -73,8 +76,12 @@ class App:
     # verbs
 
     async def start(
-        self, flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any
-    ) -> Handle:
+        self,
+        flow: Flow[..., Coroutine[Any, Any, T]],
+        *args: Any,
+        id: str | None = None,
+        **kwargs: Any,
+    ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         flow, run_id, bound = self._asked(flow, args, kwargs, id)
         worker = self._own_worker()
@@ -116,8 +123,12 @@ class App:
             raise RunNotFound(run_id)
 
     async def submit(
-        self, flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any
-    ) -> Handle:
+        self,
+        flow: Flow[..., Coroutine[Any, Any, T]],
+        *args: Any,
+        id: str | None = None,
+        **kwargs: Any,
+    ) -> Handle[T]:
         """Start a run that a worker elsewhere will drive; durable when this returns."""
         flow, run_id, bound = self._asked(flow, args, kwargs, id)
         now = self._ports.clock.now_ms()
@@ -139,12 +150,15 @@ class App:
         reading = await self._lane(self.store.read(check_run_id(run_id)))
         if reading is None:
             raise RunNotFound(run_id)
-        mail_id, letter = resolve_letter(reading, read_events(reading), step, verdict, value)
+        events = read_events(reading)
+        mail_id, letter = resolve_letter(reading, events, step, verdict, value)
+        if verdict == "not_happened":
+            check_over(fold(events).effects[step], self._ports.clock.now_ms())
         answer = await self._lane(self.store.post(run_id, mail_id, encode_letter(letter)))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
 
-    async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle:
+    async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is."""
         self._check_open()
         if await self._lane(self.store.read(check_run_id(run_id), 1 << 62)) is None:
@@ -177,7 +191,12 @@ class App:
             raise RunNotFound(journal)
         return reading
 
-    async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle:
+    async def health(self) -> Health:
+        """What the store says of itself, its file looked through."""
+        self._check_open()
+        return await self._lane(self.store.health())
+
+    async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
         reading = await self.read(check_run_id(run_id))
         start = fold(read_events(reading)).start
@@ -195,10 +214,16 @@ class App:
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(self, flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+    def run(
+        self,
+        flow: Flow[..., Coroutine[Any, Any, T]],
+        *args: Any,
+        id: str | None = None,
+        **kwargs: Any,
+    ) -> T:
         """Blocking: start or go on, and return the outcome."""
 
-        async def main() -> Any:
+        async def main() -> T:
             try:
                 return await (await self.start(flow, *args, id=id, **kwargs)).outcome()
             finally:
@@ -219,7 +244,9 @@ class App:
 
     # parts
 
-    def _handle(self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None) -> Handle:
+    def _handle(
+        self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
+    ) -> Handle[Any]:
         return Handle(run_id, self.store, self._lane, flow=flow, worker=worker)
 
     def _own_worker(self) -> Worker:
@@ -323,55 +350,3 @@ def open_app(
         raise StoreUnavailable(f"there is no store at {url}; see --store and OUTLIVE_STORE")
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
     return App(store, ports=ports, settings=settings, drive=drive)
-
-
-def run_blocking(main: Callable[[], Any]) -> Any:
-    """Run a coroutine function to its end from plain code; in a notebook, beside its loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(main())
-    if "ipykernel" not in sys.modules:
-        raise UsageError("a loop is running here; use `await outlive.start(...)` instead of run()")
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(asyncio.run, main()).result()
-
-
-def run(
-    flow: Flow[Any, Any], *args: Any, id: str | None = None, store: str | None = None, **kwargs: Any
-) -> Any:
-    """Blocking: start a run, or go on with the one of that id, and return its outcome."""
-    with open_app(store) as app:
-        return app.run(flow, *args, id=id, **kwargs)
-
-
-_apps: WeakKeyDictionary[asyncio.AbstractEventLoop, App] = WeakKeyDictionary()
-
-
-def default_app() -> App:
-    """The app of this loop on the default store; opened at first use, closed with the loop."""
-    loop = asyncio.get_running_loop()
-    app = _apps.get(loop)
-    if app is None:
-        app = _apps[loop] = open_app()
-    return app
-
-
-async def start(flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any) -> Handle:
-    """Start a run here, or go on with the one of that id, on the default store."""
-    return await default_app().start(flow, *args, id=id, **kwargs)
-
-
-async def submit(flow: Flow[Any, Any], *args: Any, id: str | None = None, **kwargs: Any) -> Handle:
-    """Start a run that a worker elsewhere will drive, on the default store."""
-    return await default_app().submit(flow, *args, id=id, **kwargs)
-
-
-async def get(run_id: str) -> Handle:
-    """The handle of a run on the default store."""
-    return await default_app().get(run_id)
-
-
-async def find(**query: Any) -> Page:
-    """A page of runs on the default store."""
-    return await default_app().find(**query)

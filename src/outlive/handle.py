@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Generator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.drive import Drive
 from outlive.engine.faults import exception_of
-from outlive.errors import RunCancelled, RunFailed, RunNotFound, RunQuarantined, TimedOut
+from outlive.errors import (
+    AppClosed,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    RunQuarantined,
+    TimedOut,
+)
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
@@ -19,10 +27,12 @@ from outlive.model.run import ENDED, Run, fold
 from outlive.store import Reading, Store
 from outlive.worker.worker import Worker
 
+T = TypeVar("T")
+
 POLL_SECONDS = 0.25
 
 
-class Handle:
+class Handle(Generic[T]):
     """One run: its status, its outcome, its events."""
 
     def __init__(
@@ -31,24 +41,25 @@ class Handle:
         store: Store,
         lane: Lane,
         *,
-        flow: Flow[Any, Any] | None = None,
+        flow: Flow[..., Any] | None = None,
         worker: Worker | None = None,
     ) -> None:
         self.id = run_id
         self._store, self._lane = store, lane
         self._flow, self._worker = flow, worker
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"<Handle of run {self.id!r}>"
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         return self.outcome().__await__()
 
     async def status(self) -> str:
         """Where the run stands."""
         return (await self._read(after_all=True)).header.status
 
-    async def outcome(self, timeout: Duration | None = None) -> Any:
+    async def outcome(self, timeout: Duration | None = None) -> T:
         """What the flow returned, once it has; raises ``RunFailed`` if it failed.
 
         Raises:
@@ -61,7 +72,9 @@ class Handle:
         except TimeoutError:
             raise TimedOut(f"run {self.id} was not over within {timeout}; it goes on") from None
 
-    async def _outcome(self) -> Any:
+    async def _outcome(self) -> T:
+        if self._process != os.getpid():
+            raise AppClosed("this process was forked; open an app of its own")
         while True:
             if self._worker is not None and self.id in self._worker.driving:
                 drive = await self._driven_here(self._worker)
@@ -119,14 +132,15 @@ class Handle:
             raise RunNotFound(self.id)
         return reading
 
-    def _value(self, status: str, value: bytes | None, fault: Fault | None) -> Any:
+    def _value(self, status: str, value: bytes | None, fault: Fault | None) -> T:
         codec = self._codec()
         if status == "cancelled":
             raise RunCancelled(self.id)
         if fault is not None:
             failed = RunFailed(self.id, fault.type_name, fault.message)
             raise failed from exception_of(fault, {}, codec)
-        return codec.decode(value or b"")
+        outcome: T = codec.decode(value or b"")
+        return outcome
 
     def _codec(self) -> Codec:
         if self._flow is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlive.errors import StepNotInDoubt
+from outlive.model.decide import absence_counts_from
 from outlive.model.events import EffectDoubted, EffectIntended, Event, MailRead
 from outlive.model.mail import Resolve, Verdict
-from outlive.model.run import fold
+from outlive.model.run import OpenEffect, fold
 from outlive.store import Reading
 
 
@@ -29,6 +30,20 @@ def resolve_letter(
         raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
     seq = max(position for position, event in enumerate(events, 1) if _asks_anew(event, step))
     return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value)
+
+
+def check_over(effect: OpenEffect, now: int) -> None:
+    """Nobody can say that it did not happen while a driver that only paused may still do it.
+
+    Raises:
+        StepNotInDoubt: it is too early to tell.
+    """
+    seconds = (absence_counts_from(effect, 0) - now) / 1000
+    if seconds > 0:
+        raise StepNotInDoubt(
+            f"effect {effect.intent.step} may still be running for {seconds:.0f} s: its driver was "
+            "silent, not dead; look again after that"
+        )
 
 
 def _asks_anew(event: Event, step: str) -> bool:

@@ -31,6 +31,9 @@ Lease = Literal["keep", "take", "free"]
 #: How ``post`` answers.
 Posted = Literal["posted", "already", "ended", "moved", "unknown"]
 
+#: The status under which ``find`` lists a run whose header can't be read.
+DAMAGED = "damaged"
+
 #: Bounds of the seam, named in one place.
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 MAIL_BYTES_MAX = 16 * 1024 * 1024

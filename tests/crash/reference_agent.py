@@ -2,7 +2,7 @@
 
 Each plain step returns a fresh nonce; each effect is given nonces of steps before it and leaves a
 receipt in the ledger. The receiver answers, refuses, breaks, hangs and is late, as the effect's
-name says. A human settles what only a human can: truthfully for letters, with a shrug for bells.
+name says. What only a human can settle is settled by ``scenes.py``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import outlive
 from outlive import Retry
-from outlive.errors import InDoubt, KeyTaken, StepNotInDoubt
-from outlive.model.events import EffectDone, EffectIntended
-from outlive.testing.auditor import Policy, Receipt, audit_order, fresh_nonce, nonces_in
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.errors import InDoubt, KeyTaken, StepFailed
+from outlive.testing.auditor import Policy, Receipt, fresh_nonce, nonces_in
 from outlive.testing.ledger import (
     ANSWERS,
     BREAKS_AFTER,
@@ -32,10 +30,9 @@ from outlive.testing.ledger import (
     ReplyLost,
 )
 
-RUN_ID = "reference"
 LATE = Manner(delay_seconds=0.08)
 LATE_AND_BROKEN = Manner(delay_seconds=0.08, then="break")
-LIMITS = {"timeout": "300ms", "settle_after": "150ms", "ignore": ("book",)}
+LIMITS: dict[str, Any] = {"timeout": "300ms", "settle_after": "150ms", "ignore": ("book",)}
 SETTLE_SECONDS = 0.15
 AGAIN = Retry(attempts=3, delay="20ms", factor=1.0, jitter=False)
 
@@ -46,6 +43,7 @@ POLICIES: dict[str, Policy] = {
     "order_hanging": "once",
     "order_refused": "once",
     "mail": "once",
+    "subscribe": "once",
     "report": "once",
     "reserve": "once",
     "hold": "once",
@@ -59,13 +57,17 @@ def ledger(book: str) -> Ledger:
     return Ledger(book, settle_seconds=SETTLE_SECONDS)
 
 
-async def ask(book: str, name: str, args: object, manner: Manner, *, honours: bool = False) -> str:
-    """Have the receiver do something under this effect's key."""
-    text = repr(args)
-    request = Receipt(
-        run_id=outlive.run_id(), effect=name, key=outlive.key(), args=text, nonces=nonces_in(text)
+def receipt(name: str, why: str) -> Receipt:
+    """What the receiver is asked for; plain steps have no key, so they make one up."""
+    key = outlive.key() or f"{name} {why}"
+    return Receipt(
+        run_id=outlive.run_id(), effect=name, key=key, args=repr(why), nonces=nonces_in(why)
     )
-    done = await ledger(book).perform(request, manner, honours_key=honours)
+
+
+async def ask(book: str, name: str, why: str, manner: Manner, *, honours: bool = False) -> str:
+    """Have the receiver do something under this effect's key."""
+    done = await ledger(book).perform(receipt(name, why), manner, honours_key=honours)
     return f"{name} {done.key}"
 
 
@@ -122,14 +124,9 @@ async def refund(book: str, why: str) -> str:
 @outlive.effect(check=found_async, **LIMITS)
 def charge(book: str, why: str) -> str:
     """A plain function: it runs in a thread."""
-    text = repr(why)
-    key = outlive.key()
-    receipt = Receipt(
-        run_id=outlive.run_id(), effect="charge", key=key, args=text, nonces=nonces_in(text)
-    )
-    ledger(book).enter(receipt)
+    done = ledger(book).enter(receipt("charge", why))
     time.sleep(0.01)
-    return f"charge {key}"
+    return f"charge {done.key}"
 
 
 @outlive.effect(check=found, retry=AGAIN, **LIMITS)
@@ -156,6 +153,12 @@ async def order_refused(book: str, why: str) -> str:
 async def mail(book: str, order: str, why: str) -> str:
     manner = BREAKS_AFTER if outlive.attempt() == 1 else ANSWERS
     return await ask(book, "mail", why, manner, honours=True)
+
+
+@outlive.effect(key="subscribe:{order}", check=found, **LIMITS)
+async def subscribe(book: str, order: str) -> str:
+    """Two runs want it under one key; one does it, both have it."""
+    return await ask(book, "subscribe", order, LATE)
 
 
 @outlive.effect(doubt="retry", retry=AGAIN, **LIMITS)
@@ -196,47 +199,88 @@ async def wire(book: str, why: str) -> str:
 # ---------------------------------------------------------------- the flow
 
 
+def naive(effect: outlive.Effect[..., str]) -> outlive.Step[..., str]:
+    """The same body as those would write it who have only steps that are run again."""
+    rules = effect.definition
+    return outlive.step(
+        rules.fn,
+        name=rules.name,
+        retry=rules.retry,
+        timeout=rules.timeout_seconds,
+        ignore=rules.ignore,
+        raises=rules.raises,
+    )
+
+
+EFFECTS = (
+    *(refund, charge, order_late, order_hanging, order_refused, mail, subscribe),
+    *(report, reserve, hold, letter, bell, wire),
+)
+
+
+class Tools:
+    """What the agent can do to the world: by effects, or by the naive twin's plain steps."""
+
+    def __init__(self, style: str, book: str) -> None:
+        self._book = book
+        self._tools: dict[str, Callable[..., Awaitable[str]]] = {
+            each.definition.name: each if style == "durable" else naive(each) for each in EFFECTS
+        }
+
+    def __call__(self, name: str, *args: str) -> Awaitable[str]:
+        return self._tools[name](self._book, *args)
+
+
 @outlive.flow
-async def reference(order: str, book: str) -> dict[str, list[str]]:
+async def reference(order: str, book: str, style: str) -> dict[str, list[str]]:
+    use = Tools(style, book)
     seen: list[str] = []
     plan = await think(f"plan {order}")
     seen.append(plan)
     parts = await asyncio.gather(
-        shop(book, plan), post(book, order, plan), race(seen), relay(book, seen), groups(book, plan)
+        shop(use, plan), post(use, order, plan), race(seen), relay(use, seen), groups(use, plan)
     )
     await outlive.sleep("40ms")
-    told = await asyncio.gather(*(tell(book, plan, name) for name in ("letter", "bell", "wire")))
+    told = await asyncio.gather(*(tell(use, plan, name) for name in ("letter", "bell", "wire")))
     last = await think("farewell")
     seen.append(last)
-    done = await report(book, f"{last} {plan}")
+    done = await use("report", f"{last} {plan}")
     outcomes = [each for part in parts for each in part]
     return {"seen": seen, "done": [*outcomes, *told, done], "last": [last]}
 
 
-async def shop(book: str, plan: str) -> list[str]:
+@outlive.flow
+async def neighbour(order: str, book: str, style: str) -> str:
+    """Another run that wants something under the same key."""
+    await think("neighbour")
+    return await Tools(style, book)("subscribe", order)
+
+
+async def shop(use: Tools, plan: str) -> list[str]:
     """Effects with a check, one after the other and side by side."""
-    found_first = await look_up("prices")
-    first = await refund(book, f"{plan} {found_first}")
+    prices = await look_up("prices")
+    first = await use("refund", f"{plan} {prices}")
     rest = await asyncio.gather(
-        charge(book, found_first),
-        order_late(book, plan),
-        order_hanging(book, plan),
-        order_refused(book, plan),
+        use("charge", prices),
+        use("order_late", plan),
+        use("order_hanging", plan),
+        use("order_refused", plan),
     )
     return [first, *rest]
 
 
-async def post(book: str, order: str, plan: str) -> list[str]:
-    """A key of the user's own: the same again is the same; other arguments are refused."""
+async def post(use: Tools, order: str, plan: str) -> list[str]:
+    """Keys of the user's own: the same again is the same; other arguments are refused."""
     tried = await flaky("address")
-    same = await asyncio.gather(
-        mail(book, order, tried), mail(book, order, tried), return_exceptions=True
+    same: list[str] = []
+    same += await asyncio.gather(
+        use("mail", order, tried), use("mail", order, tried), use("subscribe", order)
     )
     try:
-        await mail(book, order, plan)
+        await use("mail", order, plan)
     except KeyTaken:
         same.append("taken")
-    return [str(each) for each in same]
+    return same
 
 
 async def race(seen: list[str]) -> list[str]:
@@ -253,7 +297,7 @@ async def race(seen: list[str]) -> list[str]:
     return [await think("after the race")]
 
 
-async def relay(book: str, seen: list[str]) -> list[str]:
+async def relay(use: Tools, seen: list[str]) -> list[str]:
     """Two branches and a queue between them; what one finds the other reports."""
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -272,85 +316,33 @@ async def relay(book: str, seen: list[str]) -> list[str]:
             if nonce is None:
                 ends += 1
             else:
-                sent.append(await report(book, nonce))
+                sent.append(await use("report", nonce))
         return sent
 
     _, _, sent = await asyncio.gather(produce("left", 0.015), produce("right", 0.02), hand_on())
     return sent
 
 
-async def groups(book: str, plan: str) -> list[str]:
+async def groups(use: Tools, plan: str) -> list[str]:
     """A group that fails while effects of it are under way."""
+
+    async def do(name: str) -> None:
+        await use(name, plan)
+
     failed: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(reserve(book, plan))
-            group.create_task(hold(book, plan))
+            group.create_task(do("reserve"))
+            group.create_task(do("hold"))
             group.create_task(hopeless("needle"))
     except* LookupError:
         failed.append(await think("after the group"))
     return failed or ["the group did not fail"]
 
 
-async def tell(book: str, plan: str, name: str) -> str:
+async def tell(use: Tools, plan: str, name: str) -> str:
     """Effects with neither key nor check, and whatever becomes of them."""
-    effects = {"letter": letter, "bell": bell, "wire": wire}
     try:
-        return await effects[name](book, plan)
-    except (InDoubt, ReplyLost, TimeoutError, outlive.errors.StepFailed) as error:
+        return await use(name, plan)
+    except (InDoubt, ReplyLost, TimeoutError, StepFailed) as error:
         return f"{name}: {type(error).__name__}"
-
-
-# ---------------------------------------------------------------- the scene
-
-
-async def scene(stage: Stage) -> None:
-    """Start the run or go on with it, with a human beside it."""
-    book = str(stage.folder / "ledger.jsonl")
-    handle = await stage.app.start(reference, "7", book, id=RUN_ID)
-    human = asyncio.create_task(be_human(stage, ledger(book)))
-    try:
-        await handle.outcome()
-    finally:
-        human.cancel()
-
-
-async def be_human(stage: Stage, book: Ledger) -> None:
-    """Look now and then whether the run asks, and answer what it asks."""
-    handle = await stage.app.get(RUN_ID)
-    while True:
-        await asyncio.sleep(0.05)
-        for step, effect in (await handle.run()).effects.items():
-            if effect.asks:
-                await answer(stage, book, step, effect.intent.key)
-
-
-async def answer(stage: Stage, book: Ledger, step: str, key: str) -> None:
-    await asyncio.sleep(SETTLE_SECONDS)
-    try:
-        if "bell" in step:
-            await stage.app.resolve(RUN_ID, step, "fail")
-        elif (done := book.find(key)) is not None:
-            value = f'"{done.effect} {done.key}"'.encode()
-            await stage.app.resolve(RUN_ID, step, "happened", value)
-        else:
-            await stage.app.resolve(RUN_ID, step, "not_happened")
-    except StepNotInDoubt:
-        pass  # somebody, perhaps an earlier self, was faster
-
-
-# ---------------------------------------------------------------- what must hold beyond the audit
-
-
-def check_outcome(evidence: Evidence) -> Sequence[str]:
-    """The run ended well, saw its branches in the journal's order, and each effect came off."""
-    events = evidence.journals[RUN_ID]
-    value = reference.value_codec.decode(getattr(events[-1], "value", b"\xc0"))
-    if not isinstance(value, dict):
-        return [f"the run ended with {events[-1]!r}"]
-    broken = audit_order(events, value["seen"])
-    intended = {event.key for event in events if isinstance(event, EffectIntended)}
-    done = {event.step for event in events if isinstance(event, EffectDone)}
-    if len(intended) < 14 or len(done) < 12:
-        broken.append(f"only {len(intended)} effects were intended and {len(done)} done")
-    return broken

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from outlive.app import App
 from outlive.journal.keeper import run_immediate
@@ -19,9 +22,19 @@ from outlive.journal.record import unpack
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.auditor import audit
+from outlive.testing.auditor import Receipt, audit
 from outlive.testing.ledger import Ledger
-from tests.processes.cast import POLICIES
+from tests.processes import cast
+
+ROOT = Path(__file__).parent.parent.parent
+QUICK_ENVIRONMENT = {
+    "OUTLIVE_LEASE_SECONDS": "1",
+    "OUTLIVE_POLL_SECONDS": "0.05",
+    "OUTLIVE_IDLE_SECONDS": "0",
+}
+
+#: run, last seq, epoch, lease, done, when
+Append: TypeAlias = tuple[str, int, int, str, bool, float]
 
 #: Forked from a server that has imported everything: a child costs some 10 ms.
 CHILDREN = multiprocessing.get_context("forkserver")
@@ -31,9 +44,11 @@ CHILDREN.set_forkserver_preload(["tests.processes.players", "outlive"])
 class Stage:
     """The test's side."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: Path | None = None) -> None:
         self.folder = folder
+        self.database = database or folder / "journal.db"
         self.children: list[BaseProcess] = []
+        self.commands: list[subprocess.Popen[str]] = []
         self._store: SQLiteStore | None = None
 
     # children
@@ -52,8 +67,28 @@ class Stage:
         until(lambda: ready.exists() or not child.is_alive(), "the worker to be ready")
         return child
 
+    def command(self, *words: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """The real command line on the shared file, perhaps with a fault under it."""
+        store = ("--store", f"sqlite:///{self.database}")
+        command = subprocess.Popen(
+            [*under, sys.executable, "-m", "tests.processes.witnessed", *words, *store],
+            cwd=ROOT,
+            env={**os.environ, "CAST_FOLDER": str(self.folder), **QUICK_ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.commands.append(command)
+        return command
+
     def close(self) -> None:
         """Nobody of ours lives on."""
+        for command in self.commands:
+            if command.poll() is None:
+                os.killpg(command.pid, signal.SIGKILL)
+            command.communicate()
+        self.commands.clear()
         for child in self.children:
             if child.is_alive():
                 os.kill(pid(child), signal.SIGKILL)
@@ -69,15 +104,20 @@ class Stage:
     def store(self) -> SQLiteStore:
         """The shared file, as a reader sees it."""
         if self._store is None:
-            self._store = SQLiteStore(self.folder / "journal.db")
+            self._store = SQLiteStore(self.database)
         return self._store
 
-    def ledger(self) -> Ledger:
-        return Ledger(self.folder / "ledger.jsonl")
+    def ledger(self, run_id: str) -> Ledger:
+        """What the receiver wrote down of a run."""
+        return cast.Process(self.folder).ledger(run_id)
+
+    def receipts(self) -> list[Receipt]:
+        """All that happened."""
+        return [each for path in self.folder.glob("*.ledger") for each in Ledger(path).receipts()]
 
     def open_app(self) -> App:
         """An app of the test itself, which drives nothing."""
-        return App(SQLiteStore(self.folder / "journal.db"), drive=False)
+        return App(SQLiteStore(self.database), drive=False)
 
     def reading(self, run_id: str) -> Reading | None:
         return run_immediate(self.store.read(run_id))
@@ -103,11 +143,19 @@ class Stage:
             if after is None:
                 return found
 
-    def appends(self, child: BaseProcess) -> list[tuple[str, int, int, str, bool, float]]:
-        """What a child committed: run, last seq, epoch, lease, done, when."""
+    def appends(self, child: BaseProcess) -> list[Append]:
+        """What a child committed."""
         path = self.folder / f"appends-{child.pid}.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [tuple(json.loads(line)) for line in lines]
+        return read_appends(path) if path.exists() else []
+
+    def acknowledged(self) -> dict[str, int]:
+        """By run, the last seq that any process here was told is durable."""
+        found: dict[str, int] = {}
+        for path in self.folder.glob("appends-*.jsonl"):
+            for run_id, last, _, _, done, _ in read_appends(path):
+                if done:
+                    found[run_id] = max(last, found.get(run_id, 0))
+        return found
 
     def outcome(self, child: BaseProcess) -> Any:
         return json.loads((self.folder / f"outcome-{child.pid}.json").read_text())
@@ -130,18 +178,29 @@ class Stage:
     def audit(self, *, events_min: int = 3) -> list[str]:
         """Every broken promise, over all runs and the ledger."""
         journals = {run_id: self.events(run_id) for run_id in self.run_ids()}
-        acknowledged: dict[str, int] = {}
-        for child in self.children:
-            for run_id, last, _, _, done, _ in self.appends(child):
-                if done:
-                    acknowledged[run_id] = max(last, acknowledged.get(run_id, 0))
         return audit(
             journals,
-            self.ledger().receipts(),
-            policies=POLICIES,
-            acknowledged=acknowledged,
+            self.receipts(),
+            policies=cast.POLICIES,
+            acknowledged=self.acknowledged(),
             events_min=events_min,
         )
+
+
+def submit(stage: Stage, flow: str, count: int, *more: object) -> list[str]:
+    """Runs ``r0``, ``r1``, ... of a flow whose first argument is their number."""
+
+    async def main() -> list[str]:
+        async with stage.open_app() as app:
+            starting = (app.submit(getattr(cast, flow), n, *more, id=f"r{n}") for n in range(count))
+            return [handle.id for handle in await asyncio.gather(*starting)]
+
+    return asyncio.run(main())
+
+
+def read_appends(path: Path) -> list[Append]:
+    """Every whole line that a process wrote before it ended."""
+    return [tuple(json.loads(line)) for line in path.read_text().split("\n")[:-1]]
 
 
 def pid(child: BaseProcess) -> int:

@@ -12,7 +12,9 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from outlive.errors import StepNotInDoubt
 from outlive.model.events import RunCompleted
+from outlive.model.mail import Verdict
 from tests.conftest import Figure
 from tests.processes import players
 from tests.processes.cast import EFFECTS, POSITIONS, Position
@@ -41,11 +43,8 @@ def cast_zombies(stage: Stage, repeats: int) -> list[Case]:
     for number, (position, kind, early, _) in enumerate(kinds):
         run_id = f"z{number}"
         zombie = stage.spawn(players.start, (run_id, "paying", [kind]), position)
-        cases.append(
-            Case(run_id=run_id, position=position, kind=kind, early=early, zombie=zombie)
-        )
-    for case in cases:
-        until(lambda case=case: "T" == state_of(case.zombie), f"{case} to stop")  # type: ignore[misc]
+        cases.append(Case(run_id=run_id, position=position, kind=kind, early=early, zombie=zombie))
+    until(lambda: all("T" == state_of(case.zombie) for case in cases), "all to stop")
     return cases
 
 
@@ -62,7 +61,7 @@ def wake(cases: Sequence[Case]) -> None:
 async def resolve_doubts(stage: Stage, cases: Sequence[Case]) -> int:
     """Tell each run that asks what the ledger says, as a human would."""
     told = 0
-    keys = {receipt.run_id for receipt in stage.ledger().receipts()}
+    keys = {receipt.run_id for receipt in stage.receipts()}
     async with stage.open_app() as app:
         for case in cases:
             if "in_doubt" == stage.status(case.run_id):
@@ -109,9 +108,32 @@ def assert_harmless(stage: Stage, cases: Sequence[Case]) -> None:
     assert [] == stage.audit()
     assert [0] * len(cases) == [stage.stale_appends(case.run_id) for case in cases]
     assert [0] * len(cases) == [case.zombie.exitcode for case in cases]
-    keys = [receipt.key for receipt in stage.ledger().receipts()]
+    keys = [receipt.key for receipt in stage.receipts()]
     assert len(keys) == len(set(keys)) == len(cases)
     for case in cases:
         end = stage.events(case.run_id)[-1]
         assert isinstance(end, RunCompleted)
         assert stage.outcome(case.zombie)[1] in (*keys, "seen")
+
+
+async def say(stage: Stage, verdict: Verdict) -> None:
+    async with stage.open_app() as app:
+        await app.resolve("z", "0/pay_blindly#1", verdict, b'"seen"')
+
+
+def test_nobody_can_say_too_early_that_it_did_not_happen(stage: Stage) -> None:
+    """While a paused driver may still do it, a human's "it did not" is refused."""
+    zombie = stage.spawn(players.start, ("z", "paying", ["blind"]), "before effect")
+    until(lambda: "T" == state_of(zombie), "the zombie to stop")
+    stage.spawn_worker(players.work, ["paying"])
+    until(lambda: "in_doubt" == stage.status("z"), "the doubt")
+
+    with pytest.raises(StepNotInDoubt, match="may still be running"):
+        asyncio.run(say(stage, "not_happened"))
+    os.kill(pid(zombie), signal.SIGCONT)
+    until(lambda: 1 == len(stage.receipts()), "the zombie's payment")
+    asyncio.run(say(stage, "happened"))
+    zombie.join(30)
+
+    assert "completed" == stage.status("z")
+    assert [] == stage.audit()

@@ -15,6 +15,7 @@ import pytest
 
 from outlive.errors import (
     AppClosed,
+    CorruptRecord,
     StoreError,
     StoreFailed,
     StoreUnavailable,
@@ -323,6 +324,29 @@ async def test_a_record_beyond_the_head_is_not_written_over(store: Store, tmp_pa
     reading = await store.read("r")
     assert reading is not None
     assert [b"there"] == [record.body for record in reading.records[1:]]
+
+
+async def test_a_damaged_row_is_told_and_others_go_on(store: Store, tmp_path: Path) -> None:
+    """Reading the damaged run raises and names it; other runs can still be claimed."""
+    await store.commit([parked("bad", 0), parked("good", 0)])
+    db = sqlite3.connect(tmp_path / "o.db", isolation_level=None)
+    db.execute("UPDATE runs SET tags = 'no tags' WHERE run_id = 'bad'")
+    db.execute("UPDATE records SET body = 'text' WHERE run = 1")
+    db.close()
+
+    for damaged in ("bad", "r"):
+        with pytest.raises(CorruptRecord, match=f"run {damaged}"):
+            await store.read(damaged)
+    claims = await store.claim("w", WANTED, 10)
+    assert ["good"] == [offer.head.run_id for offer in claims.offers]
+
+
+async def test_a_sqlite_that_is_too_old_is_refused(tmp_path: Path, faults: Faults) -> None:
+    """The error names both versions."""
+    faults.answers["SELECT sqlite_version()"] = "3.31.1"
+
+    with pytest.raises(WrongVersion, match=r"3\.31\.1.*3\.32\.0"):
+        SQLiteStore(tmp_path / "o.db", connect=faults.connect)
 
 
 async def test_connections_of_ended_threads_are_closed(tmp_path: Path, faults: Faults) -> None:

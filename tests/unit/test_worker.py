@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.errors import AppClosed, RunQuarantined, StoreFailed
+from outlive.errors import AppClosed, StoreFailed
 from outlive.model.decide import DRIVER_ENDED, absence_counts_from
 from outlive.model.events import (
     Claimed,
@@ -17,30 +16,11 @@ from outlive.model.events import (
     EffectIntended,
     Event,
     Fault,
-    MailRead,
     RunStarted,
 )
 from outlive.model.run import fold
-from outlive.ports import Ports
-from outlive.settings import Settings
-from outlive.store import Conflict, Entry
-from outlive.stores.memory import MemoryStore
 from outlive.worker.pulse import LeaseTime
-
-QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=0.0)
-
-Open = Callable[..., App]
-
-
-class BreakingStore(MemoryStore):
-    """Its commits fail from the moment it is told to."""
-
-    broken = False
-
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        if self.broken:
-            raise StoreFailed("the disk is gone")
-        return await super().commit(batch)
+from tests.unit.worker_scene import BreakingStore, Open, opening_apps
 
 
 @pytest.fixture
@@ -50,15 +30,8 @@ def store() -> BreakingStore:
 
 @pytest.fixture
 def open_app(store: BreakingStore) -> Iterator[Open]:
-    apps: list[App] = []
-
-    def begin(**options: object) -> App:
-        apps.append(App(store, settings=QUICK, **options))  # type: ignore[arg-type]
-        return apps[-1]
-
-    yield begin
-    for app in apps:
-        app.close()
+    with opening_apps(store) as begin:
+        yield begin
 
 
 @outlive.step
@@ -75,17 +48,6 @@ async def short(number: int) -> int:
 async def sleepy(seconds: float) -> str:
     await outlive.sleep(seconds)
     return "awake"
-
-
-async def kill_worker(app: App, store: MemoryStore) -> None:
-    """What SIGKILL does, as far as the others can see."""
-    for workers in list(app._workers.values()):
-        for worker in workers:
-            assert worker._task is not None
-            worker._task.cancel()
-            store.kill(worker.id)
-    app._workers.clear()
-    await asyncio.sleep(0)
 
 
 # ---------------------------------------------------------------- waiting for an outcome
@@ -144,6 +106,40 @@ async def test_a_failed_commit_is_the_last(open_app: Open, store: BreakingStore)
         await app.submit(short, 1, id="after")
 
     assert ["before"] == [each.head.run_id for each in (await app.find()).items]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_keeper_that_dies_by_a_surprise_fails_every_waiter(
+    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that no store may raise ends the keeper as loudly as one that it may."""
+    app = open_app()
+    handle = await app.start(sleepy, 60, id="r")
+
+    async def surprise(*_: object) -> None:
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr(store, "commit", surprise)
+
+    for waiter in (app.start(short, 1), handle.outcome(), app.submit(short, 1)):
+        with pytest.raises(StoreFailed, match="surprise"):
+            await asyncio.wait_for(waiter, 5)
+
+
+async def test_a_worker_that_can_not_beat_ends(
+    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without beats there is no lease: it says so to those who wait."""
+    app = open_app()
+    handle = await app.start(sleepy, 60, id="r")
+
+    async def fail(*_: object) -> int:
+        raise StoreFailed("no beat")
+
+    monkeypatch.setattr(store, "beat", fail)
+
+    with pytest.raises(StoreFailed, match="no beat"):
+        await asyncio.wait_for(handle.outcome(), 5)
 
 
 async def test_a_worker_that_ends_by_a_surprise_tells_its_handles(
@@ -228,7 +224,9 @@ def test_an_attempt_is_over_when_its_own_driver_is_dead() -> None:
 def test_an_attempt_of_a_silent_driver_is_not_over() -> None:
     """It may be only asleep: what its successor notes, or its successor's death, says nothing."""
     silent = Claimed(500, 2, "second", False)
-    doubted = EffectDoubted(501, "0/pay#1", 1, Fault(DRIVER_ENDED, "its driver ended"), False, False)
+    doubted = EffectDoubted(
+        501, "0/pay#1", 1, Fault(DRIVER_ENDED, "its driver ended"), False, False
+    )
 
     assert 60_000 == over_at(intent(), silent)
     assert 60_000 == over_at(intent(), silent, doubted)
@@ -274,84 +272,3 @@ async def test_a_start_that_was_given_up_leaves_no_run_behind(open_app: Open) ->
     handle = await app.start(short, 1, id="r")
 
     assert 2 == await handle.outcome(timeout=5)
-
-
-# ---------------------------------------------------------------- poison
-
-
-async def make_poison(open_app: Open, store: MemoryStore, flow: outlive.Flow[[], str]) -> None:
-    """Claim a run again and again, and die before anything comes of it."""
-    for _ in range(5):
-        app = open_app()
-        await app.start(flow, id="poison")
-        while not app._workers[asyncio.get_running_loop()][0].driving:
-            await asyncio.sleep(0.005)
-        await kill_worker(app, store)
-
-
-@outlive.step
-async def never() -> str:
-    await asyncio.sleep(3600)
-    return "never"
-
-
-@outlive.flow
-async def hopeless() -> str:
-    return await never()
-
-
-async def test_five_claims_without_an_outcome_are_enough(
-    open_app: Open, store: BreakingStore
-) -> None:
-    """The sixth worker does not drive the run; it says why."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
-    handle = await app.get("poison")
-
-    async with app.worker([hopeless]):
-        with pytest.raises(RunQuarantined, match="claimed 5 times"):
-            await handle.outcome(timeout=5)
-        await asyncio.sleep(0.1)
-        assert "quarantined" == await handle.status()
-
-
-async def test_a_quarantined_run_stays_so_though_it_has_mail(
-    open_app: Open, store: BreakingStore
-) -> None:
-    """Mail that it never came to read does not set it free again."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
-    await app.nudge("poison", "posted while it was dying")
-    handle = await app.get("poison")
-
-    async with app.worker([hopeless]):
-        while "quarantined" != await handle.status():
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        assert "quarantined" == await handle.status()
-
-    assert any(isinstance(event, MailRead) for event in await handle.read())
-
-
-async def test_starting_a_quarantined_run_gives_it_new_chances(
-    open_app: Open, store: BreakingStore
-) -> None:
-    """Whoever starts it by hand gets what comes of it, not the old verdict."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
-    async with app.worker([hopeless]):
-        while "quarantined" != await (await app.get("poison")).status():
-            await asyncio.sleep(0.01)
-
-    again = open_app()
-    handle = await again.start(hopeless, id="poison")
-
-    with pytest.raises(outlive.errors.TimedOut):
-        await handle.outcome(timeout=0.5)
-    assert "running" == await handle.status()
-    await again.aclose()
-
-
-def test_ports_are_there() -> None:
-    """The default failpoint costs nothing and does nothing."""
-    assert Ports().failpoint("effect.before") is None

@@ -23,7 +23,7 @@ Either = TypeVar("Either", Order, Point)
 Nested = Union[Order, Optional["Late"]]  # noqa: UP007 - old code has them
 
 
-def early(order: Order, late: Late, client: Missing, plain=1) -> Annotated[Late, "noted"]:  # type: ignore[no-untyped-def]
+def early(order: Order, late: Late, client: Missing, plain=1) -> Annotated[Late, "noted"]:
     """Annotated with a class that is defined further down, and with one that never is."""
 
 

@@ -18,12 +18,14 @@ _EXAMPLE = """--input '["Ada", 3]' or --input '{"name": "Ada"}'"""
 _RESERVED = {"self", "flow", "id"}
 
 
-def parse_json(text: str, what: str) -> Any:
+def parse_json(text: str, what: str, example: str) -> Any:
     """What this JSON says; ``what`` names it in the error."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise UsageError(f"{what} is not JSON: {str(error) or 'it is too deep'}") from None
+        raise UsageError(
+            f"{what} is not JSON: {str(error) or 'too deep'}; write {example}"
+        ) from None
 
 
 def parse_input(flow: AnyFlow, text: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -32,7 +34,7 @@ def parse_input(flow: AnyFlow, text: str | None) -> tuple[tuple[Any, ...], dict[
     Raises:
         UsageError: it is no JSON, or the flow does not take it.
     """
-    given = [] if text is None else parse_json(text, "--input")
+    given = [] if text is None else parse_json(text, "--input", _EXAMPLE)
     if not isinstance(given, (list, dict)):
         raise UsageError(f"--input is a list or an object: {_EXAMPLE}")
     args, kwargs = (given, {}) if isinstance(given, list) else ([], given)

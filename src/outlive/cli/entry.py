@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from outlive.cli.output import print_note
@@ -36,16 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_note("outlive: stopped; what was acknowledged is kept")
         return INTERRUPTED
     except OutliveError as error:
-        if asked.debug:
-            raise
-        print_note(f"outlive: {_one_line(str(error))}")
-        return error.exit_code
+        return _failed(str(error), error.exit_code, debug=asked.debug)
     except Exception as error:
-        if asked.debug:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        print_note(f"outlive: unexpected {_one_line(what)}; --debug shows where")
-        return 1
+        what = f"unexpected {type(error).__name__}: {error}; --debug shows where"
+        return _failed(what, 1, debug=asked.debug)
+
+
+def _failed(what: str, code: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print_note(f"outlive: {_one_line(what)}")
+    return code
 
 
 def _one_line(text: str) -> str:

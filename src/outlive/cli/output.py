@@ -7,6 +7,7 @@ same every time. Text that came from outside is printed with its control charact
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,15 @@ def print_note(text: str) -> None:
     print(safe(text), file=sys.stderr, flush=True)
 
 
+def log_to_stderr() -> None:
+    """Let what drives runs say its troubles here, unless the user's own code hears them."""
+    logger = logging.getLogger("outlive")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("outlive: %(message)s"))
+        logger.addHandler(handler)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows under their column's name."""
     cells = [[safe(cell) for cell in row] for row in rows]
@@ -72,9 +82,9 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name != columns[-1])
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
     width = shutil.get_terminal_size().columns

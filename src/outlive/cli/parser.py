@@ -141,6 +141,7 @@ def _add_show(commands: Commands) -> None:
         "Show a run and everything that happened to it. The flow's code is not needed.",
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
+    parser.add_argument("--follow", action="store_true", help="go on until the run ends")
     _add_json(parser)
 
 

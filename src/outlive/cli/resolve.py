@@ -23,7 +23,7 @@ def resolve(asked: argparse.Namespace) -> int:
 
 def _word(asked: argparse.Namespace) -> tuple[Verdict, bytes]:
     if asked.happened is not None:
-        parse_json(asked.happened, "--happened")
+        parse_json(asked.happened, "--happened", """--happened '"receipt 7"'""")
         return "happened", asked.happened.encode()
     return ("not_happened" if asked.not_happened else "fail"), b"null"
 

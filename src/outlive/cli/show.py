@@ -1,10 +1,14 @@
-"""``outlive show``: one run and everything that happened to it; none of its code is needed."""
+"""``outlive show``: one run and everything that happened to it; none of its code is needed.
+
+With ``--follow`` events are printed as they become durable, until the run ends.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,25 +20,61 @@ from outlive.errors import StoreError
 from outlive.model.events import Event
 from outlive.model.run import Run
 from outlive.store import Reading
-from outlive.views.damage import check_journal, fold_or_none
-from outlive.views.runs import iso, outcome, summary
+from outlive.views.damage import Checked, check_journal, fold_or_none
+from outlive.views.runs import AFTER_ALL, iso, outcome, summary
 from outlive.views.timeline import Doubt, Row, doubts, timeline
 from outlive.views.values import PREVIEW_CHARS, as_json, preview, read_value
 
 COLUMNS = ("SEQ", "TIME", "BRANCH", "STEP", "WHAT", "TRY", "TOOK", "DETAIL")
+#: How much of a row's last column is shown; `--json` has all of it.
+DETAIL_CHARS = 2 * PREVIEW_CHARS
+#: Of all columns but the last, where a table's own widths can't be known yet.
+WIDTHS = (4, 8, 8, 16, 14, 3, 7)
+FOLLOW_SECONDS = 0.25
 
 
 def show(asked: argparse.Namespace) -> int:
     """Print a run and its journal, as far as it can be read."""
+    if asked.follow:
+        return asyncio.run(_follow(asked))
     reading = asyncio.run(_read(asked))
     checked = check_journal(reading)
     if asked.json:
         print_json(_as_data(reading, checked.events) | {"damage": checked.damage})
     else:
         _print(reading, checked.events)
+    return _note_damage(checked)
+
+
+def _note_damage(checked: Checked) -> int:
     for damage in checked.damage:
         print_note(f"outlive: run {damage.run}, seq {damage.seq}: {damage.why}")
     return StoreError.exit_code if checked.damage else 0
+
+
+async def _follow(asked: argparse.Namespace) -> int:
+    shown = 0
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        while True:
+            if (await app.read(asked.run, AFTER_ALL)).head.seq != shown:
+                reading = await app.read(asked.run)
+                checked = check_journal(reading)
+                for row in timeline(checked.events)[shown:]:
+                    _print_row(row, reading.header.started_at, as_json=asked.json)
+                shown = len(checked.events)
+                if checked.damage or reading.header.ended_at is not None:
+                    return _note_damage(checked)
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+
+def _print_row(row: Row, started_at: int, *, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(_row_data(row, started_at)).decode(), flush=True)
+        return
+    *cells, detail = _cells(row)
+    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)]
+    print_line("  ".join([*padded, detail]).rstrip())
+    sys.stdout.flush()
 
 
 async def _read(asked: argparse.Namespace) -> Reading:
@@ -132,7 +172,10 @@ def _detail(row: Row) -> str:
         parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS])
     if row.due_at is not None:
         parts.append(f"until {iso(row.due_at)}")
-    return "; ".join([*parts, *([row.note] if row.note else [])])
+    if row.note:
+        parts.append(row.note)
+    text = "; ".join(parts)
+    return text if len(text) <= DETAIL_CHARS else text[: DETAIL_CHARS - 1] + "…"
 
 
 def _print_doubts(reading: Reading, events: list[Event]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from outlive.app import App, open_app
 from outlive.cli.output import print_json, print_line
-from outlive.errors import AppClosed, RunNotFound, StoreError
-from outlive.store import PAGE_MAX
+from outlive.errors import AppClosed, CorruptRecord, RunNotFound, StoreError
+from outlive.store import DAMAGED, PAGE_MAX, Found
 from outlive.views.damage import Damage, check_journal
 
 
@@ -32,7 +32,7 @@ def verify(asked: argparse.Namespace) -> int:
         for damage in report.damage:
             print_line(_render(damage))
         sound = "damage found" if report.damage else "all sound"
-        print_line(f"{report.journals} journals, {report.records} records: {sound}")
+        print_line(f"journals: {report.journals}, records: {report.records}; {sound}")
     return StoreError.exit_code if report.damage else 0
 
 
@@ -47,7 +47,13 @@ async def check_store(app: App, only: str | None = None) -> Report:
     if only is not None:
         await _check(app, only, report)
         return report
-    async for journal in _journals(app, report):
+    await _check_health(app, report)
+    async for found in _journals(app, report):
+        journal = found.head.run_id
+        if found.header.status == DAMAGED:
+            report.journals += 1
+            report.damage.append(Damage(run=journal, seq=None, why=found.header.reason))
+            continue
         try:
             await _check(app, journal, report)
         except RunNotFound:
@@ -55,7 +61,18 @@ async def check_store(app: App, only: str | None = None) -> Report:
     return report
 
 
-async def _journals(app: App, report: Report) -> AsyncIterator[str]:
+async def _check_health(app: App, report: Report) -> None:
+    """What only the store can see."""
+    try:
+        problems = (await app.health()).problems
+    except AppClosed:
+        raise
+    except Exception as error:
+        problems = [f"it can't be looked through: {error}"]
+    report.damage += [Damage(run=None, seq=None, why=problem) for problem in problems]
+
+
+async def _journals(app: App, report: Report) -> AsyncIterator[Found]:
     after = None
     while True:
         try:
@@ -67,7 +84,7 @@ async def _journals(app: App, report: Report) -> AsyncIterator[str]:
             report.damage.append(Damage(run=None, seq=None, why=why))
             return
         for found in page.items:
-            yield found.head.run_id
+            yield found
         after = page.next
         if after is None:
             return
@@ -80,6 +97,9 @@ async def _check(app: App, journal: str, report: Report) -> None:
     except (AppClosed, RunNotFound):
         report.journals -= 1
         raise
+    except CorruptRecord as error:
+        report.damage.append(Damage(run=journal, seq=error.seq or None, why=error.why))
+        return
     except Exception as error:
         # A damaged file may make a store say anything; the other journals are still checked.
         report.damage.append(Damage(run=journal, seq=None, why=f"it can't be read: {error}"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 import sys
 
 from outlive.app import App, open_app
 from outlive.cli.modules import AnyFlow, find_flows
-from outlive.cli.output import print_json, print_line, print_note
+from outlive.cli.output import log_to_stderr, print_json, print_line, print_note
 from outlive.errors import UsageError
 
 
@@ -20,7 +19,7 @@ def worker(asked: argparse.Namespace) -> int:
     if not flows:
         named = ", ".join(asked.modules)
         raise UsageError(f"there is no flow in {named}; decorate a function with @outlive.flow")
-    _log_to_stderr()
+    log_to_stderr()
     return asyncio.run(_work(asked, flows))
 
 
@@ -52,11 +51,3 @@ async def _work_until(
         ended.cancel()
     if working.failure is not None:
         raise working.failure
-
-
-def _log_to_stderr() -> None:
-    logger = logging.getLogger("outlive")
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("outlive: %(message)s"))
-        logger.addHandler(handler)

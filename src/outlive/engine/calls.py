@@ -63,13 +63,12 @@ class Driving(Protocol):
         """The journal is behind."""
         ...
 
-    @property
-    def is_misfit(self) -> bool:
-        """Code and journal do not fit; nothing of the flow runs any further."""
-        ...
-
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
+        ...
+
+    def abandon(self, op: Op) -> None:
+        """The flow no longer waits for this op."""
         ...
 
 
@@ -100,7 +99,7 @@ class Calls:
         value, error = self._drive.comparing.outcome(op, event)
         if error is not None:
             raise error
-        if self._drive.is_misfit:
+        if self._drive.comparing.misfit is not None:
             raise RunStopped
         return value
 
@@ -108,12 +107,12 @@ class Calls:
         """This op's outcome, if it is the next delivery and nothing else is ready to run."""
         drive = self._drive
         inbox = drive.inbox
-        if not inbox or drive.is_live or drive.loop.ready:
+        if not inbox or drive.is_live or drive.loop.ready or _is_cancelled_effect(op, drive.loop):
             return None
         head = inbox[0]
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
-            drive.waiting.unsettled.add(op.id)
+            drive.waiting.shield(op.id)
             op.stage = "intended"
             if not inbox:
                 return None
@@ -144,7 +143,7 @@ class Calls:
             return await op.future
         except asyncio.CancelledError:
             if not drive.stopped:
-                drive.waiting.abandon(op, is_live=drive.is_live)
+                drive.abandon(op)
             raise
 
     async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
@@ -172,7 +171,7 @@ class Calls:
 
     def _check_alive(self) -> None:
         drive = self._drive
-        if drive.stopped or drive.is_misfit or drive.loop.dead:
+        if drive.stopped or drive.comparing.misfit is not None or drive.loop.dead:
             raise RunStopped
 
     async def sleep(self, branch: Branch, seconds: float) -> None:
@@ -195,6 +194,13 @@ class Calls:
     def chance(self, place: str) -> bytes:
         """Sixteen random bytes that belong to this place."""
         return derived_bytes(self._drive.start_event.seed, place)
+
+
+def _is_cancelled_effect(op: Op, loop: FlowLoop) -> bool:
+    """Its task has cancelled itself: that comes at the effect's end, so the effect must wait."""
+    if op.definition.effect is None:
+        return False
+    return bool(asyncio.current_task(loop)._must_cancel)  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def _set_if_waiting(future: asyncio.Future[Any]) -> None:

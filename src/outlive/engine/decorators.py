@@ -191,8 +191,13 @@ def _define(
         raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
+    if seconds_or_none(timeout) == 0:
+        raise DefinitionRefused("timeout=0 leaves no time to do anything")
+    name = name or getattr(fn, "__name__", None)
+    if name is None:
+        raise DefinitionRefused(f"{fn!r} has no name; give it one with name=")
     return Definition(
-        name=check_name(name or fn.__name__),
+        name=check_name(name),
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),

@@ -80,7 +80,8 @@ class Definition:
 
     @cached_property
     def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.fn)
+        call = getattr(self.fn, "__call__", None)  # noqa: B004  # of an object that is called
+        return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
 
     @cached_property
     def _signature(self) -> inspect.Signature:

@@ -14,6 +14,7 @@ from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.model.events import (
     Answered,
+    AttemptFailed,
     CancelRequested,
     ChildEnded,
     ChildIntended,
@@ -36,7 +37,15 @@ from outlive.model.events import (
 
 #: These say what was begun or decided; the flow's time does not move by them.
 _TIMELESS = frozenset(
-    {EffectIntended, EffectDoubted, QuestionAsked, ChildIntended, Replied, RunUndoing}
+    {
+        EffectIntended,
+        EffectDoubted,
+        AttemptFailed,
+        QuestionAsked,
+        ChildIntended,
+        Replied,
+        RunUndoing,
+    }
 )
 
 
@@ -76,7 +85,8 @@ class Delivering:
             StepRaised: self._resolve,
             EffectRaised: self._resolve,
             EffectIntended: self._compare_intent,
-            EffectDoubted: self._give_way,
+            EffectDoubted: self._doubt,
+            AttemptFailed: self._give_way,
             TimerFired: drive.timers.fired,
             SignalReceived: drive.waits.deliver,
             QuestionAsked: drive.waits.compare,
@@ -98,14 +108,16 @@ class Delivering:
 
     def _compare_intent(self, event: EffectIntended) -> None:
         op = self._drive.comparing.find(event, event.step)
-        self._drive.waiting.unsettled.add(event.step)
+        self._drive.waiting.shield(event.step)
         if op is not None:
             op.stage = "intended"
 
-    def _give_way(self, event: EffectDoubted) -> None:
-        op = self._drive.comparing.find(event, event.step)
-        if op is not None:
-            self._drive.waiting.give_way(op)
+    def _doubt(self, event: EffectDoubted) -> None:
+        if self._drive.comparing.find(event, event.step) is not None:
+            self._drive.waiting.give_way(event.step)
+
+    def _give_way(self, event: AttemptFailed) -> None:
+        self._drive.waiting.give_way(event.step)
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
         drive = self._drive

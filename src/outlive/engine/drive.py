@@ -12,6 +12,7 @@ the flow ends in ``ending``, and how the run leaves memory in ``leaving``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -39,6 +40,8 @@ from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import Event, Fault
 from outlive.model.run import Run
+
+logger = logging.getLogger("outlive")
 
 #: Handles that a flow may run without one delivery; more is a loop that waits for nothing.
 SPIN_MAX = 200_000
@@ -128,6 +131,18 @@ class Drive:
         """Nobody waits for this op and nothing comes of it."""
         self.waiting.drop(op)
         self.rest()
+
+    def abandon(self, op: Op) -> None:
+        """The flow no longer waits for this op."""
+        self.waiting.abandon(op, is_live=self._live)
+        if self._live and op.definition.effect is not None:
+            self.env.host.call_soon(self.effects.give_up, op)
+
+    def broke(self, error: Exception) -> None:
+        """The engine itself failed: stop driving this run, say so, try again later."""
+        logger.error("run %s: a bug in Outlive", self.run_id, exc_info=error)
+        if not self.stopped:
+            self.leaving.misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
 
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
@@ -280,8 +295,7 @@ class Drive:
     def _wind_up(self) -> None:
         """The flow returned; what it left running is cancelled, as ``asyncio.run`` does."""
         self._winding_up = True
-        for task in list(self.loop.tasks):
-            task.cancel()
+        self.loop.cancel_all()
 
     def cut(self, fault: Fault) -> None:
         """The flow stops here; what it began that changes the world runs to its end."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from outlive.engine.faults import fault_of
 from outlive.engine.keys import KeyClaims
-from outlive.engine.ops import Op, Recorder, error_of, later, launch, set_limit
+from outlive.engine.ops import NotBegun, Op, Recorder, error_of, later, launch, set_limit
 from outlive.engine.settle import Settler
 from outlive.errors import NotHappened, TimedOut, ValueRefused
 from outlive.model.decide import (
@@ -69,6 +70,8 @@ class EffectRunner:
 
     def _key_answered(self, op: Op, end: EffectDone | EffectRaised | None) -> None:
         """The key is ours (None), or its holder's effect ended so, or it is taken."""
+        if op.effect is None:
+            return  # a human's word came first
         op.wait = "busy"
         if end is not None:
             self._end(op, end)
@@ -89,8 +92,11 @@ class EffectRunner:
         before = op.effect
         first_intent = intent if before is None else before.intent
         op.effect = OpenEffect(first_intent, op.attempt, not_after, 0)
+        op.effect.maybe = before is not None and before.maybe
         op.lapses = drive.env.lease.lapses
-        drive.note(intent)
+        op.begins_until = drive.env.ports.clock.monotonic() + limit
+        # The flow knows of the first attempt: it has just called it.
+        (drive.note if first else drive.record)(intent)
         drive.when_durable(lambda: self._perform(op))
 
     # one attempt
@@ -103,17 +109,31 @@ class EffectRunner:
         if drive.stopped or not self._keys.is_ours(op):
             return
         drive.env.ports.failpoint("effect.before")
-        left_ms = effect.not_after - drive.env.ports.clock.now_ms()
         if op.cancel_wanted:
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
-        elif left_ms > 0 and drive.env.lease.holds(op.lapses):
-            launch(drive, op, self._ended)
-            set_limit(drive, op, left_ms / 1000)
+        elif self._may_begin(op):
+            launch(drive, op, self._ended, partial(self._may_begin, op))
+            set_limit(drive, op, self._seconds_left(op))
         else:
-            # Another worker may drive this run by now: only a new intent can tell.
-            late = Fault(DRIVER_ENDED, "the lease was not renewed in time; it was not begun")
-            again_at = drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
-            self._try_again(op, late, "driver", at=again_at)
+            self._put_off(op)
+
+    def _may_begin(self, op: Op) -> bool:
+        """It is not too late, and nobody else can drive this run yet."""
+        drive = self._drive
+        holds = not drive.stopped and drive.env.lease.holds(op.lapses)
+        return holds and self._seconds_left(op) > 0
+
+    def _seconds_left(self, op: Op) -> float:
+        """Until the limit that others count with; by the monotonic clock if ours was set back."""
+        clock, effect = self._drive.env.ports.clock, op.effect
+        until = 0 if effect is None else effect.not_after
+        return min((until - clock.now_ms()) / 1000, op.begins_until - clock.monotonic())
+
+    def _put_off(self, op: Op) -> None:
+        """Another worker may drive this run by now: only a new intent can tell."""
+        late = Fault(DRIVER_ENDED, "the lease was not renewed in time; it was not begun")
+        again_at = self._drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
+        self._try_again(op, late, "driver", at=again_at)
 
     def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
         expired, error = op.expired, error_of(op, task)
@@ -122,6 +142,8 @@ class EffectRunner:
         self._drive.env.ports.failpoint("effect.after")
         if error is None:
             self.happened(op, task.result(), "body")
+        elif isinstance(error, NotBegun):
+            self._put_off(op)
         elif _nothing_happened(op, error):
             self.absent(op, error, "body")
         else:
@@ -148,7 +170,7 @@ class EffectRunner:
         now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
         decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
         if isinstance(decision, RetryAt) and not op.cancel_wanted:
-            fault = fault_of(error, op.definition.value_codec)
+            fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
             self._try_again(op, fault, by, at=decision.at)
         else:
             self._tell(op, error, happened=False, by=by)
@@ -164,18 +186,32 @@ class EffectRunner:
         drive, effect = self._drive, op.effect
         assert effect is not None, "an effect is tried again behind its intent"
         retry_at = drive.env.ports.clock.now_ms() if at is None else at
-        drive.note(AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by))
-        self._wait_for_next(op, effect, fault, retry_at)
+        failed = AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by)
+        self._wait_for_next(op, effect, fault, retry_at, by)
+        drive.record(failed)
 
-    def _wait_for_next(self, op: Op, effect: OpenEffect, fault: Fault, retry_at: int) -> None:
+    def _wait_for_next(
+        self, op: Op, effect: OpenEffect, fault: Fault, retry_at: int, by: By
+    ) -> None:
+        effect.maybe = effect.maybe or (by == "driver" and effect.doubt is not None)
         effect.retry_at, effect.error = retry_at, fault
         effect.doubt, effect.asks, effect.over_at = None, False, None
         op.attempt = next_attempt(effect)
         later(self._drive, op, retry_at, self._intend)
 
     def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "body") -> None:
-        fault = fault_of(error, op.definition.value_codec)
+        fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
+        if happened is False and op.effect is not None and op.effect.maybe:
+            happened = None  # this attempt did not, but an earlier one may have
         self._end(op, EffectRaised(self._drive.at(), op.id, op.attempt, fault, happened, by))
+
+    def give_up(self, op: Op) -> None:
+        """If nobody waits for it and it waits for its next attempt, it ends here."""
+        between = op.effect is not None and op.effect.retry_at is not None
+        if op.cancel_wanted and between and op.timer is not None and not self._drive.stopped:
+            self._settler.stop(op)
+            cancelled = asyncio.CancelledError("cancelled between two attempts")
+            self._tell(op, cancelled, happened=False)
 
     def tell_in_doubt(self, op: Op, error: BaseException) -> None:
         """Nobody knows, and the flow is told so."""
@@ -187,7 +223,7 @@ class EffectRunner:
         assert op.effect is not None, "an attempt ends behind its intent"
         if op.effect.over_at is None:
             op.effect.over_at = self._drive.env.ports.clock.now_ms()
-        self._note_doubt(op, fault_of(error, op.definition.value_codec))
+        self._note_doubt(op, fault_of(error, op.definition.value_codec, op.definition.own_errors))
         self._settler.settle(op, error)
 
     def _note_doubt(self, op: Op, fault: Fault) -> None:
@@ -206,6 +242,7 @@ class EffectRunner:
         if effect.retry_at is not None:
             op.attempt = next_attempt(effect)
             later(self._drive, op, effect.retry_at, self._intend)
+            self.give_up(op)
             return
         if effect.doubt is None:
             fault = Fault(DRIVER_ENDED, "its driver ended before it did")
@@ -217,6 +254,9 @@ class EffectRunner:
         drive = self._drive
         now = drive.env.ports.clock.now_ms()
         effect = None if op is None or op.task is not None else op.effect
+        if op is not None and effect is not None and effect.doubt is None:
+            # As long as its key may be another's, it was not attempted.
+            effect = effect if self._keys.is_ours(op) else None
         if op is not None and effect is not None and letter.verdict == "happened":
             try:
                 letter = _typed_value(letter, op)
@@ -229,9 +269,10 @@ class EffectRunner:
             drive.note(event, mail_id)
             return
         self._settler.stop(op)
+        op.stage = "new"  # when its key is answered there is nothing left to go on with
         if isinstance(event, AttemptFailed):
-            drive.note(event, mail_id)
-            self._wait_for_next(op, effect, event.error, event.retry_at)
+            self._wait_for_next(op, effect, event.error, event.retry_at, "human")
+            drive.record(event, mail_id)
         else:
             self._end(op, event, mail_id)
 

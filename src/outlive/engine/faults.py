@@ -32,10 +32,21 @@ _BUILTIN = _exceptions_of(builtins)
 _OURS = {name: cls for name, cls in _exceptions_of(errors).items() if issubclass(cls, OutliveError)}
 
 
-def fault_of(error: BaseException, codec: Codec) -> Fault:
-    """What is recorded of an exception."""
-    message = _text(error)
-    return Fault(type(error).__qualname__, message, _encode_args(error, codec))
+def fault_of(
+    error: BaseException, codec: Codec, own: Mapping[str, type[BaseException]] | None = None
+) -> Fault:
+    """What is recorded of an exception; ``own`` are the types that its step declares."""
+    cls = type(error)
+    name = cls.__qualname__
+    if _known(name, own or {}) not in (None, cls):
+        # A namesake of a type that would come back: it must not come back as that one.
+        name = f"{cls.__module__}.{name}"
+    return Fault(name, _text(error), _encode_args(error, codec))
+
+
+def _known(name: str, own: Mapping[str, type[BaseException]]) -> type[BaseException] | None:
+    """The type that comes back under this name."""
+    return own.get(name) or _BUILTIN.get(name) or _OURS.get(name)
 
 
 def _text(error: BaseException) -> str:
@@ -67,7 +78,7 @@ def exception_of(
     fault: Fault, own: Mapping[str, type[BaseException]], codec: Codec
 ) -> BaseException:
     """The exception that the flow gets."""
-    cls = own.get(fault.type_name) or _BUILTIN.get(fault.type_name) or _OURS.get(fault.type_name)
+    cls = _known(fault.type_name, own)
     if cls is None or not fault.args:
         return StepFailed(fault.type_name, fault.message)
     args = codec.decode(fault.args)

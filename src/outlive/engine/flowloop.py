@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, Protocol
 from zlib import crc32
 
-from outlive.engine.place import Branch, place
+from outlive.engine.place import Branch, RunStopped, place
 from outlive.errors import IoInFlow
 
 logger = logging.getLogger("outlive")
@@ -120,8 +120,18 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if type(here) is Branch:
             branch = _branch_of_new_task(here, coro)
             own.run(place.set, branch)
-            name = name or branch.id
+            task = self._new_task(coro, own, name or branch.id)
+            if branch is not here:
+                self._begin_in_order(branch.id)
+            return task
         return self._new_task(coro, own, name)
+
+    def _begin_in_order(self, branch_id: str) -> None:
+        """``as_completed`` makes its tasks in any order; let them begin in the caller's."""
+        mine, later = self.ready.pop(), []
+        while self.ready and _begins_later(self.ready[-1], branch_id):
+            later.append(self.ready.pop())
+        self.ready.extend([mine, *reversed(later)])
 
     def create_main(self, coro: Coroutine[Any, Any, Any], branch: Branch) -> FlowTask:
         """The flow's own task, in the first branch."""
@@ -141,6 +151,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, RunStopped):
+            return  # that is how a run leaves memory; nobody need hear of it
         logger.error("in flow code: %s", context.get("message"), exc_info=error)
 
     default_exception_handler = call_exception_handler
@@ -176,6 +188,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 handle._run()  # noqa: SLF001  # that is how every asyncio loop runs a handle
             ran += 1
         return ran
+
+    def cancel_all(self) -> None:
+        """Cancel what is left, in the order of the branches: ``as_completed`` makes them in any."""
+        for task, _ in sorted(self.tasks.items(), key=lambda item: _order(item[1])):
+            task.cancel()
 
     def kill(self, stopped: type[BaseException]) -> None:
         """Close every frame of the flow, each in its own context. Nothing is ready ever after."""
@@ -242,9 +259,27 @@ def _branch_of_as_completed(here: Branch, maker: FrameType, coro: object) -> Bra
             "asyncio.as_completed in a flow needs a list or tuple: "
             f"the order of a {type(given).__name__} is not the same on replay"
         )
-    position = next(i for i, each in enumerate(given) if each is coro)
+    position = next((i for i, each in enumerate(given) if each is coro), None)
+    if position is None:
+        raise TypeError("asyncio.as_completed in a flow needs coroutines or tasks")
     new = len({id(each) for each in given if asyncio.iscoroutine(each)})
     return here.child(here.block(id(maker), size=len(given), uses=new) + position)
+
+
+def _order(context: contextvars.Context) -> tuple[int, ...]:
+    """Where a task's branch stands among all."""
+    here = context.get(place)
+    return tuple(map(int, here.id.split("."))) if type(here) is Branch else ()
+
+
+def _begins_later(handle: asyncio.Handle, branch_id: str) -> bool:
+    """The handle belongs to a sibling with a higher number: such a one was made out of order."""
+    other = handle._context.get(place)  # type: ignore[attr-defined]  # noqa: SLF001
+    if type(other) is not Branch:
+        return False
+    parent, _, number = other.id.rpartition(".")
+    mine, _, my_number = branch_id.rpartition(".")
+    return parent == mine and int(number) > int(my_number)
 
 
 def _io(name: str) -> Callable[..., Any]:

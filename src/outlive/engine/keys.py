@@ -8,6 +8,7 @@ outcome is this effect's outcome; with other arguments the key is taken.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -27,6 +28,8 @@ from outlive.model.events import (
 from outlive.model.ids import key_journal
 from outlive.store import Entry
 
+logger = logging.getLogger("outlive")
+
 #: How often another run's effect is looked at while this one waits for its end.
 HOLDER_LOOK_MS = 200
 
@@ -40,6 +43,7 @@ class KeyClaims:
         self._drive = drive
         self._answered = answered
         self._ours: set[str] = set()
+        self._told: set[str] = set()
 
     def is_ours(self, op: Op) -> bool:
         """The effect may be attempted as far as its key goes."""
@@ -86,8 +90,19 @@ class KeyClaims:
         self._drive.env.host.create_task(self._ask_holder(op))
 
     async def _ask_holder(self, op: Op) -> None:
+        try:
+            await self._ask(op)
+        except OutliveError as error:
+            if op.id not in self._told:
+                self._told.add(op.id)
+                logger.error("effect %s of run %s waits: %s", op.id, self._drive.run_id, error)
+            self._follow(op, None)  # what can't be read now is looked at again
+
+    async def _ask(self, op: Op) -> None:
         peer = self._drive.env.peer
         holder = await peer.holder_of(key_journal(op.key))
+        if self._drive.stopped:
+            return
         if holder is None:
             self.claim(op)
             return

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from outlive.engine.children import Children, tell_parent
 from outlive.engine.ending import Deadline
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import Recorder
+from outlive.engine.ops import Recorder, hurry
 from outlive.engine.place import RunStopped
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
@@ -93,6 +93,10 @@ class Leaving:
             drive.note(Parked(drive.at(), wake_at))
             self.stop()
             drive.when_durable(lambda: self._leave("parked"))
+        elif wake_at <= now:
+            drive.timers.hurry()
+            for op in drive.waiting.all():
+                hurry(drive, op)
 
     def misfit(self, error: OutliveError) -> None:
         """Code and journal do not fit: keep the place, and try again later."""

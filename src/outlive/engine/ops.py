@@ -87,10 +87,12 @@ class EffectFuture(asyncio.Future[Any]):
     """Refuses to be cancelled: an effect under way is waited for, then the cancellation comes."""
 
     cancel_wanted = False
+    #: False between attempts and while in doubt, as far as the flow was told: nothing runs then.
+    shielded = True
 
     def cancel(self, msg: Any = None) -> bool:
         self.cancel_wanted = True
-        return False
+        return not self.shielded and super().cancel(msg)
 
     def give_way(self) -> None:
         """The attempt is over, though unsettled: let the cancellation through."""
@@ -103,6 +105,7 @@ class Op:
     __slots__ = (
         "args",
         "attempt",
+        "begins_until",
         "bound",
         "checks",
         "context",
@@ -122,6 +125,8 @@ class Op:
         "timer",
         "user_key",
         "wait",
+        "wake",
+        "watched_from",
     )
 
     def __init__(self, op_id: str, definition: Definition, bound: Bound, args: bytes) -> None:
@@ -136,6 +141,10 @@ class Op:
         self.stage = "new"
         #: Of an effect: the lease's lapses when its intent was written.
         self.lapses = 0
+        #: Of an effect: the attempt's limit in monotonic time, which no clock can move.
+        self.begins_until = 0.0
+        #: Of an effect in doubt: since when this driver has watched it, in monotonic time.
+        self.watched_from = 0.0
         #: An effect's intent and doubts, once there is an intent.
         self.effect: OpenEffect | None = None
         self.checks = 0
@@ -148,11 +157,8 @@ class Op:
         self.timer: Cancellable | None = None
         #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
         self.wait: int | str | None = "busy"
-
-    @property
-    def kind(self) -> str:
-        """What a person calls it."""
-        return "a step" if self.definition.effect is None else "an effect"
+        #: What to do when the time that it waits for has come.
+        self.wake: Callable[[Op], None] | None = None
 
     @property
     def is_intended(self) -> bool:
@@ -193,27 +199,51 @@ class Recorder(Protocol):
         """Nobody waits for this op and nothing comes of it."""
         ...
 
+    def broke(self, error: Exception) -> None:
+        """The engine itself failed: stop driving this run, say so, try again later."""
+        ...
+
     def rest(self) -> None:
         """Nothing more to do here: the run may leave memory if all of it waits."""
         ...
 
 
+Ended: TypeAlias = Callable[[Op, asyncio.Future[Any]], None]
+
+
 def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
     """Call back at an instant; until then the op only waits."""
-    op.wait = when
+    op.wait, op.wake = when, callback
     delay = max(0, when - drive.env.ports.clock.now_ms()) / 1000
-    op.timer = drive.env.host.call_later(delay, _wake, drive, op, callback)
+    op.timer = drive.env.host.call_later(delay, _wake, drive, op)
     drive.rest()
 
 
-def _wake(drive: Recorder, op: Op, callback: Callable[[Op], None]) -> None:
+def hurry(drive: Recorder, op: Op) -> None:
+    """The wall clock may have been set forward: what is due by now need not be waited for."""
+    now = drive.env.ports.clock.now_ms()
+    if isinstance(op.wait, int) and op.wait <= now and op.timer is not None:
+        op.timer.cancel()
+        op.timer = drive.env.host.call_later(0, _wake, drive, op)
+
+
+def _wake(drive: Recorder, op: Op) -> None:
     op.timer = None
-    if not drive.stopped:
+    if not drive.stopped and op.wake is not None:
         op.wait = "busy"
-        callback(op)
+        op.wake(op)
 
 
-def launch(drive: Recorder, op: Op, ended: Callable[[Op, asyncio.Future[Any]], None]) -> None:
+class NotBegun(Exception):
+    """An attempt's body was not begun: its turn came too late."""
+
+
+def launch(
+    drive: Recorder,
+    op: Op,
+    ended: Callable[[Op, asyncio.Future[Any]], None],
+    may_begin: Callable[[], bool] | None = None,
+) -> None:
     """Start an attempt's body: a task, or a thread for a plain function."""
     definition = op.definition
     assert op.context is not None, "an op is launched from the flow that called it"
@@ -222,11 +252,38 @@ def launch(drive: Recorder, op: Op, ended: Callable[[Op, asyncio.Future[Any]], N
     args, kwargs = definition.unbinder.call(definition.own_copy(op.bound, op.args))
     host = drive.env.host
     op.expired = False
+    body = partial(definition.fn, *args, **kwargs)
     if definition.is_async:
-        op.task = host.create_task(definition.fn(*args, **kwargs), context)
+        op.task = host.create_task(
+            body() if may_begin is None else _begin(may_begin, body), context
+        )
+    elif may_begin is None:
+        op.task = host.run_in_thread(context, body)
     else:
-        op.task = host.run_in_thread(context, partial(definition.fn, *args, **kwargs))
-    op.task.add_done_callback(partial(ended, op))
+        op.task = host.run_in_thread(context, partial(_begin_plainly, may_begin, body))
+    op.task.add_done_callback(partial(_end, drive, op, ended))
+
+
+def _end(drive: Recorder, op: Op, ended: Ended, task: asyncio.Future[Any]) -> None:
+    """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
+    try:
+        ended(op, task)
+    except Exception as error:
+        drive.broke(error)
+
+
+async def _begin(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
+    """The last look before an effect: a pause or a busy loop may have kept it for long."""
+    if not may_begin():
+        raise NotBegun
+    return await body()
+
+
+def _begin_plainly(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
+    """The same in a thread, which may have been waited for."""
+    if not may_begin():
+        raise NotBegun
+    return body()
 
 
 def set_limit(drive: Recorder, op: Op, seconds: float | None) -> None:

@@ -11,6 +11,7 @@ from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
     Answered,
+    AttemptFailed,
     CancelRequested,
     ChildEnded,
     ChildIntended,
@@ -31,11 +32,13 @@ from outlive.model.events import (
 )
 from outlive.model.run import Run
 
-#: What a replay goes through, in order: deliveries, and intents to compare the code with.
+#: What a replay goes through, in order: deliveries, intents to compare the code with, and what
+#: says whether an effect is under way.
 _REPLAYED = frozenset(
     {
         StepDone,
         StepRaised,
+        AttemptFailed,
         EffectIntended,
         EffectDone,
         EffectRaised,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from outlive.engine.binding import call_by_name
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
 from outlive.engine.faults import exception_of
-from outlive.engine.ops import Op, Recorder, later
+from outlive.engine.ops import Op, Recorder
 from outlive.engine.place import Body, place
 from outlive.errors import InDoubt, NotHappened
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
@@ -63,6 +64,7 @@ class Settler:
         assert effect is not None, "a doubt is about an intent"
         assert rules is not None, "only an effect can be in doubt"
         op.checks = 0
+        op.watched_from = self._drive.env.ports.clock.monotonic()
         if effect.asks:
             self._ask(op)
         elif rules.doubt == "check":
@@ -84,7 +86,7 @@ class Settler:
 
     def _repeat(self, op: Op, effect: OpenEffect, error: BaseException | None) -> None:
         """The receiver honours the key: a repeat is harmless, within the retries asked for."""
-        if _was_cut(effect):
+        if _was_cut(effect) and not op.cancel_wanted:
             self._ends.absent_after_cut(op, "driver")
             return
         error = error or _restored(op, effect)
@@ -101,7 +103,7 @@ class Settler:
         rules = op.definition.effect
         assert rules is not None, "only an effect can be in doubt"
         assert rules.check is not None, "this rule comes with a check"
-        asked_at = self._drive.env.ports.clock.now_ms()
+        asked_at = self._drive.env.ports.clock.monotonic()
         offered = {**op.bound, "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
@@ -111,20 +113,22 @@ class Settler:
         task = host.create_task(_answer(host, rules.check, ask), context)
         task.add_done_callback(partial(self._answered, op, asked_at))
 
-    def _answered(self, op: Op, asked_at: int, task: asyncio.Task[Any]) -> None:
+    def _answered(self, op: Op, asked_at: float, task: asyncio.Task[Any]) -> None:
         # A check that fails does not know.
         failed = task.cancelled() or task.exception() is not None
         effect, rules = op.effect, op.definition.effect
         if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
             return
+        if asked_at < op.watched_from:
+            return  # it was asked about an earlier doubt
         answer = UNKNOWN if failed else task.result()
-        counts_from = absence_counts_from(effect, rules.settle_after_ms)
-        if answer is NOT_HAPPENED and asked_at >= counts_from:
+        missing = _watch_seconds(op, effect) - (asked_at - op.watched_from)
+        if answer is NOT_HAPPENED and missing <= 0:
             self._absent(op, effect)
         elif answer is NOT_HAPPENED:
-            later(self._drive, op, counts_from, self._check)
+            self._check_in(op, missing)
         elif answer is UNKNOWN:
-            self._unknown(op, effect, asked_at >= counts_from)
+            self._unknown(op, effect, missing <= 0)
         else:
             self._ends.happened(op, answer, "check")
 
@@ -145,9 +149,16 @@ class Settler:
             drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True, is_over))
             self._ask(op)
             return
-        delay = min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX)
-        now = self._drive.env.ports.clock.now_ms()
-        later(self._drive, op, now + round(delay * 1000), self._check)
+        self._check_in(op, min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX))
+
+    def _check_in(self, op: Op, seconds: float) -> None:
+        """Ask again; the run stays in memory, or what was watched and counted would be lost."""
+        op.timer = self._drive.env.host.call_later(seconds, self._check_now, op)
+
+    def _check_now(self, op: Op) -> None:
+        op.timer = None
+        if not self._drive.stopped:
+            self._check(op)
 
 
 async def _answer(host: Any, check: Any, ask: Any) -> object:
@@ -156,6 +167,19 @@ async def _answer(host: Any, check: Any, ask: Any) -> object:
         if asyncio.iscoroutinefunction(check):
             return await ask()
         return await host.run_in_thread(copy_context(), ask)
+
+
+def _watch_seconds(op: Op, effect: OpenEffect) -> float:
+    """How long a driver must have watched a doubt before an absence counts.
+
+    Counted from where it began to watch, by its own monotonic time: wall clocks jump, and the
+    attempt, if it was not over by then, had begun.
+    """
+    rules, limit = op.definition.effect, op.definition.timeout_seconds or 0.0
+    assert rules is not None, "only an effect can be in doubt"
+    over_at = None if effect.over_at is None else 0
+    seen = replace(effect, not_after=round(limit * 1000), over_at=over_at)
+    return absence_counts_from(seen, rules.settle_after_ms) / 1000
 
 
 def _was_cut(effect: OpenEffect) -> bool:

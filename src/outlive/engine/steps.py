@@ -64,14 +64,14 @@ class StepRunner:
         if not isinstance(decision, RetryAt):
             self._give_up(op, error)
             return
-        fault = fault_of(error, op.definition.value_codec)
+        fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         at = self._drive.at()
         self._drive.note(AttemptFailed(at, op.id, op.attempt, fault, decision.at))
         op.attempt += 1
         later(self._drive, op, decision.at, self._begin)
 
     def _give_up(self, op: Op, error: BaseException) -> None:
-        fault = fault_of(error, op.definition.value_codec)
+        fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         at = self._drive.at()
         self._drive.record(StepRaised(at, op.id, op.attempt, op.args, op.digest, fault))
 

@@ -71,9 +71,20 @@ class Waiting:
         """Nobody waits for this op and nothing comes of it."""
         self._orphans.pop(op.id, None)
 
-    def give_way(self, op: Op) -> None:
-        """An attempt is over though unsettled: a cancellation that waited for it comes now."""
-        if isinstance(op.future, EffectFuture) and op.future.cancel_wanted and not op.orphan:
+    def shield(self, step: str) -> None:
+        """An attempt of this effect begins: cancellations wait for its end."""
+        self.unsettled.add(step)
+        op = self.find(step)
+        if op is not None and isinstance(op.future, EffectFuture):
+            op.future.shielded = True
+
+    def give_way(self, step: str) -> None:
+        """An attempt is over, the effect is not: a cancellation that waited for it comes now."""
+        op = self.find(step)
+        if op is None or op.orphan or not isinstance(op.future, EffectFuture):
+            return
+        op.future.shielded = False
+        if op.future.cancel_wanted:
             self._ops.pop(op.id, None)
             self._orphans[op.id] = op
             op.orphan = True

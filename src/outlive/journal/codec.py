@@ -59,7 +59,7 @@ class Codec:
         self._allowed = allowed
         self._read = Reader(allowed).read
 
-    def encode(self, value: object) -> bytes:
+    def encode(self, value: Any) -> bytes:
         """The value's bytes.
 
         Raises:
@@ -68,7 +68,7 @@ class Codec:
         kind = type(value)
         try:
             try:
-                if kind is str or (kind is dict and _is_flat(value)):  # type: ignore[arg-type]  # exact type
+                if kind is str or (kind is dict and _is_flat(value)):
                     data = pack(value)
                 else:
                     data = pack(Walk(self._allowed, False).value(value))

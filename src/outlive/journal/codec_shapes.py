@@ -249,7 +249,8 @@ def _pydantic(cls: Any) -> Anatomy:
 def _unfit_dataclass(cls: Any, fields: Mapping[str, Any]) -> str | None:
     """Why instances of this dataclass can't be made from their fields alone."""
     for name, field in cls.__dataclass_fields__.items():
-        if field._field_type is dataclasses._FIELD_INITVAR:  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public tells
+        # Nothing public tells an InitVar from a ClassVar.
+        if field._field_type.name == "_FIELD_INITVAR":  # noqa: SLF001
             return f"dataclass {cls.__qualname__} has an InitVar ({name}), which is not kept"
     try:
         object.__new__(cls)

@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -47,8 +47,13 @@ class Log(Protocol):
     side: Side
     marked_at: int
 
+    @property
+    def has_more(self) -> bool:
+        """Something was appended that the last entry did not take."""
+        ...
+
     def take(self) -> Entry | None:
-        """Everything appended and not yet taken, as one entry."""
+        """What was appended and not yet taken, as one entry; not more than a store takes."""
         ...
 
     def settle(self, upto: int, error: OutliveError | None) -> None:
@@ -91,8 +96,10 @@ class Keeper:
         self._ring = ring
         self._marked: deque[Log] = deque()
         self._loose: deque[Loose] = deque()
-        self._ringing: set[int] = set()
-        self._logs: set[Log] = set()
+        #: The sides themselves, not their ids: an id may soon be another's.
+        self._ringing: set[Side] = set()
+        #: In the order of their coming, so that they are told in it.
+        self._logs: dict[Log, None] = {}
 
     def mark(self, log: Log) -> None:
         """This log has something new. The bell rings at the end of the side's turn."""
@@ -111,20 +118,19 @@ class Keeper:
         """Tell this log, too, when the keeper ends."""
         if self.failure is not None:
             raise self.failure
-        self._logs.add(log)
+        self._logs[log] = None
 
     def forget(self, log: Log) -> None:
         """The log's run left memory."""
-        self._logs.discard(log)
+        self._logs.pop(log, None)
 
     def _ring_after_turn(self, side: Side) -> None:
-        key = id(side)
-        if key not in self._ringing:
-            self._ringing.add(key)
-            side.call_soon(self._ring_now, key)
+        if side not in self._ringing:
+            self._ringing.add(side)
+            side.call_soon(self._ring_now, side)
 
-    def _ring_now(self, key: int) -> None:
-        self._ringing.discard(key)
+    def _ring_now(self, side: Side) -> None:
+        self._ringing.discard(side)
         self._ring()
 
     async def flush_once(self) -> None:
@@ -133,7 +139,7 @@ class Keeper:
         if not batch:
             return
         try:
-            answers = await self._store.commit(batch)
+            answers = await self._commit(batch)
         except OutliveError as error:
             self._loose.extend(loose)
             self.end(error)
@@ -145,6 +151,19 @@ class Keeper:
         self.counters.flushes += 1
         self.counters.entries += len(batch)
         self._tell(batch, answers, loose, logs)
+
+    async def _commit(self, batch: list[Entry]) -> Sequence[Conflict | None]:
+        """An answer per entry, and nobody who asks for an id in use may fence that run's driver.
+
+        A store refuses whatever follows a refused entry of the same run in the same batch, so
+        those who would create a run come last.
+        """
+        if len({entry.run_id for entry in batch}) == len(batch):
+            return await self._store.commit(batch)
+        order = sorted(range(len(batch)), key=lambda position: batch[position].after == 0)
+        done = await self._store.commit([batch[position] for position in order])
+        answers = dict(zip(order, done, strict=True))
+        return [answers[position] for position in range(len(batch))]
 
     def _take(self) -> tuple[list[Loose], list[Log], list[Entry]]:
         loose = [self._loose.popleft() for _ in range(len(self._loose))]
@@ -163,6 +182,9 @@ class Keeper:
             if entry is not None:
                 logs.append(log)
                 batch.append(entry)
+                if log.has_more:
+                    self._marked.append(log)
+                    self._ring()
                 if waited > self.counters.flushes_waited_max:
                     self.counters.flushes_waited_max = waited
         return loose, logs, batch

@@ -15,9 +15,20 @@ from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Side
 from outlive.journal.record import pack
-from outlive.model.events import KIND_BITS, Claimed, Event, encode_events
+from outlive.model.events import (
+    KIND_BITS,
+    Claimed,
+    EffectDone,
+    Event,
+    StepDone,
+    encode_events,
+)
 from outlive.model.run import Run, apply
 from outlive.store import Entry
+
+#: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
+#: its last event it must stay below what a store takes.
+RECORD_FULL_BYTES = 64 * 1024 * 1024
 
 
 class MailEvent:
@@ -121,7 +132,8 @@ class RunLog:
         consumed: list[str] = []
         kinds = 0
         queue, run = self._queue, self.run
-        while queue:
+        size = 0
+        while queue and size < RECORD_FULL_BYTES:
             item = queue.popleft()
             if type(item) is MailEvent:
                 consumed.append(item.mail_id)
@@ -130,8 +142,18 @@ class RunLog:
                 event = item  # type: ignore[assignment]  # exact type, not isinstance: hot path
             apply(run, event)
             events.append(event)
-            kinds |= KIND_BITS[type(event)]
+            kind = type(event)
+            kinds |= KIND_BITS[kind]
+            if kind is StepDone:
+                size += len(event.args) + len(event.value)  # type: ignore[union-attr]  # as above
+            elif kind is EffectDone:
+                size += len(event.value)  # type: ignore[union-attr]  # as above
         return events, tuple(consumed), kinds
+
+    @property
+    def has_more(self) -> bool:
+        """Something was appended that the last record did not take."""
+        return bool(self._queue)
 
     def settle(self, upto: int, error: OutliveError | None) -> None:
         """On this side: durable up to here, or failed for good."""

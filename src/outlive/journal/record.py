@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from hashlib import blake2b
-from hmac import compare_digest
 
 import msgspec
 
@@ -78,7 +77,7 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     link = record[_DIGEST_END:ENVELOPE_BYTES]
     if len(link) < 16:
         raise CorruptRecord(run_id, expected_seq, f"cut after {len(record)} bytes")
-    if not compare_digest(link, blake2b(prev + placed + run_id.encode(), digest_size=16).digest()):
+    if link != blake2b(prev + placed + run_id.encode(), digest_size=16).digest():
         raise CorruptRecord(run_id, expected_seq, "its link does not follow: damaged or misplaced")
     return unpack_unlinked(run_id, record, expected_seq)
 

@@ -13,8 +13,9 @@ from outlive.model.run import OpenEffect
 
 #: Claims in a row without one new durable outcome that a run gets.
 CLAIMS_MAX = 5
-#: From this claim on, a worker drives at most one such run at a time.
-PROBATION_FROM = 2
+#: From this claim on, a worker drives at most one such run at a time. Not from the second on: one
+#: death of a worker must not make all that it drove wait for one another.
+PROBATION_FROM = 3
 
 #: The name of the fault of an attempt that was cut off: it tells nothing about the effect.
 DRIVER_ENDED = "DriverEnded"
@@ -59,6 +60,8 @@ def decide_resolve(
         return MailRead(at, mail_id, f"effect {letter.step} is not in doubt")
     if letter.attempt not in (0, effect.attempt):
         return MailRead(at, mail_id, f"attempt {letter.attempt} of {letter.step} is over")
+    if letter.verdict == "not_happened" and now < absence_counts_from(effect, 0):
+        return MailRead(at, mail_id, f"{letter.step} may still be running; look again later")
     step, attempt = letter.step, effect.attempt
     match letter.verdict:
         case "happened":

@@ -64,4 +64,14 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)
 
 encode_letter = _encoder.encode
-decode_letter = _decoder.decode
+#: The same, strictly: raises if it can't be read.
+parse_letter = _decoder.decode
+
+
+def decode_letter(body: bytes) -> Letter:
+    """What was posted. What can't be read is a nudge that says so: it must stop no driver."""
+    try:
+        letter: Letter = parse_letter(body)
+        return letter
+    except msgspec.MsgspecError as error:
+        return Nudge(f"mail that can't be read: {error}")

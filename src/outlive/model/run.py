@@ -77,6 +77,8 @@ class OpenEffect:
     #: Set between attempts: when the next may start.
     retry_at: int | None = None
     error: Fault | None = None
+    #: An earlier attempt may have happened; it was repeated because the receiver honours the key.
+    maybe: bool = False
 
 
 @dataclass(slots=True)
@@ -244,7 +246,9 @@ def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> N
 def _begin_attempt(run: Run, event: EffectIntended) -> None:
     known = run.effects.get(event.step)
     intent = event if known is None else known.intent
-    run.effects[event.step] = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
+    effect = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
+    effect.maybe = known is not None and known.maybe
+    run.effects[event.step] = effect
 
 
 def _back_off(run: Run, event: AttemptFailed) -> None:
@@ -253,6 +257,7 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)
         return
     run.header_is_stale |= effect.asks
+    effect.maybe = effect.maybe or (event.by == "driver" and effect.doubt is not None)
     effect.retry_at, effect.error = event.retry_at, event.error
     effect.doubt, effect.asks, effect.over_at = None, False, None
 

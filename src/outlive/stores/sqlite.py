@@ -52,8 +52,9 @@ from outlive.stores.sqlite_files import (
     unavailable,
 )
 from outlive.stores.sqlite_find import find_runs
+from outlive.stores.sqlite_health import file_problems
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
-from outlive.stores.sqlite_schema import SCHEMA_VERSION, create_tables, is_ready
+from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
 
@@ -88,6 +89,7 @@ class SQLiteStore:
             raise unavailable(self._path, error) from error
 
     def _prepare(self, db: Connection) -> None:
+        check_release(db)
         if not is_ready(db, self._path):
             self._create(db)
         make_safe(db, self._path)
@@ -267,7 +269,7 @@ class SQLiteStore:
             }
             for name in ("journal_mode", "synchronous", "page_count", "page_size"):
                 facts[name] = str(db.execute(f"PRAGMA {name}").fetchone()[0])
-            problems = durability_problems(db) + self._connections.problems()
+            problems = durability_problems(db) + self._connections.problems() + file_problems(db)
         return Health(store="sqlite", facts=facts, problems=problems)
 
     async def close(self) -> None:

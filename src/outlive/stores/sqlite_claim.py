@@ -7,8 +7,11 @@ them however many runs of others wait; or run by run, when only some runs are wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from outlive.errors import CorruptRecord
 from outlive.store import Found, Header, Offer, Wanted
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_connections import Connection, Value
@@ -70,8 +73,8 @@ class Search:
     def next_at(self) -> int | None:
         """When the next wanted run that nobody holds gets due."""
         if self.wanted.run_ids is None:
-            rows = [self._one(_NEXT, *pair, self.now) for pair in self._pairs()]
-            times = [row[0] for row in rows if row is not None]
+            found = [self.db.execute(_NEXT, (*pair, self.now)) for pair in self._pairs()]
+            times = [wake_at for cursor in found for (wake_at,) in cursor.fetchall()]
         else:
             free = [run.header.wake_at for run in self._by_id() if run.head.worker is None]
             times = [wake_at for wake_at in free if wake_at is not None and wake_at > self.now]
@@ -87,10 +90,9 @@ class Search:
 
     def _by_id(self) -> Iterator[Found]:
         for run_id in sorted(self.wanted.run_ids or ()):
-            row = self._one(_BY_ID, run_id)
-            run = found_of(row) if row else None
-            if run and self._is_drivable(run.header):
-                yield run
+            for run in _sound(self.db.execute(_BY_ID, (run_id,)).fetchall()):
+                if self._is_drivable(run.header):
+                    yield run
 
     def _pairs(self) -> Iterator[tuple[Value, ...]]:
         for flow, versions in self.wanted.flows.items():
@@ -112,9 +114,11 @@ class Search:
         return run.head.worker is None or self.standing[run.head.worker] == "dead"
 
     def _some(self, sql: str, limit: int, values: Sequence[Value]) -> list[Found]:
-        rows = self.db.execute(f"{sql} LIMIT ?", (*values, limit)).fetchall()
-        return [found_of(row) for row in rows]
+        return list(_sound(self.db.execute(f"{sql} LIMIT ?", (*values, limit)).fetchall()))
 
-    def _one(self, sql: str, *values: Value) -> tuple[int, ...] | None:
-        row: tuple[int, ...] | None = self.db.execute(sql, values).fetchone()
-        return row
+
+def _sound(rows: Sequence[Any]) -> Iterator[Found]:
+    # Whoever reads or lists a damaged run is told; others must not wait for that to be mended.
+    for row in rows:
+        with suppress(CorruptRecord):
+            yield found_of(row)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeAlias
 
-from outlive.errors import AppClosed, StoreError, StoreFailed, UnsafeSettings
+from outlive.errors import AppClosed, StoreError, StoreFailed, StoreUnavailable, UnsafeSettings
 from outlive.stores.sqlite_errors import BUSY_SECONDS, is_poison, translate, translate_opening
 
 Value: TypeAlias = str | bytes | int | None
@@ -233,6 +233,9 @@ def open_connection(path: str, connect: Connect, prepare: Prepare) -> Connection
     except sqlite3.Error as error:
         db.close()
         raise translate_opening(error, path) from error
+    except UnicodeDecodeError as error:  # in SQLite's own words about a damaged schema
+        db.close()
+        raise StoreUnavailable(f"{path} is damaged; restore it from a backup") from error
     except BaseException:
         db.close()
         raise

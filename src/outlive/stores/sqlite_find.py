@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlive.store import Found, Query
 from outlive.stores.sqlite_connections import Connection, Value
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, written_tag
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, listed_of, written_tag
 
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -18,7 +18,7 @@ def find_runs(db: Connection, query: Query, begin: int, count: int) -> list[tupl
     found: list[tuple[int, Found]] = []
     while True:
         rows = db.execute(sql, (begin, *values, count)).fetchall()
-        found += [(row[0], run) for row in rows if _is_tagged(run := found_of(row), query)]
+        found += [(row[0], run) for row in rows if _is_tagged(run := listed_of(row), query)]
         if len(rows) < count or len(found) >= count:
             return found[:count]
         begin = rows[-1][0]

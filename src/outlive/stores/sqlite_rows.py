@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.store import Found, Head, Header, StoredRecord
+from outlive.store import DAMAGED, Found, Head, Header, StoredRecord
 from outlive.stores.sqlite_connections import Value
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
@@ -40,6 +40,18 @@ def found_of(row: Sequence[Any]) -> Found:
         return Found(head=head, header=msgspec.convert(named, Header))
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
+
+
+def listed_of(row: Sequence[Any]) -> Found:
+    """The same for a list, where a damaged row must not hide its neighbours: listed as such."""
+    try:
+        return found_of(row)
+    except CorruptRecord as error:
+        head = Head(run_id=error.run_id, seq=0, epoch=0, link=b"")
+        header = Header(
+            flow="", version="", format=0, status=DAMAGED, family="", started_at=0, reason=error.why
+        )
+        return Found(head=head, header=header)
 
 
 def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:

@@ -15,6 +15,8 @@ from outlive.stores.sqlite_connections import Connection
 
 #: Goes up whenever the tables change.
 SCHEMA_VERSION = 1
+#: The oldest SQLite that this was made for: earlier ones take too few parameters.
+SQLITE_VERSION_MIN = (3, 32, 0)
 
 _TABLES = (
     """
@@ -98,6 +100,14 @@ _TABLES = (
     WHERE ended_at IS NULL AND posted <> consumed
     """,
 )
+
+
+def check_release(db: Connection) -> None:
+    """Refuse a SQLite that is too old."""
+    (found,) = db.execute("SELECT sqlite_version()").fetchone()
+    if tuple(int(part) for part in found.split(".")) < SQLITE_VERSION_MIN:
+        oldest = ".".join(str(part) for part in SQLITE_VERSION_MIN)
+        raise WrongVersion(f"this Python has SQLite {found}, outlive needs {oldest} or later")
 
 
 def is_ready(db: Connection, path: str) -> bool:

@@ -138,7 +138,7 @@ class Lab:
         diary = msgspec.json.decode((folder / DIARY).read_bytes(), type=Diary)
         syscalls = _count_syscalls(folder / TRACE, diary.threads) if trace else {}
         shutil.rmtree(folder)
-        return Survey(calls=len(diary.calls), moments=len(diary.moments), syscalls=syscalls)
+        return Survey(calls=Counter(diary.calls), moments=len(diary.moments), syscalls=syscalls)
 
     def crash_at(self, points: Iterable[Point]) -> Report:
         """One trial for each of these points."""

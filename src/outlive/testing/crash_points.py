@@ -1,12 +1,12 @@
 """Points at which a process can be killed, and the messages that lab, nursery and child exchange.
 
-A point is the n-th store call (before or after it), the n-th named moment of the engine, or the
-n-th system call of one kind in one thread.
+A point is the n-th call of a store's verb (before or after it), the n-th named moment of the
+engine, or the n-th system call of one kind in one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -56,7 +56,7 @@ def describe(point: Point) -> str:
     """A point as a person would name it."""
     match point:
         case CallFault():
-            return f"{point.when} store call {point.number}"
+            return f"{point.when} {point.verb or 'store'} call {point.number}"
         case MomentFault():
             return f"at moment {point.number}"
         case SyscallFault():
@@ -97,16 +97,18 @@ class Diary(msgspec.Struct, frozen=True, kw_only=True):
 class Survey:
     """The points of one undisturbed pass."""
 
-    calls: int
+    #: verb -> how many
+    calls: Mapping[str, int]
     moments: int
     #: (thread, system call) -> how many
-    syscalls: dict[tuple[str, str], int]
+    syscalls: Mapping[tuple[str, str], int]
 
     def call_points(self) -> Iterator[CallFault]:
         """Before and after every store call."""
-        for number in range(1, self.calls + 1):
-            yield CallFault(number=number, when="before")
-            yield CallFault(number=number, when="after")
+        for verb, count in sorted(self.calls.items()):
+            for number in range(1, count + 1):
+                yield CallFault(number=number, verb=verb, when="before")
+                yield CallFault(number=number, verb=verb, when="after")
 
     def moment_points(self) -> Iterator[MomentFault]:
         """Every named moment."""

@@ -1,8 +1,8 @@
 """A store that fails on purpose: at its n-th call it kills the process, or loses the reply.
 
-It wraps any store and counts the calls of all verbs together. A fault happens once, before the
-call reaches the store or after the store has answered. Whatever the store acknowledged is told to
-a *witness* first, so that a test can insist on it later.
+It wraps any store and counts the calls of all verbs together, or those of one verb. A fault
+happens once, before the call reaches the store or after the store has answered. Whatever the store
+acknowledged is told to a *witness* first, so that a test can insist on it later.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class CallFault(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     """What goes wrong, at which call (from 1)."""
 
     number: int
+    #: Count the calls of this verb only.
+    verb: str | None = None
     when: Literal["before", "after"] = "before"
     how: Literal["kill", "reply_lost"] = "kill"
 
@@ -80,13 +82,16 @@ class FailingStore:
         with self._lock:
             self.calls.append(verb)
             fault = self._fault
-            return fault if fault is not None and fault.number == len(self.calls) else None
+            if fault is None or fault.verb not in (None, verb):
+                return None
+            count = len(self.calls) if fault.verb is None else self.calls.count(verb)
+            return fault if fault.number == count else None
 
     def _strike(self, fault: CallFault, work: Coroutine[Any, Any, object]) -> None:
+        work.close()
         if fault.how == "kill":
             self._kill()
-        work.close()
-        raise StoreUnavailable(f"call {fault.number} failed on purpose")
+        raise StoreUnavailable(f"{fault.verb or 'store'} call {fault.number} failed on purpose")
 
     # verbs
 

@@ -26,6 +26,8 @@ PAIRS: tuple[tuple[str, FaultKind], ...] = tuple(
 )
 #: Those that happen to the store's answers, not to a process.
 STORE_FAULTS: frozenset[FaultKind] = frozenset({"lost_reply", "slow_store", "store_down"})
+#: Those that happen to one process.
+PROCESS_FAULTS: tuple[FaultKind, ...] = tuple(f for f in FAULTS if f not in STORE_FAULTS)
 
 Moment: TypeAlias = Literal["sent", "applied", "told"]
 
@@ -62,26 +64,40 @@ class Plan:
     at: tuple[tuple[float, FaultKind], ...]
     #: Crash whoever claims this run, so many times in a row.
     poison: tuple[str, int] | None
+    #: How likely a human who looks says something that nobody asked for.
+    meddling: float
+    #: When some process goes in good order.
+    leaving: tuple[float, ...]
+    #: How likely a process is struck just before or after an effect's body.
+    misfortune: float
     workers: int
     lease_seconds: float
     poll_seconds: float
     idle_ms: int
 
 
+def aimed_at(seed: int) -> tuple[str, FaultKind]:
+    """The pair that a seed's first fault is aimed at; one seed after the other covers them all."""
+    return PAIRS[seed % len(PAIRS)]
+
+
 def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
     """The faults of a seed. The first aim goes through all pairs, seed by seed."""
     rng = nature.rng
-    event, fault = PAIRS[nature.seed % len(PAIRS)]
+    event, fault = aimed_at(nature.seed)
     aims = [_aim(nature, event, fault, soon=True)]
     for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
         event, fault = rng.choice(PAIRS)
         aims.append(_aim(nature, event, fault, soon=False))
-    times = sorted(rng.uniform(0.0, FAULTY_SECONDS) for _ in range(rng.choice((0, 1, 2, 3))))
+    times = sorted(rng.random() ** 2 * FAULTY_SECONDS for _ in range(rng.choice((0, 1, 2, 3))))
     wants_poison = aims[0].event == "RunQuarantined" or nature.chance(0.02)
     return Plan(
         aims=tuple(aims),
         at=tuple((when, rng.choice(FAULTS)) for when in times),
         poison=(rng.choice(runs), 5) if wants_poison else None,
+        meddling=0.6 if aims[0].event == "MailRead" else rng.choice((0.05, 0.05, 0.4)),
+        leaving=tuple(rng.uniform(0.0, 20.0) for _ in range(rng.choice((0, 0, 1, 2)))),
+        misfortune=rng.choice((0.0, 0.0, 0.1, 0.3)),
         workers=rng.choice((2, 2, 3, 4)),
         lease_seconds=rng.choice((3.0, 4.0, 6.0)),
         poll_seconds=rng.choice((0.6, 1.0, 1.5)),
@@ -94,7 +110,7 @@ def _aim(nature: Nature, event: str, fault: FaultKind, *, soon: bool) -> Aim:
     moment: Moment = rng.choice(get_args(Moment))
     if fault in STORE_FAULTS:
         moment = "sent"
-    passes = rng.choice((0, 0, 0, 1)) if soon else rng.choice((0, 0, 1, 2, 4))
+    passes = 0 if soon else rng.choice((0, 0, 1, 2, 4))
     return Aim(event=event, fault=fault, moment=moment, passes=passes)
 
 
@@ -108,7 +124,7 @@ class Marksman:
     def strikes(self, batch: Sequence[Entry], kinds: frozenset[str]) -> Iterator[Strike]:
         """What strikes a commit that carries these kinds of events."""
         if self._is_poison(batch, kinds):
-            yield Strike(fault="crash", moment="told")
+            yield Strike(fault="crash", moment="applied")
         for aim in list(self._aims):
             if aim.event not in kinds:
                 continue

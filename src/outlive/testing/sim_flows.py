@@ -157,22 +157,23 @@ class Story:
 
 
 async def _step(story: Story, name: str, how: str) -> str:
-    thought = await (think(how) if name == "think" else ponder(how))  # type: ignore[misc]
-    story.seen.append(thought["nonce"])
-    return thought["nonce"]
+    step: Any = think if name == "think" else ponder
+    nonce: str = (await step(how))["nonce"]
+    story.seen.append(nonce)
+    return nonce
 
 
 async def _recall(story: Story) -> int:
-    mine = await recall()
-    mine.append("a flow wrote this")
-    await ponder("ok")  # type: ignore[misc]  # a plain step is awaited in a flow
-    return len(await recall())
+    first, second = await recall(), await recall()
+    second.append("a flow wrote this")
+    return len(first)
 
 
 async def _effect(story: Story, name: str, order: str, shared: bool) -> Any:
     # Two runs that share a key must ask for the same thing to share its outcome.
     note = "shared" if shared else story.seen[-1] if story.seen else "nothing yet"
-    paid = await EFFECTS[name](order, note)
+    effect: Any = EFFECTS[name]
+    paid = await effect(order, note)
     story.seen.append(paid["nonce"])
     return paid
 

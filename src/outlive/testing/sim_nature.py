@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from outlive.testing.sim_loop import SimLoop, Timeline
+from outlive.testing.sim_loop import Timeline, new_loop
 
 #: The wall clock's time when a simulation begins (ms since 1970).
 BEGINNING_MS = 1_700_000_000_000
@@ -25,7 +25,7 @@ class Nature:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.timeline = Timeline()
-        self.loop = SimLoop(self.timeline, "nature")
+        self.loop = new_loop(self.timeline, "nature")
         self.rng = random.Random(f"outlive {seed}")
         #: How far every wall clock is ahead of virtual time.
         self.wall_ms = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from outlive.engine.definitions import Flow
+from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
@@ -19,10 +19,9 @@ from outlive.model.events import Event, RunStarted
 from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
 from outlive.model.run import OpenEffect, fold
 from outlive.resolving import resolve_letter
-from outlive.starting import start_event
 from outlive.store import Query, Reading
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_flows import Node
+from outlive.testing.sim_flows import Node, tell_story
 from outlive.testing.sim_nature import BEGINNING_MS, Nature, SimClock
 from outlive.testing.sim_process import SimProcess
 from outlive.testing.sim_world import LIMIT_SECONDS, SETTLE_SECONDS, World
@@ -36,11 +35,15 @@ class Client:
     """Wants one run to exist."""
 
     def __init__(
-        self, run_id: str, event: RunStarted, nature: Nature, pick: Callable[[], SimProcess | None]
+        self,
+        run_id: str,
+        program: list[Node],
+        nature: Nature,
+        pick: Callable[[], SimProcess | None],
     ) -> None:
         self.run_id = run_id
         self.is_told = False
-        self._event, self._nature, self._pick = event, nature, pick
+        self._program, self._nature, self._pick = program, nature, pick
 
     def ask(self) -> None:
         """Ask some process, and again if no answer comes."""
@@ -50,44 +53,42 @@ class Client:
         if process is not None:
             drives_here = self._nature.chance(0.6)
             ask = process.start_run if drives_here else process.submit_run
-            ask(self.run_id, self._event, self._told)
+            ask(self.run_id, self._event(), self._told)
         self._nature.after(PATIENCE_SECONDS, self.ask)
+
+    def _event(self) -> RunStarted:
+        """The run's first event, made anew at every try, as the app does."""
+        bound = tell_story.bind(self._program)
+        seed = self._nature.entropy(16)
+        return start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
 
     def _told(self, is_new: bool) -> None:
         """It has begun; or the id is in use, and only this client uses it."""
         self.is_told = True
 
 
-def make_client(
-    flow: Flow[..., object], run_id: str, program: list[Node], nature: Nature,
-    pick: Callable[[], SimProcess | None],
-) -> Client:  # fmt: skip
-    """A client with its run; what it asks for is the same at every try."""
-    bound = flow.bind(program)
-    event = start_event(flow, run_id, bound, seed=nature.entropy(16), now=BEGINNING_MS)
-    return Client(run_id, event, nature, pick)
-
-
 class Human:
     """Looks after runs in doubt and runs in quarantine."""
 
-    def __init__(self, nature: Nature, disk: MemoryStore, world: World) -> None:
+    def __init__(self, nature: Nature, disk: MemoryStore, world: World, meddling: float) -> None:
         self._nature, self._disk, self._world = nature, disk, world
+        self._meddling = meddling
         self._clock = SimClock(nature)
-        #: By run and step, since when nobody can be attempting it as far as this human saw.
-        self._seen_since: dict[tuple[str, str, int], float] = {}
+        #: By run and doubt, since when this human has known of it.
+        self._seen_since: dict[tuple[str, str], float] = {}
         self._nudges = 0
 
     def look(self) -> None:
         """Look at what needs a human, and come back later."""
         rng = self._nature.rng
-        for status in ("in_doubt", "quarantined"):
-            for found in run_immediate(self._disk.find(Query(status=status))).items:
-                if status == "in_doubt":
-                    self._look_at(found.head.run_id)
-                elif rng.random() < 0.5:
-                    self._nudge(found.head.run_id)
-        if rng.random() < 0.05:
+        for found in run_immediate(self._disk.find(Query(flow="story"))).items:
+            status, run_id = found.header.status, found.head.run_id
+            is_busybody = found.header.ended_at is None and rng.random() < self._meddling
+            if status == "in_doubt" or is_busybody:
+                self._look_at(run_id, asked_only=not is_busybody)
+            elif status == "quarantined" and rng.random() < 0.5:
+                self._nudge(run_id)
+        if rng.random() < self._meddling:
             self._meddle()
         self._nature.after(rng.uniform(0.5, 3.0), self.look)
 
@@ -98,30 +99,30 @@ class Human:
         except OutliveError:
             return None
 
-    def _look_at(self, run_id: str) -> None:
+    def _look_at(self, run_id: str, *, asked_only: bool) -> None:
         read = self._read(run_id)
         if read is None:
             return
         reading, events = read
         for step, effect in fold(events).effects.items():
-            if effect.asks:
+            if effect.asks or not asked_only:
                 self._consider(reading, events, step, effect)
 
     def _consider(
         self, reading: Reading, events: Sequence[Event], step: str, effect: OpenEffect
     ) -> None:
-        nature = self._nature
-        place = (reading.head.run_id, step, len(events))
-        since = self._seen_since.setdefault(place, nature.now)
+        nature, run_id = self._nature, reading.head.run_id
+        try:
+            mail_id, letter = resolve_letter(reading, events, step, "fail", b"null")
+        except OutliveError:
+            return
+        since = self._seen_since.setdefault((run_id, mail_id), nature.now)
         verdict = self._verdict(effect, nature.now - since)
         if verdict is None or nature.rng.random() < 0.4:
             return
         value = msgspec.json.encode(self._world.paid(effect.intent.key))
-        try:
-            mail_id, letter = resolve_letter(reading, events, step, verdict, value)
-        except OutliveError:
-            return
-        nature.after(nature.mostly_short(6.0), self._post, reading.head.run_id, mail_id, letter)
+        letter = msgspec.structs.replace(letter, verdict=verdict, value=value)
+        nature.after(nature.mostly_short(6.0), self._post, run_id, mail_id, letter)
 
     def _verdict(self, effect: OpenEffect, watched_seconds: float) -> Verdict | None:
         """What can be said for certain, if anything."""

@@ -9,29 +9,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from outlive.engine.drive import Drive
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
-from outlive.journal.keeper import Keeper, Log, Loose, run_immediate
+from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
 from outlive.model.events import RunStarted
 from outlive.ports import Ports
-from outlive.starting import start_entry
-from outlive.store import Conflict, Entry
+from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_faults import JUMP_MS, FaultKind, Plan
+from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
 from outlive.testing.sim_flows import tell_story
-from outlive.testing.sim_loop import SimLoop
+from outlive.testing.sim_loop import SimLoop, new_loop
 from outlive.testing.sim_nature import Nature, SimClock, SimCrash
 from outlive.testing.sim_store import SimStore
 from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import World, here
+from outlive.worker.claims import start_entry
 from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
 from outlive.worker.worker import Setting, Worker
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What all processes of a simulation share."""
+
+    nature: Nature
+    plan: Plan
+    disk: MemoryStore
+    world: World
+    witness: Witness
+    open_store: Callable[[], SimStore]
 
 
 class SimHost:
@@ -125,7 +139,9 @@ class SimKeeper(Keeper):
 class SimPulse:
     """Beats from a task of its own."""
 
-    def __init__(self, process: SimProcess, worker: str, failed: Callable[[OutliveError], None]) -> None:
+    def __init__(
+        self, process: SimProcess, worker: str, failed: Callable[[OutliveError], None]
+    ) -> None:
         self._process, self._worker, self._failed = process, worker, failed
         self._lease = process.lease
         self._period = self._lease.seconds / BEATS_PER_LEASE
@@ -158,7 +174,7 @@ class SimProcess:
         self.disk = surroundings.disk
         self._around = surroundings
         nature = self._nature = surroundings.nature
-        self.loop = SimLoop(nature.timeline, name)
+        self.loop = new_loop(nature.timeline, name)
         self.clock = SimClock(nature)
         self.context = copy_context()
         self.context.run(here.set, self)
@@ -167,7 +183,9 @@ class SimProcess:
         self.keeper = SimKeeper(self.store, self.loop, nature, surroundings.witness)
         self.keeper.context = self.context
         self.lease = LeaseTime(self.clock, surroundings.plan.lease_seconds)
+        self._host = SimHost(self.loop, nature, self.context)
         self.worker = self._make_worker()
+        self.is_leaving = False
         self.loop.call_soon(self.worker.start, context=self.context)
 
     def _make_worker(self) -> Worker:
@@ -178,13 +196,18 @@ class SimProcess:
             keeper=self.keeper,
             lane=_lane,
             ports=ports,
-            host=SimHost(self.loop, nature, self.context),
+            host=self._host,
             lease=self.lease,
             start_pulse=lambda worker, failed: SimPulse(self, worker, failed),
             idle_ms=plan.idle_ms,
             poll_seconds=plan.poll_seconds,
         )
         return Worker(setting, [tell_story], everything=True)
+
+    @property
+    def worker_id(self) -> str:
+        """The id under which it holds leases."""
+        return self.worker.id
 
     # what clients ask of it
 
@@ -197,18 +220,18 @@ class SimProcess:
             if is_new and run_id in self.worker.driving:
                 self.worker.watch(run_id).add_done_callback(self._ended)
 
-        self.loop.call_soon(lambda: self.loop.create_task(_quietly(start())), context=self.context)
+        self.loop.call_soon(lambda: self.loop.create_task(_quietly(start)), context=self.context)
 
     def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
         """``outlive.submit`` in this process."""
 
-        def answer(conflict: Conflict | None) -> None:
-            started(conflict is None)
+        def answer(said: Answer) -> None:
+            if not isinstance(said, OutliveError):
+                started(said is None)
 
         def submit() -> None:
             if self.keeper.failure is None:
-                host = SimHost(self.loop, self._nature, self.context)
-                self.keeper.submit(Loose(start_entry(run_id, event), host, answer))
+                self.keeper.submit(Loose(start_entry(run_id, event), self._host, answer))
 
         self.loop.call_soon(submit, context=self.context)
 
@@ -217,7 +240,10 @@ class SimProcess:
             return
         drive = watcher.result()
         if drive is not None:
-            self._around.witness.outcome(drive.run_id, (drive.value, drive.fault))
+            verdict = drive.ending.verdict
+            assert verdict is not None, "a run that ended has a verdict"
+            value = verdict.value if verdict.status == "completed" else None
+            self._around.witness.outcome(drive.run_id, (value, verdict.error))
 
     # faults
 
@@ -230,6 +256,11 @@ class SimProcess:
     def is_failed(self) -> bool:
         """Its worker gave up; the process is about to exit."""
         return self.worker.failure is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """It takes what it is given."""
+        return self.is_alive and not self.is_failed and not self.is_leaving
 
     def strike(self, fault: FaultKind) -> None:
         """Suffer a fault now."""
@@ -269,11 +300,22 @@ class SimProcess:
         self.clock.offset_ms = 0
 
     def _failpoint(self, moment: str) -> None:
-        fault = self._around.fault_at(moment)
-        if fault is not None:
-            self.strike(fault)
+        chance = 0.0 if self.world.calm else self._around.plan.misfortune
+        if chance and self._nature.chance(chance):
+            self.strike(self._nature.rng.choice(PROCESS_FAULTS))
             if self.loop.is_dead:
                 raise SimCrash
+
+    def leave(self) -> None:
+        """Stop in good order, as a worker does that is told to; bodies may run on for a while."""
+
+        async def stop() -> None:
+            await self.worker.stop()
+            seconds = self._nature.mostly_short(3.0)
+            self._nature.after(seconds, lambda: self.die(certain=True))
+
+        self.is_leaving = True
+        self.loop.call_soon(lambda: self.loop.create_task(stop()), context=self.context)
 
     def die(self, *, certain: bool) -> None:
         """Everything of this process vanishes at once; what it sent may still arrive."""
@@ -283,9 +325,10 @@ class SimProcess:
         if certain:
             self.store.settle_sent(lands=lambda: self._nature.chance(0.5))
             self.disk.kill(self.worker.id)
-        self._nature.after(0.0, self._bury)
+        self._nature.after(0.0, self.bury)
 
-    def _bury(self) -> None:
+    def bury(self) -> None:
+        """Close the frames of a dead process."""
         for drive in list(self.worker._drives.values()):  # noqa: SLF001  # the dead have no secrets
             drive.stopped = True
             drive.loop.kill(RunStopped)
@@ -296,38 +339,7 @@ async def _lane(work: Coroutine[Any, Any, T]) -> T:
     return await work
 
 
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+async def _quietly(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A client's call fails with its worker; the client tries elsewhere."""
-    try:
-        await work
-    except OutliveError:
-        pass
-
-
-class Surroundings:
-    """What all processes of a simulation share."""
-
-    def __init__(
-        self,
-        nature: Nature,
-        plan: Plan,
-        disk: MemoryStore,
-        world: World,
-        witness: Witness,
-        open_store: Callable[[], SimStore],
-    ) -> None:
-        self.nature, self.plan, self.disk, self.world = nature, plan, disk, world
-        self.witness, self.open_store = witness, open_store
-        #: Named moments at which somebody is to be struck: countdown by moment.
-        self.at_moments: list[tuple[str, int, FaultKind]] = []
-
-    def fault_at(self, moment: str) -> FaultKind | None:
-        """The fault that strikes at this passing of a named moment, if any."""
-        for place, (name, passes, fault) in enumerate(self.at_moments):
-            if name == moment:
-                if passes:
-                    self.at_moments[place] = (name, passes - 1, fault)
-                    continue
-                del self.at_moments[place]
-                return fault
-        return None
+    with suppress(OutliveError):
+        await call()

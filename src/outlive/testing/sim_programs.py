@@ -15,7 +15,7 @@ _SHARED = [name for name in EFFECTS if name.startswith("order")]
 
 def make_programs(rng: random.Random, wanted: str) -> list[list[Node]]:
     """The programs of a seed's runs; ``wanted`` is a kind of event that should come up."""
-    count = rng.choice((2, 2, 3, 3, 4))
+    count = rng.choice((2, 2, 3, 3, 4, 5))
     maker = _Maker(rng)
     programs = [maker.program() for _ in range(count)]
     for program in programs[: rng.choice((1, 2))]:

@@ -31,7 +31,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import STORE_FAULTS, FaultKind, Marksman, Strike
 from outlive.testing.sim_loop import SimLoop
 from outlive.testing.sim_nature import Nature, SimCrash
-from outlive.testing.sim_witness import Witness, kinds_in
+from outlive.testing.sim_witness import WAITING, Witness, kinds_in
 
 T = TypeVar("T")
 
@@ -173,6 +173,8 @@ class SimStore:
         line = self._line
 
         def arrive() -> None:
+            if sent.is_done:
+                return
             if line.refuses:
                 sent.is_done = True
                 self._sent.remove(sent)
@@ -223,6 +225,9 @@ class SimStore:
         if "store_down" in faults:
             line.go_down()
         loses = line.loses_next_reply or "lost_reply" in faults
+        if loses and self._nature.chance(0.3):
+            # Who is stopped before it can repeat its commit may find another in its place.
+            self._nature.after(self._nature.mostly_short(0.1), self.owner.strike, "pause")
         line.loses_next_reply = False
         for struck, name in (
             (line.is_slow, "slow_store"),
@@ -269,6 +274,7 @@ class SimStore:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
         self._witness.committed(self._nature.now, batch, heads, answers)
+        self._witness.moves += not self.in_air <= WAITING
         return answers
 
     def _head(self, run_id: str) -> Head | None:

@@ -14,6 +14,9 @@ from outlive.journal.record import ENVELOPE_BYTES
 from outlive.model.events import Fault, decode_events
 from outlive.store import Conflict, Entry, Head
 
+#: Events that come and go while a run only waits.
+WAITING = frozenset({"Claimed", "Parked", "KeyHeld", "MailRead"})
+
 #: An outcome as a client was told it: the value's bytes, or the fault.
 Outcome = tuple[bytes | None, Fault | None]
 
@@ -21,7 +24,9 @@ Outcome = tuple[bytes | None, Fault | None]
 def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
     """The kinds of events that a batch carries."""
     return frozenset(
-        type(event).__name__ for entry in batch for event in decode_events(entry.record[ENVELOPE_BYTES:])
+        type(event).__name__
+        for entry in batch
+        for event in decode_events(entry.record[ENVELOPE_BYTES:])
     )
 
 
@@ -40,6 +45,8 @@ class Witness:
         #: Commits of a driver that had been taken over; each was refused.
         self.zombies = 0
         self.commits = 0
+        #: Commits by which some run got on.
+        self.moves = 0
         self._trace = blake2b(digest_size=16)
 
     def note(self, what: str) -> None:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import outlive
 from outlive.testing.auditor import Receipt, fresh_nonce, nonces_in
@@ -41,9 +41,11 @@ class Process(Protocol):
     loop: SimLoop
     world: World
 
+    name: str
+
     @property
-    def name(self) -> str:
-        """Which process it is."""
+    def worker_id(self) -> str:
+        """The id under which it holds leases."""
         ...
 
 
@@ -54,15 +56,9 @@ here: ContextVar[Process] = ContextVar("outlive_sim_process")
 Manner: TypeAlias = Literal[
     "pays", "refuses", "breaks_before", "breaks_after", "breaks_and_pays_late", "hangs", "slow"
 ]
-_MANNERS: tuple[Manner, ...] = (
-    *(["pays"] * 8),  # type: ignore[list-item]  # a list of literals is a list of texts to mypy
-    "refuses",
-    "breaks_before",
-    "breaks_after",
-    "breaks_and_pays_late",
-    "hangs",
-    "slow",
-)
+_MANNERS: tuple[Manner, ...] = get_args(Manner)
+#: How often each, out of all.
+_WEIGHTS = (8, 1, 1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +83,8 @@ class World:
         #: By key, until when something may still come of what was asked.
         self._busy_until: dict[str, float] = {}
         self._dawdling: list[tuple[str, Process]] = []
-        #: Called with every request that reaches the bank.
-        self.on_request: Callable[[Process, Request], None] = lambda process, request: None
+        #: Called when an effect's body begins.
+        self.on_begin: Callable[[Process, Request], None] = lambda process, request: None
         self.calm = False
         #: What the model keeps in mind; it hands out the object itself.
         self.memory: list[str] = ["remembered"]
@@ -123,6 +119,7 @@ class World:
     async def pay(self, request: Request, *, dawdles: bool) -> dict[str, str]:
         """Ask the bank to do something once, and wait for its answer."""
         process = _living()
+        self.on_begin(process, request)
         if dawdles:
             await self._dawdle(process, request.key)
         manner = self._manner()
@@ -142,7 +139,7 @@ class World:
     def pay_plainly(self, request: Request) -> dict[str, str]:
         """The same from a plain function, whose caller can't be cut off."""
         process = _living()
-        self.on_request(process, request)
+        self.on_begin(process, request)
         manner = self._manner()
         if manner == "refuses":
             raise Refused("not today")
@@ -156,13 +153,14 @@ class World:
         return paid
 
     def _manner(self) -> Manner:
-        manner: Manner = "pays" if self.calm else self._nature.rng.choice(_MANNERS)
+        if self.calm:
+            return "pays"
+        manner: Manner = self._nature.rng.choices(_MANNERS, _WEIGHTS)[0]
         return manner
 
     def _send(
         self, process: Process, request: Request, manner: Manner, answer: asyncio.Future[Any]
     ) -> None:
-        self.on_request(process, request)
         nature = self._nature
         if manner in ("refuses", "breaks_before"):
             error = Refused("not today") if manner == "refuses" else BankError("the line broke")

@@ -18,24 +18,24 @@ from outlive.journal.keeper import run_immediate
 from outlive.ports import Ports
 from outlive.store import Query
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_faults import FAULTY_SECONDS, STORE_FAULTS, FaultKind, Marksman, make_plan
-from outlive.testing.sim_flows import tell_story
+from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
 from outlive.testing.sim_judge import judge
-from outlive.testing.sim_loop import OutOfTime
+from outlive.testing.sim_loop import OutOfTime, SimLoop
 from outlive.testing.sim_nature import Nature, SimClock
-from outlive.testing.sim_people import Client, Human, make_client
+from outlive.testing.sim_people import Client, Human
 from outlive.testing.sim_process import SimProcess, Surroundings
 from outlive.testing.sim_programs import make_programs
 from outlive.testing.sim_store import Line, SimStore
 from outlive.testing.sim_witness import Witness
-from outlive.testing.sim_world import SETTLE_SECONDS, World
+from outlive.testing.sim_world import SETTLE_SECONDS, Process, Request, World
 
 SECONDS_MAX = 400.0
 CALLBACKS_MAX = 400_000
 #: From here on the bank and the model behave, so that everything can come to an end.
 CALM_SECONDS = 60.0
-#: When nothing was committed for so long, the wall clocks go on to the next thing that is due.
+#: When no run got on for so long, the wall clocks go on to what is due later than this.
 QUIET_SECONDS = 6.0
+LONG_MS = 2000
 TICK_SECONDS = 0.5
 
 
@@ -51,7 +51,7 @@ class Report:
     #: Virtual seconds that passed.
     seconds: float
     callbacks: int
-    events: int
+    commits: int
     #: Appends of drivers that had been taken over; all were refused, unless ``broken`` says so.
     zombies: int
     faults: Counter[str] = field(default_factory=Counter)
@@ -61,46 +61,195 @@ class Report:
     def __str__(self) -> str:
         said = "\n  ".join(self.broken) or "all promises kept"
         return (
-            f"seed {self.seed}: {self.seconds:.1f} s, {self.events} events, trace {self.trace}\n"
+            f"seed {self.seed}: {self.seconds:.1f} s, {self.commits} commits, trace {self.trace}\n"
             f"  {said}\nreplay it with: python -m outlive.testing.simulation {self.seed}"
         )
 
 
 def simulate(seed: int) -> Report:
     """Run one seed and judge it."""
-    simulation = Simulation(seed)
-    return simulation.run()
+    return Simulation(seed).run()
 
 
 class Simulation:
     """Everything that one seed sets up."""
 
     def __init__(self, seed: int) -> None:
-        self.nature = Nature(seed)
-        programs = make_programs(random.Random(f"programs {seed}"), self._wanted(seed))
+        nature = self.nature = Nature(seed)
+        programs = make_programs(random.Random(f"programs {seed}"), aimed_at(seed)[0])
         names = [f"run-{number}" for number in range(1, len(programs) + 1)]
-        self.plan = make_plan(self.nature, names)
-        self.world, self.witness = World(self.nature), Witness()
-        self.line, self.marksman = Line(self.nature), Marksman(self.plan)
-        ports = Ports(clock=SimClock(self.nature), entropy=self.nature.entropy)
+        self.plan = make_plan(nature, names)
+        self.world, self.witness = World(nature), Witness()
+        self.world.on_begin = self._check_driver
+        self.line, self.marksman = Line(nature), Marksman(self.plan)
+        ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
         self.disk = MemoryStore(ports=ports, lease_seconds=self.plan.lease_seconds)
         self._around = Surroundings(
-            self.nature, self.plan, self.disk, self.world, self.witness, self._open_store
+            nature=nature,
+            plan=self.plan,
+            disk=self.disk,
+            world=self.world,
+            witness=self.witness,
+            open_store=self._open_store,
         )
         self.processes: list[SimProcess] = []
         self._made = 0
         self.clients = [
-            make_client(tell_story, name, program, self.nature, self._pick)
+            Client(name, program, nature, self._pick)
             for name, program in zip(names, programs, strict=True)
         ]
         self._over_at: float | None = None
-        self._commits, self._commits_since = 0, 0.0
-
-    @staticmethod
-    def _wanted(seed: int) -> str:
-        from outlive.testing.sim_faults import PAIRS
-
-        return PAIRS[seed % len(PAIRS)][0]
+        self._moves, self._moved_at = 0, 0.0
 
     def _open_store(self) -> SimStore:
         return SimStore(self.disk, self.line, self.nature, self.witness, self.marksman)
+
+    def _pick(self) -> SimProcess | None:
+        living = [each for each in self.processes if each.is_serving]
+        return self.nature.rng.choice(living) if living else None
+
+    def _check_driver(self, process: Process, request: Request) -> None:
+        """Only the worker that holds the lease begins an effect."""
+        reading = run_immediate(self.disk.read(request.run_id, 1 << 62))
+        holder = None if reading is None else reading.head.worker
+        if holder != process.worker_id:
+            self.witness.broken.append(
+                f"run {request.run_id}: effect {request.effect} (key {request.key}) was begun by "
+                f"worker {process.worker_id}; worker {holder} had the lease"
+            )
+
+    # running
+
+    def run(self) -> Report:
+        """Let it happen, then judge it."""
+        nature = self.nature
+        for _ in range(self.plan.workers):
+            self._start_process()
+        for client in self.clients:
+            nature.after(nature.mostly_short(8.0), client.ask)
+        for when, fault in self.plan.at:
+            nature.after(when, self._strike, fault)
+        for when in self.plan.leaving:
+            nature.after(when, self._let_go)
+        nature.after(1.0, Human(nature, self.disk, self.world, self.plan.meddling).look)
+        nature.after(FAULTY_SECONDS, self._heal)
+        nature.after(CALM_SECONDS, self._calm)
+        nature.after(TICK_SECONDS, self._tick)
+        unfinished = []
+        try:
+            nature.timeline.run(self._is_over, seconds_max=SECONDS_MAX, handles_max=CALLBACKS_MAX)
+        except OutOfTime as error:
+            unfinished = [f"{error}; not ended: {', '.join(self._open_runs())}"]
+        errors = [f"{each.name}: {error}" for each in self._loops() for error in each.errors]
+        broken = [*unfinished, *errors, *judge(nature, self.disk, self.world, self.witness)]
+        for process in self.processes:
+            process.die(certain=False)
+            process.bury()
+        return self._report(broken)
+
+    def _loops(self) -> list[SimLoop]:
+        return [self.nature.loop, *(process.loop for process in self.processes)]
+
+    def _report(self, broken: list[str]) -> Report:
+        witness, timeline = self.witness, self.nature.timeline
+        for receipt in self.world.receipts:
+            witness.note(repr(receipt))
+        witness.note(f"{timeline.now:.6f} {timeline.handles}")
+        return Report(
+            seed=self.nature.seed,
+            trace=witness.trace,
+            broken=tuple(broken),
+            seconds=timeline.now,
+            callbacks=timeline.handles,
+            commits=witness.commits,
+            zombies=witness.zombies,
+            faults=witness.faults,
+            struck=witness.struck,
+        )
+
+    def _start_process(self) -> None:
+        self._made += 1
+        self.processes.append(SimProcess(f"p{self._made}", self._around))
+
+    # what happens beside the processes
+
+    def _tick(self) -> None:
+        """Somebody looks after the processes, and after time itself."""
+        nature = self.nature
+        for process in self.processes:
+            if process.is_alive and process.is_failed and nature.chance(0.5):
+                process.die(certain=True)
+        living = sum(process.is_alive for process in self.processes)
+        if living < self.plan.workers and nature.chance(0.4):
+            self._start_process()
+        if not self._open_runs():
+            self._over_at = self._over_at or nature.now
+        elif nature.now > self._quiet_since() + QUIET_SECONDS:
+            self._pass_time()
+        nature.after(TICK_SECONDS, self._tick)
+
+    def _quiet_since(self) -> float:
+        if self.witness.moves != self._moves:
+            self._moves, self._moved_at = self.witness.moves, self.nature.now
+        return self._moved_at
+
+    def _pass_time(self) -> None:
+        """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
+        now = SimClock(self.nature).now_ms()
+        items = run_immediate(self.disk.find(Query(flow="story"))).items
+        due = [item.header.wake_at for item in items if item.header.ended_at is None]
+        later = [when for when in due if when is not None and when - now > LONG_MS]
+        if later:
+            self.nature.wall_ms += min(later) - now
+            self._moved_at = self.nature.now
+
+    def _open_runs(self) -> list[str]:
+        items = run_immediate(self.disk.find(Query(flow="story"))).items
+        ended = {item.head.run_id for item in items if item.header.ended_at is not None}
+        return [client.run_id for client in self.clients if client.run_id not in ended]
+
+    def _is_over(self) -> bool:
+        """All runs ended, what was on its way has arrived, and every sleeper woke up."""
+        over = self._over_at
+        return (
+            over is not None
+            and self.nature.now > over + SETTLE_SECONDS
+            and all(each.loop.held is None or not each.is_alive for each in self.processes)
+        )
+
+    def _strike(self, fault: FaultKind) -> None:
+        match fault:
+            case "lost_reply":
+                self.line.loses_next_reply = True
+            case "slow_store":
+                self.line.get_slow()
+            case "store_down":
+                self.line.go_down()
+            case _:
+                process = self._pick()
+                if process is not None:
+                    process.strike(fault)
+
+    def _let_go(self) -> None:
+        process = self._pick()
+        if process is not None:
+            process.leave()
+
+    def _heal(self) -> None:
+        self.marksman.put_down()
+        self.line.heal()
+
+    def _calm(self) -> None:
+        self.world.calm = True
+
+
+def main(arguments: list[str]) -> int:
+    """Replay the seeds that are named."""
+    reports = [simulate(int(argument)) for argument in arguments]
+    for report in reports:
+        sys.stdout.write(f"{report}\n")
+    return 1 if any(report.broken for report in reports) or not reports else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -24,6 +24,7 @@ from outlive.journal.record import (
     unpack_unlinked,
 )
 from outlive.model.events import Event, decode_events
+from outlive.model.mail import parse_letter
 from outlive.model.run import Run, fold
 from outlive.store import Header, Reading, StoredRecord
 
@@ -77,6 +78,9 @@ class _Check:
         self.result.damage.append(Damage(run=self._run_id, seq=seq, why=why))
 
     def _record(self, record: StoredRecord) -> None:
+        if record.seq < self._seq:
+            self._report(record.seq, "out of order: there is a record at this place already")
+            return
         if record.seq != self._seq and self._follows:
             self._missing(record.seq)
         try:
@@ -110,8 +114,8 @@ class _Check:
     def _damaged(self, record: StoredRecord, error: Exception) -> None:
         why = error.why if isinstance(error, CorruptRecord) else str(error)
         self._report(record.seq, why)
-        self._link = stored_link(record.body)
-        self._follows = False
+        self._link = _stored_link(record.body)
+        self._seq, self._follows = record.seq + 1, False
 
     def _end(self) -> None:
         """The journal ends where its head says."""
@@ -122,7 +126,7 @@ class _Check:
             why = f"{what}: the journal ends at seq {last}, its head at {head.seq}"
             self._report(min(last, head.seq) + 1, why)
         elif self._link != head.link:
-            self._report(last, "its link is not the head's")
+            self._report(max(1, last), "its link is not the head's")
         elif self._epoch != head.epoch:
             self._report(last, f"its epoch is {self._epoch}, the head's {head.epoch}")
 
@@ -141,15 +145,21 @@ class _Check:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
 
     def _mail(self) -> None:
-        head, waiting = self._reading.head, len(self._reading.mail)
-        if head.posted - head.consumed != waiting:
-            why = f"{head.posted} mails posted, {head.consumed} consumed, but {waiting} waiting"
-            self._report(head.seq, why)
+        """As much as was posted and not consumed, and readable."""
+        head, waiting = self._reading.head, self._reading.mail
+        if head.posted - head.consumed != len(waiting):
+            counts = f"{head.posted} posted, {head.consumed} consumed, {len(waiting)} waiting"
+            self._report(head.seq, f"its mail is not complete: {counts}")
+        for mail in waiting:
+            try:
+                parse_letter(mail.body)
+            except (msgspec.MsgspecError, TypeError) as error:
+                self._report(head.seq, f"mail {mail.mail_id} can't be read: {error}")
 
 
-def stored_link(body: bytes) -> bytes:
-    """The link that a record says it has."""
-    return body[ENVELOPE_BYTES - _LINK_BYTES : ENVELOPE_BYTES]
+def _stored_link(body: object) -> bytes:
+    """The link that a damaged record says it has."""
+    return body[ENVELOPE_BYTES - _LINK_BYTES : ENVELOPE_BYTES] if isinstance(body, bytes) else b""
 
 
 def fold_or_none(events: list[Event]) -> Run | None:

@@ -9,6 +9,9 @@ from outlive.model.run import Run
 from outlive.store import Found, Reading
 from outlive.views.values import as_json, read_value
 
+#: Read a journal after this seq to get its head and header alone.
+AFTER_ALL = 1 << 62
+
 
 def summary(found: Found | Reading) -> dict[str, Any]:
     """What can be said of a run without reading its journal."""
@@ -21,6 +24,7 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "reason": header.reason,
         "seq": head.seq,
         "epoch": head.epoch,
+        "link": head.link.hex(),
         "worker": head.worker,
         "started_at": iso(header.started_at),
         "wake_at": iso(header.wake_at) if header.wake_at else None,

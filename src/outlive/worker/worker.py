@@ -19,17 +19,16 @@ from outlive.engine.children import tell_parent
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
 from outlive.engine.host import Host
-from outlive.engine.leaving import How
+from outlive.engine.leaving import MISMATCH_RETRY_MS, How
 from outlive.engine.ops import Env
-from outlive.errors import FlowNotRegistered, LeaseLost, OutliveError
+from outlive.errors import AppClosed, FlowNotRegistered, LeaseLost, OutliveError
 from outlive.journal.keeper import Answer, Keeper, Loose
 from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import FORMAT
-from outlive.model.decide import CLAIMS_MAX
+from outlive.model.decide import CLAIMS_MAX, PROBATION_FROM
 from outlive.model.events import Claimed, Event, MailRead, RunQuarantined, RunStarted
-from outlive.model.mail import Nudge, decode_letter
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import Mail, Offer, Reading, Store, Wanted
@@ -37,6 +36,7 @@ from outlive.worker.adoption import Adoption
 from outlive.worker.claims import claim_entry
 from outlive.worker.kin import StoreKin
 from outlive.worker.peers import StorePeer
+from outlive.worker.probation import LOOK_SECONDS, Probation
 from outlive.worker.pulse import LeaseTime, Pulse
 
 logger = logging.getLogger("outlive")
@@ -83,7 +83,10 @@ class Worker:
         self._only: set[str] = set()
         self._drives: dict[str, Drive] = {}
         self._damaged: dict[str, OutliveError] = {}
+        #: Runs that do not fit our code, why, and when to try again: mail must not drive them.
+        self._misfits: dict[str, tuple[int, OutliveError]] = {}
         self._watchers: dict[str, list[asyncio.Future[Any]]] = {}
+        self._probation = Probation(self._barren)
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
         self._env = Env(
@@ -100,6 +103,7 @@ class Worker:
         )
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_halted = False
 
     # life
 
@@ -126,6 +130,7 @@ class Worker:
 
     async def _halt(self) -> None:
         """Nothing of this worker runs any further; called wherever its loop ends."""
+        self._is_halted = True
         is_clean = True
         for drive in list(self._drives.values()):
             is_clean &= drive.leaving.hand_over()
@@ -160,6 +165,7 @@ class Worker:
         known = self._flows.setdefault(flow.name, flow)
         if known.fn is not flow.fn:
             self._flows[flow.name] = flow
+            self._misfits.clear()
 
     @property
     def flows(self) -> Mapping[str, Flow[Any, Any]]:
@@ -182,11 +188,15 @@ class Worker:
         if run_id not in self._only:
             self._adoption.add(run_id)
         self._only.add(run_id)
+        self._misfits.pop(run_id, None)
         self._poke.set()
 
     def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
         """Done with the drive when the run ends here, with None when it leaves otherwise."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if run_id in self._misfits and run_id not in self._drives:
+            future.set_exception(self._misfits[run_id][1])
+            return future
         self._watchers.setdefault(run_id, []).append(future)
         return future
 
@@ -209,6 +219,9 @@ class Worker:
         if not await begun:
             log.close()
             return False
+        if self._is_halted:
+            log.close()
+            raise self.failure or AppClosed("its worker stopped; another one will drive the run")
         self._only.add(run_id)
         self._drive(log, fold(events), events)
         return True
@@ -234,8 +247,11 @@ class Worker:
             await self._halt()
 
     async def _rest(self) -> None:
+        seconds = self._setting.poll_seconds
         try:
-            async with asyncio.timeout(self._setting.poll_seconds):
+            async with asyncio.timeout(
+                min(seconds, LOOK_SECONDS) if self._probation.waiting else seconds
+            ):
                 await self._poke.wait()
         except TimeoutError:
             pass
@@ -246,11 +262,15 @@ class Worker:
         await self._adoption.look(self._drives)
         room = self._concurrency - len(self._drives)
         wanted = self._wanted(room)
-        claims = await self._call(self._setting.store.claim(self.id, wanted, max(0, room)))
+        limit = max(0, room) + self._probation.waiting
+        claims = await self._call(self._setting.store.claim(self.id, wanted, limit))
         for run_id in claims.mail:
             await self._bring_mail(run_id)
         offers = [each for each in claims.offers if self._may_take(each.head.run_id)]
-        won = await asyncio.gather(*(self._claim(offer) for offer in offers[:CLAIM_LIMIT]))
+        has_suspect = any(d.log.run.barren >= PROBATION_FROM for d in self._drives.values())
+        offers = await self._probation.admit(offers, has_suspect=has_suspect)
+        some = offers[: max(0, min(room, CLAIM_LIMIT))]
+        won = await asyncio.gather(*(self._claim(offer) for offer in some))
         for run_id in won:
             if run_id is not None:
                 await self._load(run_id)
@@ -261,7 +281,16 @@ class Worker:
         return Wanted(flows=flows, format=FORMAT, run_ids=only)
 
     def _may_take(self, run_id: str) -> bool:
-        return run_id not in self._drives and run_id not in self._damaged
+        is_open = run_id not in self._drives and run_id not in self._damaged
+        retry_at = self._misfits[run_id][0] if run_id in self._misfits else 0
+        return is_open and retry_at <= self._setting.ports.clock.now_ms()
+
+    async def _barren(self, run_id: str) -> int:
+        """Claims in a row without an outcome; a damaged journal is reported when it is loaded."""
+        reading: Reading | None = await self._call(self._setting.store.read(run_id))
+        with suppress(OutliveError):
+            return 0 if reading is None else fold(read_events(reading)).barren
+        return 0
 
     async def _call(self, work: Any) -> Any:
         return await self._setting.lane(work)
@@ -317,9 +346,8 @@ class Worker:
     def _quarantine(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
         reason = f"claimed {run.barren - 1} times in a row without one new outcome"
         for each in mail:
-            # Unread, it would make the run due again at once.
-            if isinstance(decode_letter(each.body), Nudge):
-                log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
+            # Unread, it would make the run due again at once; a human's word may be said again.
+            log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
         log.append(RunQuarantined(run.at, reason))
         log.wait(log.seq, lambda: self._tell(log.run_id, None))
         log.close()
@@ -330,6 +358,7 @@ class Worker:
             raise FlowNotRegistered(run.start.flow, list(self._flows))
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
+        self._misfits.pop(log.run_id, None)
         # Mail first: a run that only waits leaves memory as soon as it has begun.
         drive.mailbox.take(mail)
         drive.begin(events)
@@ -350,6 +379,9 @@ class Worker:
             self._only.discard(drive.run_id)
             self._tell(drive.run_id, drive)
         elif how == "misfit":
+            now = self._setting.ports.clock.now_ms()
+            assert error is not None, "a run that does not fit says why"
+            self._misfits[drive.run_id] = (now + MISMATCH_RETRY_MS, error)
             self._tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.

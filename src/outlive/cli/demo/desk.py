@@ -55,10 +55,11 @@ class Desk:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: one question."""
         try:
-            question = json.loads(await reader.readline())
+            line = await reader.readline()
+            question = json.loads(line) if line else {}
             if "find" in question:
                 _reply(writer, self._find(question["find"]))
-            else:
+            elif question:
                 await self._do(question, reader, writer)
         finally:
             writer.close()

@@ -22,14 +22,14 @@ class Moment(Enum):
     """Where an agent may die; the value says it to people."""
 
     PLANNING = "while the model plans"
-    SEARCHING = "some searches answered, others not"
+    SEARCHING = "between two search answers"
     SEARCHED = "right after the last search"
     DECIDING = "while the model decides"
-    REFUND_ASKED = "while the bank considers the refund"
-    REFUND_MADE = "by the bank: refund made, reply not sent"
+    REFUND_ASKED = "while the bank considers"
+    REFUND_MADE = "by the bank, after paying"
     WRITING = "while the model writes"
-    MAIL_SENT = "letter sent, reply not sent"
-    CLOSING = "while the model closes the ticket"
+    MAIL_SENT = "letter sent, reply pending"
+    CLOSING = "while the model closes"
 
 
 #: In the middle of one model call, by the call's task.

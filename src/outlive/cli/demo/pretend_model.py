@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from outlive.cli.demo.kills import IN_CALL, Moment
 
@@ -72,17 +72,28 @@ class PretendModel:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: one call."""
         try:
-            question = json.loads(await reader.readline())
-            self._calls += 1
-            self._listener.model_asked()
-            task, parts = question["task"], question["parts"]
-            if await self._may_answer(task, self._calls, reader):
-                answer = f"{_script(task, parts)} ~{self._nonce()}"
-                writer.write(json.dumps({"answer": answer}).encode() + b"\n")
-                self._listener.model_answered(" ".join([task, *_topics(task, parts)]))
-                self._after(task)
+            line = await reader.readline()
+            if line:
+                await self._answer(json.loads(line), reader, writer)
         finally:
             writer.close()
+
+    async def _answer(
+        self,
+        question: dict[str, Any],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._calls += 1
+        self._listener.model_asked()
+        task, parts = question["task"], question["parts"]
+        if not await self._may_answer(task, self._calls, reader):
+            return
+        answer = f"{_script(task, parts)} ~{self._nonce()}"
+        writer.write(json.dumps({"answer": answer}).encode() + b"\n")
+        self._listener.model_answered(f"search {_topic(parts[0])}" if task == "search" else task)
+        if task == "search":
+            self._after_search()
 
     async def _may_answer(self, task: str, call: int, reader: asyncio.StreamReader) -> bool:
         """Think; False if the asker dies meanwhile."""
@@ -98,9 +109,7 @@ class PretendModel:
             return await _is_alive_after(None, reader)
         return is_alive
 
-    def _after(self, task: str) -> None:
-        if task != "search":
-            return
+    def _after_search(self) -> None:
         self._searches_answered += 1
         self._doom.strikes(Moment.SEARCHING, self._searches_answered)
         if not self._searches_open:
@@ -120,10 +129,6 @@ async def _is_alive_after(seconds: float | None, asker: asyncio.StreamReader) ->
 def _topic(query: str) -> str:
     """A query without the nonce that it came with."""
     return query.partition(" ~")[0]
-
-
-def _topics(task: str, parts: list[str]) -> list[str]:
-    return [_topic(parts[0])] if task == "search" else []
 
 
 def _script(task: str, parts: list[str]) -> str:

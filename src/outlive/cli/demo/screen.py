@@ -9,7 +9,6 @@ from typing import Self
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.layout import Layout
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -17,10 +16,12 @@ from rich.text import Text
 
 from outlive.cli.demo.story import Line, Tally
 
-FRAMES_PER_SECOND = 12
+FRAMES_PER_SECOND = 10
 #: Narrower terminals show one column above the other.
 SIDE_BY_SIDE_COLUMNS_MIN = 100
-STYLES = {"outlive": "green", "plain": "red"}
+PANEL_ROWS_MIN = 6
+FRAME_ROWS = 2
+FRAME_COLUMNS = 4
 
 
 class LineTeller:
@@ -47,11 +48,15 @@ class LineTeller:
         words = f"{line.mark:>3} {line.name:<15} {line.text} {line.detail}".rstrip()
         self._console.print(f"{at:5.1f}s  {side.title:<14} {words}", markup=False, soft_wrap=True)
 
+    def last_frame(self, rows: int) -> RenderableType | None:
+        """Everything was printed."""
+        return None
+
 
 class LiveTeller:
-    """Redraws both columns a dozen times a second, on a screen of its own."""
+    """Redraws both columns ten times a second, on a screen of its own."""
 
-    def __init__(self, console: Console, headline: str, sides: Sequence[Tally]) -> None:
+    def __init__(self, console: Console, headline: Text, sides: Sequence[Tally]) -> None:
         self._console = console
         self._headline = headline
         self._sides = sides
@@ -71,14 +76,20 @@ class LiveTeller:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if self._drawing is not None:
-            self._drawing.cancel()
         self._live.stop()
+        if self._drawing is not None and not self._drawing.cancel():
+            self._drawing.result()
 
     def tell(self, side: Tally, line: Line) -> None:
         """Show it with the next frame."""
-        at = asyncio.get_running_loop().time() - self._began
-        self._lines[side.title].append((at, line))
+        self._lines[side.title].append((self._now(), line))
+
+    def last_frame(self, rows: int) -> RenderableType | None:
+        """Both columns as they stand at the end, this high, if that is worth it."""
+        return self._panels(rows) if rows >= 2 * PANEL_ROWS_MIN else None
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time() - self._began
 
     async def _draw(self) -> None:
         while True:
@@ -86,41 +97,52 @@ class LiveTeller:
             await asyncio.sleep(1 / FRAMES_PER_SECOND)
 
     def _frame(self) -> RenderableType:
-        width, height = self._console.size
-        is_wide = width >= SIDE_BY_SIDE_COLUMNS_MIN
-        rows = (height - 1) if is_wide else (height - 1) // 2
-        panels = [Layout(self._panel(side, rows)) for side in self._sides]
-        columns = Layout()
-        if is_wide:
-            columns.split_row(*panels)
-        else:
-            columns.split_column(*panels)
-        frame = Layout()
-        frame.split_column(Layout(Text.from_markup(self._headline), size=1), columns)
-        return frame
+        head = Text.assemble(self._headline, (f"  {self._now():5.1f}s", "dim"))
+        return Group(head, self._panels(self._console.height - 1))
 
-    def _panel(self, side: Tally, rows: int) -> Panel:
-        lines = Table.grid(padding=(0, 1))
-        for width in (5, 2, 14):
-            lines.add_column(width=width, no_wrap=True, justify="right" if width < 14 else "left")
-        lines.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        for at, line in self._lines[side.title][-(rows - 4) :]:
-            said = Text(f"{line.text}  {line.detail}".rstrip(), style=line.style)
-            name = Text(line.name, style=line.style)
-            lines.add_row(Text(f"{at:4.1f}s", style="dim"), Text(line.mark, "dim"), name, said)
+    def _panels(self, rows: int) -> RenderableType:
+        is_wide = self._console.width >= SIDE_BY_SIDE_COLUMNS_MIN
+        high = max(rows if is_wide else rows // len(self._sides), PANEL_ROWS_MIN)
+        wide = self._console.width // (len(self._sides) if is_wide else 1)
+        panels = [self._panel(side, high, wide) for side in self._sides]
+        if not is_wide:
+            return Group(*panels)
+        columns = Table.grid(expand=True)
+        for _ in panels:
+            columns.add_column(ratio=1)
+        columns.add_row(*panels)
+        return columns
+
+    def _panel(self, side: Tally, rows: int, columns: int) -> Panel:
+        newest = self._lines[side.title][FRAME_ROWS - rows :]
+        text = Text("\n", no_wrap=True, overflow="ellipsis")
         return Panel(
-            Group(lines),
-            title=f"[bold]{side.title}",
-            subtitle=_subtitle(side),
-            border_style=STYLES.get(side.title, "white"),
+            text.join(_row(at, line, columns - FRAME_COLUMNS) for at, line in newest),
+            title=f"[bold]{side.title}[/] · {side.shows}",
+            subtitle=_standing(side),
+            border_style=side.style,
             box=box.ROUNDED,
+            height=rows,
         )
 
 
-def _subtitle(side: Tally) -> str:
+Screen = LineTeller | LiveTeller
+
+
+def _row(at: float, line: Line, columns: int) -> Text:
+    row = Text.assemble((f"{at:4.1f}s", "dim"), f" {line.mark:>2} ")
+    row.append(f" {line.name:<14} {line.text} ", line.style)
+    row.append(line.detail, line.detail_style)
+    if " on " in line.style:
+        row.append(" " * (columns - row.cell_len), line.style)
+    return row
+
+
+def _standing(side: Tally) -> str:
     saved = "" if side.model_calls_saved is None else f" ({side.model_calls_saved} saved)"
+    alarm = "red" if side.refunds > 1 else "green"
     return (
-        f"kills [bold]{side.kills}[/]/{side.kills_planned}"
-        f" · model calls [bold]{side.model_calls}[/]{saved}"
-        f" · refunds [bold]{side.refunds}[/] · letters [bold]{side.mails}[/]"
+        f"[bold {alarm}]refunds {side.refunds}[/] · letters [bold]{side.mails}[/]"
+        f" · kills [bold]{side.kills}[/]/{side.kills_planned}"
+        f" · calls [bold]{side.model_calls}[/]{saved}"
     )

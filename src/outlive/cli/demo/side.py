@@ -6,10 +6,11 @@ import asyncio
 import signal
 from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from outlive.cli.demo.desk import Ledger
 from outlive.cli.demo.doom import Doom
@@ -18,6 +19,7 @@ from outlive.cli.demo.pretend_model import PretendModel
 from outlive.cli.demo.processes import ERRORS_FILE, child, module_command
 from outlive.cli.demo.story import Line, Tally, Teller
 from outlive.cli.demo.watch import JournalReader, count_replays
+from outlive.errors import OutliveError
 from outlive.ports import Ports
 
 #: Every kill needs one; with more than this something is wrong.
@@ -58,6 +60,7 @@ class Side:
         self._doom = Doom(setting.plan, setting.pace.think_seconds)
         self._seen: Counter[str] = Counter()
         self._reading = asyncio.Lock()
+        self._wake: list[Line] = []
         think = setting.pace.think_seconds
         self._model = PretendModel(self._doom, think, _nonce, self)
 
@@ -65,17 +68,17 @@ class Side:
         """Start the agent until it ends by itself; then count what is in the ledgers."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        async with AsyncExitStack() as stack:
-            stack.callback(asyncio.create_task(self._look()).cancel)
-            await self._open_world(stack)
-            code = await self._live()
-            self._tally.seconds = loop.time() - began
-            await self._catch_up()
+        try:
+            async with AsyncExitStack() as stack:
+                await self._open_world(stack)
+                await stack.enter_async_context(_beside(self._look()))
+                await self._live()
+                await self._catch_up()
+        except (OSError, OutliveError) as error:
+            self._tally.faults.append(str(error))
+        self._tally.seconds = loop.time() - began
         self._tally.refunds = len(self.ledger("bank").read())
         self._tally.mails = len(self.ledger("post").read())
-        if code != 0:
-            self._tally.faults.append(f"the agent ended with exit code {code}: {self._errors()}")
-        self._tally.is_over = True
 
     def ledger(self, name: str) -> Ledger:
         """What a desk has really done."""
@@ -104,12 +107,11 @@ class Side:
         command = module_command("outlive.cli.demo.desk", name, ponder, *tricks)
         async with child(command, self._setting.folder) as process:
             assert process.stdout is not None
-            await process.stdout.readline()
-            listening = asyncio.create_task(self._listen(name, process.stdout))
-            try:
+            if await process.stdout.readline() != b"open \n":
+                raise OutliveError(f"the {name} did not open: {self._errors()}")
+            self._tell(Line(mark="·", name=name, text="open", detail=f"pid {process.pid}"))
+            async with _beside(self._listen(name, process.stdout)):
                 yield
-            finally:
-                listening.cancel()
 
     async def _listen(self, name: str, words: asyncio.StreamReader) -> None:
         async for line in words:
@@ -131,13 +133,20 @@ class Side:
                 self._tell_deed("post", "letter", number, self._tally.mails)
                 self._doom.strikes(Moment.MAIL_SENT)
             case _, "refused":
-                self._tell(Line(mark="·", name=name, text="refused", detail="the asker is gone"))
+                # It is the kill that made the asker hang up: told after it.
+                self._wake.append(Line(mark="·", name=name, text="refused: the asker is gone"))
 
     def _tell_deed(self, name: str, what: str, number: str, count: int) -> None:
-        style = "bold yellow" if count == 1 else "bold red"
-        detail = "" if count == 1 else "AGAIN"
-        line = Line(mark="●", name=name, text=f"{what} {number}", detail=detail, style=style)
-        self._tell(line)
+        self._tell(
+            Line(
+                mark="●",
+                name=name,
+                text=f"{what} {number}",
+                detail="" if count == 1 else "AGAIN",
+                style="bold yellow" if count == 1 else "bold red",
+                detail_style="bold red",
+            )
+        )
 
     def model_asked(self) -> None:
         """A call began."""
@@ -148,20 +157,21 @@ class Side:
         self._seen[what] += 1
         if self._reader is None:
             again = self._seen[what] > 1
-            detail = f"asked {self._seen[what]} times" if again else ""
+            detail = f"×{self._seen[what]}" if again else ""
             style = "red" if again else "green"
             self._tell(Line(mark="·", name="model", text=what, detail=detail, style=style))
 
     # the agent
 
-    async def _live(self) -> int:
+    async def _live(self) -> None:
         for start in range(1, STARTS_MAX + 1):
             code = await self._run_agent(start)
+            if code == 0:
+                return
             if code != -signal.SIGKILL:
-                return code
+                raise OutliveError(f"the agent ended with exit code {code}: {self._errors()}")
             await self._mourn()
-        self._tally.faults.append(f"the agent was started {STARTS_MAX} times and did not end")
-        return code
+        raise OutliveError(f"the agent was started {STARTS_MAX} times and did not end")
 
     async def _run_agent(self, start: int) -> int:
         setting = self._setting
@@ -191,6 +201,8 @@ class Side:
         self._tally.kills += 1
         name, moment = f"SIGKILL {self._tally.kills}", self._doom.mourn()
         self._tell(Line(mark="✗", name=name, text=moment, style="bold white on red"))
+        while self._wake:
+            self._tell(self._wake.pop(0))
         await asyncio.sleep(self._setting.pace.pause_seconds)
 
     # telling
@@ -199,7 +211,7 @@ class Side:
         self._setting.teller.tell(self._tally, line)
 
     async def _look(self) -> None:
-        while self._reader is not None:
+        while True:
             await self._catch_up()
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -213,6 +225,19 @@ class Side:
             replays = count_replays(self._reader.events)
         self._tally.steps_replayed = replays.steps
         self._tally.model_calls_saved = replays.model_calls
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do this as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 def _nonce() -> str:

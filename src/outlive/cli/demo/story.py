@@ -14,7 +14,8 @@ class Line:
     name: str
     text: str = ""
     detail: str = ""
-    style: str = "white"
+    style: str = ""
+    detail_style: str = "dim"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +23,9 @@ class Tally:
     """How far a side has come, and at the end how it went."""
 
     title: str
+    #: What its column is made of.
+    shows: str
+    style: str
     kills_planned: int
     kills: int = 0
     model_calls: int = 0
@@ -35,7 +39,6 @@ class Tally:
     outcome: str = ""
     #: What is wrong with the outcome.
     faults: list[str] = field(default_factory=list)
-    is_over: bool = False
 
     @property
     def steps_run(self) -> int:

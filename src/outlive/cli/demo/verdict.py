@@ -11,6 +11,8 @@ from rich.table import Table
 from outlive.cli.demo.kills import KILLS_MIN
 from outlive.cli.demo.story import Tally
 
+#: The rows that the show is about; they come last.
+POINTS = ("mails sent", "refunds at the bank")
 NONCE = re.compile(r"~[0-9a-f]{6}")
 
 
@@ -81,7 +83,9 @@ def render_table(ours: Tally, plain: Tally) -> Table:
     table.add_column(ours.title, justify="right", style="green", min_width=14)
     table.add_column(plain.title, justify="right", style="red", min_width=14)
     for name, left, right in figures(ours, plain):
-        is_point = name in ("mails sent", "refunds at the bank")
+        is_point = name in POINTS
+        if name == POINTS[0]:
+            table.add_section()
         table.add_row(name, left, right, style="bold" if is_point else None)
     return table
 

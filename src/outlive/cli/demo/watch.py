@@ -28,6 +28,7 @@ from outlive.model.events import (
 )
 
 NONCE = re.compile(rb"~[0-9a-f]{6}")
+NUMBER = re.compile(rb"[BP]-\d+")
 
 
 class JournalReader:
@@ -106,7 +107,7 @@ def _describe(event: Event, so_far: Sequence[Event]) -> tuple[str, str, str]:
             steps = sum(isinstance(each, StepDone | EffectDone) for each in so_far)
             return f"epoch {event.epoch}", f"replays {steps} steps" if steps else "", "cyan"
         case StepDone():
-            return _name(event.step), " ".join(_nonces(event.value)), "green"
+            return _name(event.step), _last(NONCE, event.value), "green"
         case EffectIntended():
             return _name(event.step), f"attempt {event.attempt}", "yellow"
         case EffectDoubted():
@@ -114,9 +115,10 @@ def _describe(event: Event, so_far: Sequence[Event]) -> tuple[str, str, str]:
         case AttemptFailed():
             return _name(event.step), f"did not happen, by {event.by}", "magenta"
         case EffectDone():
-            return _name(event.step), f"known by {event.by}", "bold green"
+            number = _last(NUMBER, event.value)
+            return f"{_name(event.step)} {number}", f"known by {event.by}", "bold green"
         case RunCompleted():
-            return "", " ".join(_nonces(event.value)), "bold green"
+            return "support", _last(NONCE, event.value), "bold green"
         case RunFailed():
             return event.error.type_name, event.error.message, "bold red"
         case _:
@@ -131,5 +133,5 @@ def _name(step: str) -> str:
     return f"{name} {task}".rstrip()
 
 
-def _nonces(value: bytes) -> list[str]:
-    return [found.decode() for found in NONCE.findall(value)][-1:]
+def _last(pattern: re.Pattern[bytes], value: bytes) -> str:
+    return next((found.decode() for found in reversed(pattern.findall(value))), "")

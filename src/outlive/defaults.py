@@ -1,0 +1,64 @@
+"""The verbs without an app: on the store that the environment names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from outlive.app import App, open_app
+from outlive.engine.definitions import Flow
+from outlive.handle import Handle
+from outlive.store import Page
+
+T = TypeVar("T")
+
+
+def run(
+    flow: Flow[..., Coroutine[Any, Any, T]],
+    *args: Any,
+    id: str | None = None,
+    store: str | None = None,
+    **kwargs: Any,
+) -> T:
+    """Blocking: start a run, or go on with the one of that id, and return its outcome."""
+    with open_app(store) as app:
+        return app.run(flow, *args, id=id, **kwargs)
+
+
+#: One app per running loop; gone with the loop.
+_apps: WeakKeyDictionary[asyncio.AbstractEventLoop, App] = WeakKeyDictionary()
+
+
+def default_app() -> App:
+    """The app of this loop on the default store; opened at first use, gone with the loop."""
+    loop = asyncio.get_running_loop()
+    app = _apps.get(loop)
+    if app is None:
+        app = _apps[loop] = open_app()
+    return app
+
+
+async def start(
+    flow: Flow[..., Coroutine[Any, Any, T]], *args: Any, id: str | None = None, **kwargs: Any
+) -> Handle[T]:
+    """Start a run here, or go on with the one of that id, on the default store."""
+    return await default_app().start(flow, *args, id=id, **kwargs)
+
+
+async def submit(
+    flow: Flow[..., Coroutine[Any, Any, T]], *args: Any, id: str | None = None, **kwargs: Any
+) -> Handle[T]:
+    """Start a run that a worker elsewhere will drive, on the default store."""
+    return await default_app().submit(flow, *args, id=id, **kwargs)
+
+
+async def get(run_id: str) -> Handle[Any]:
+    """The handle of a run on the default store."""
+    return await default_app().get(run_id)
+
+
+async def find(**query: Any) -> Page:
+    """A page of runs on the default store."""
+    return await default_app().find(**query)

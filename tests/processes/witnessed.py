@@ -1,0 +1,16 @@
+"""The command line as it is, on a store that writes down what it acknowledged."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import outlive.app
+from outlive.cli import main
+from tests.processes.players import WitnessedStore
+
+if __name__ == "__main__":
+    folder = Path(os.environ["CAST_FOLDER"])
+    outlive.app.open_store = partial(WitnessedStore, folder)  # type: ignore[assignment]
+    raise SystemExit(main())

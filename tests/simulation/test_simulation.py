@@ -1,0 +1,105 @@
+"""Thousands of simulated installations: every promise kept, every fault met, no seed twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from outlive.testing import simulation
+from outlive.testing.sim_faults import PAIRS
+from outlive.testing.simulation import Report, simulate
+from tests.conftest import Figure
+
+SEEDS = 2_000
+SEEDS_FULL = 50_000
+#: Virtual seconds per second of work.
+PACE_MIN = 500
+TRACES = "print(*(simulate(seed).trace for seed in range(20)))"
+
+
+def test_every_seed_keeps_every_promise(full: bool, figure: Figure) -> None:
+    """No seed breaks a promise, and among them every kind of event meets every kind of fault."""
+    seeds = range(SEEDS_FULL if full else SEEDS)
+    struck: Counter[tuple[str, str]] = Counter()
+    faults: Counter[str] = Counter()
+    seconds, zombies, commits = 0.0, 0, 0
+    broken: list[Report] = []
+    began = time.process_time()
+    for seed in seeds:
+        report = simulate(seed)
+        struck += report.struck
+        faults += report.faults
+        seconds, zombies = seconds + report.seconds, zombies + report.zombies
+        commits += report.commits
+        if report.broken:
+            broken.append(report)
+    pace = seconds / (time.process_time() - began)
+
+    figure("simulation: seeds", len(seeds))
+    figure("simulation: virtual seconds per second of work", round(pace))
+    figure("simulation: virtual hours", round(seconds / 3600, 1))
+    figure("simulation: commits", commits)
+    figure("simulation: appends of zombies, all refused", zombies)
+    figure("simulation: faults", dict(sorted(faults.items())))
+    figure("simulation: pairs of event and fault met", f"{_met(struck)} of {len(PAIRS)}")
+    figure("simulation: the rarest pair was met", min(struck[pair] for pair in PAIRS))
+    assert not broken, "\n".join(str(report) for report in broken[:5])
+    assert [] == [pair for pair in PAIRS if not struck[pair]]
+    assert zombies > 0
+    assert pace >= PACE_MIN
+
+
+def _met(struck: Counter[tuple[str, str]]) -> int:
+    return sum(bool(struck[pair]) for pair in PAIRS)
+
+
+def test_a_seed_is_the_same_simulation_again() -> None:
+    """Two runs of a seed have the same trace, and different seeds have different ones."""
+    first = [simulate(seed).trace for seed in range(40)]
+    again = [simulate(seed).trace for seed in reversed(range(40))]
+
+    assert first == again[::-1]
+    assert 40 == len(set(first))
+
+
+def test_a_seed_does_not_depend_on_the_interpreters_hashes() -> None:
+    """The same seeds have the same traces in processes with other hash seeds."""
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", f"from outlive.testing.simulation import simulate; {TRACES}"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4242")
+    }
+
+    assert 1 == len(traces)
+    assert 20 == len(traces.pop().split())
+
+
+def test_a_seed_can_be_replayed_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that a failing seed prints simulates it again and says what came of it."""
+    trace = simulate(7).trace
+
+    assert 0 == simulation.main(["7"])
+    said = capsys.readouterr().out
+    assert trace in said
+    assert "all promises kept" in said
+    assert "python -m outlive.testing.simulation 7" in said
+
+
+def test_a_broken_promise_is_told_with_its_seed() -> None:
+    """A report that is not clean names what broke and how to see it again."""
+    report = Report(
+        seed=99, trace="t", broken=("run r: lost",), seconds=1, callbacks=1, commits=1, zombies=0
+    )
+
+    assert "run r: lost" in str(report)
+    assert "python -m outlive.testing.simulation 99" in str(report)

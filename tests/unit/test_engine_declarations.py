@@ -1,0 +1,72 @@
+"""What can be declared a step or an effect, and what is refused at the decorator."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.errors import DefinitionRefused
+from outlive.model.events import EffectDone
+from tests.unit.scene import Scene
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"doubt": "guess"}, "one of"),
+        ({"doubt": "check"}, "needs a check"),
+        ({"timeout": "soon"}, "no duration"),
+        ({"timeout": 0}, "timeout"),
+        ({"name": "a/b"}, "can't be a name"),
+    ],
+)
+def test_impossible_effects_are_refused(options: dict[str, Any], words: str) -> None:
+    """At the decorator, with what is wrong."""
+
+    async def pay() -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=words):
+        outlive.effect(**options)(pay)
+
+
+async def test_what_can_be_called_can_be_a_step(scene: Scene) -> None:
+    """Partial functions and objects, async or plain, once they have a name."""
+
+    async def add(one: int, other: int) -> int:
+        return one + other
+
+    class Adder:
+        async def __call__(self, number: int) -> int:
+            return number + 1
+
+    partly = outlive.step(partial(add, 1), name="partly")
+    wholly = outlive.step(Adder(), name="wholly")
+
+    @outlive.flow
+    async def adding() -> list[int]:
+        return [await partly(2), await wholly(3)]
+
+    with pytest.raises(DefinitionRefused, match="name="):
+        outlive.step(partial(add, 1))
+    assert await scene.run(adding) == [3, 4]
+
+
+async def test_outcomes_of_effects_carry_how_they_are_known(scene: Scene) -> None:
+    """Here: from the body itself."""
+
+    @outlive.effect
+    async def pay() -> int:
+        return 1
+
+    @outlive.flow
+    async def paying() -> int:
+        return await pay()
+
+    handle = await scene.open().start(paying, id="r")
+    await scene.outcome(handle)
+
+    (done,) = await scene.events(handle, EffectDone)
+    assert done.by == "body"

@@ -1,0 +1,263 @@
+"""Doubts: an attempt whose end nobody knows is settled by its rule, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.errors import StoreFailed
+from outlive.model.events import (
+    AttemptFailed,
+    Claimed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+)
+from outlive.settings import Settings
+from tests.unit.bank import Bank, crash_in_body, seconds_after
+from tests.unit.scene import EVICTING, STAYING, Scene
+
+# ---------------------------------------------------------------- check
+
+
+async def test_a_check_that_finds_it_ends_the_doubt_at_once(scene: Scene) -> None:
+    """The outcome is what the check returned; the body is not run again."""
+    bank = Bank(scene, "pays and breaks")
+    flow = bank.flow(check=bank.find, settle_after="1h")
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0) == ["Receipt", 1, "bob"]
+    (done,) = await scene.events(handle, EffectDone)
+    assert done.by == "check"
+    assert len(bank.calls) == 1
+
+
+async def test_a_check_that_finds_nothing_counts_after_settle_after(scene: Scene) -> None:
+    """Asked too early it means "unknown" and is asked again; then the flow is told."""
+    bank = Bank(scene, "breaks")
+    began = scene.clock.now_ms()
+    handle = await scene.open().start(bank.flow(check=bank.find, settle_after="30s"), id="r")
+    await scene.until(lambda: bank.checks)
+    assert bank.checks == [began]
+
+    assert await scene.outcome(handle, step=0.5) == ["OSError", "connection lost"]
+    (raised,) = await scene.events(handle, EffectRaised)
+    assert (raised.happened, raised.by) == (False, "check")
+    assert seconds_after(bank.checks, 1, began) >= 30
+    assert len(bank.calls) == 1
+
+
+async def test_what_provably_did_not_happen_is_tried_again(scene: Scene) -> None:
+    """Within the retries that were asked for."""
+    bank = Bank(scene, "breaks", "breaks", "pays")
+    flow = bank.flow(
+        check=bank.find, settle_after="1s", retry=outlive.Retry(attempts=3, delay="1s")
+    )
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0.25) == ["Receipt", 3, "bob"]
+    assert len(await scene.events(handle, EffectIntended)) == 3
+    assert len(await scene.events(handle, EffectDoubted)) == 2
+    assert [1, 2] == [event.attempt for event in await scene.events(handle, AttemptFailed)]
+
+
+async def test_a_dead_drivers_attempt_is_asked_about_first(scene: Scene) -> None:
+    """It had happened: the new process learns the outcome and does not repeat it."""
+    bank = Bank(scene, "pays and hangs")
+    flow = bank.flow(check=bank.find, settle_after="30s")
+    await crash_in_body(scene, bank, flow)
+
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0) == ["Receipt", 1, "bob"]
+    assert len(bank.calls) == 1
+
+
+async def test_a_dead_drivers_attempt_is_begun_again_when_it_did_not_happen(scene: Scene) -> None:
+    """It does not count as an attempt; but only after the receiver had its time."""
+    bank = Bank(scene, "hangs", "pays")
+    flow = bank.flow(check=bank.find, settle_after="30s")
+    await crash_in_body(scene, bank, flow)
+    died = scene.clock.now_ms()
+
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0.5) == ["Receipt", 2, "bob"]
+    assert seconds_after(bank.calls, 1, died) >= 30
+    assert [1, 1] == [event.attempt for event in await scene.events(handle, EffectIntended)]
+
+
+async def test_not_happened_is_not_believed_while_a_silent_driver_may_run(scene: Scene) -> None:
+    """A worker that may only be stopped is not taken for dead: the limit must pass first."""
+    bank = Bank(scene, "hangs", "pays")
+    flow = bank.flow(check=bank.find, settle_after="30s", timeout="60h")
+    app = scene.open()
+    await app.start(flow, id="r")
+    await scene.until(lambda: bank.calls)
+    begun = scene.clock.now_ms()
+    scene.doors[app].error = StoreFailed("stopped, not dead")
+    handle = await scene.open(EVICTING).start(flow, id="r")
+
+    assert await scene.outcome(handle, step=900) == ["Receipt", 2, "bob"]
+    assert seconds_after(bank.calls, 1, begun) >= 60 * 3600 + 30
+    assert len(bank.checks) >= 2
+    certain = [claim.certain for claim in await scene.events(handle, Claimed)]
+    assert certain[0]
+    assert not any(certain[1:])
+
+
+@pytest.mark.parametrize("settings", [STAYING, EVICTING], ids=["staying", "evicting"])
+async def test_a_check_that_never_knows_ends_with_a_human(scene: Scene, settings: Settings) -> None:
+    """After a while the run is in doubt, and a human's word settles it."""
+    bank = Bank(scene, "breaks")
+    bank.unsure = True
+    flow = bank.flow(check=bank.find, settle_after="1s")
+    handle = await scene.open(settings).start(flow, id="r")
+    await scene.status(handle, "in_doubt", step=1)
+    (*_, doubted) = await scene.events(handle, EffectDoubted)
+    assert doubted.asks
+    app = scene.open()
+
+    await app.resolve("r", "0/pay#1", "happened", b'{"number": 9, "paid_to": "eve"}')
+
+    assert await scene.outcome(handle) == ["Receipt", 9, "eve"]
+
+
+async def test_a_check_that_fails_does_not_know(scene: Scene) -> None:
+    """Its error is no answer; it is asked again."""
+    bank = Bank(scene, "pays and breaks")
+    fails = [1, 1]
+
+    async def find(key: str) -> Any:
+        if fails:
+            fails.pop()
+            raise ConnectionError("also down")
+        return bank.find(key)
+
+    assert await scene.run(bank.flow(check=find)) == ["Receipt", 1, "bob"]
+    assert not fails
+
+
+async def test_a_plain_check_runs_in_a_thread_with_what_it_asks_for(scene: Scene) -> None:
+    """It gets the arguments by name, and the key if its signature has it."""
+    asked: list[Any] = []
+
+    def find(order: str, key: str) -> Any:
+        asked.append((order, key, threading.current_thread() is threading.main_thread()))
+        return "found"
+
+    @outlive.effect(key="pay:{order}", check=find)
+    async def pay(order: str, cents: int) -> str:
+        raise OSError("lost")
+
+    @outlive.flow
+    async def paying() -> str:
+        return await pay("77", 5)
+
+    assert await scene.run(paying) == "found"
+    assert asked == [("77", "pay:77", False)]
+
+
+async def test_a_check_inside_its_limit_is_not_a_leaf_for_effects(scene: Scene) -> None:
+    """Nothing durable begins in a check, either: it only looks."""
+
+    @outlive.effect
+    async def other() -> None: ...
+
+    async def find() -> Any:
+        try:
+            await other()
+        except outlive.errors.InsideStep:
+            return "refused"
+        return "not refused"
+
+    @outlive.effect(check=find)
+    async def pay() -> str:
+        raise OSError("lost")
+
+    @outlive.flow
+    async def paying() -> str:
+        return await pay()
+
+    assert await scene.run(paying) == "refused"
+
+
+# ---------------------------------------------------------------- time limits
+
+
+async def test_an_effect_past_its_limit_is_in_doubt(scene: Scene) -> None:
+    """It is cancelled, and then settled like any doubt."""
+    bank = Bank(scene, "pays and hangs")
+    flow = bank.flow(check=bank.find, timeout="10s", settle_after="5s")
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0.5) == ["Receipt", 1, "bob"]
+    (doubted,) = await scene.events(handle, EffectDoubted)
+    assert doubted.error.type_name == "TimedOut"
+    assert doubted.at >= 10_000
+
+
+async def test_a_plain_effect_past_its_limit_is_never_repeated_beside_itself(
+    scene: Scene,
+) -> None:
+    """Its thread can't be stopped: nobody looks before it has returned."""
+    running: list[int] = []
+    release = threading.Event()
+
+    @outlive.effect(timeout="1s", doubt="retry", retry=outlive.Retry(attempts=5, delay=0))
+    def pay() -> str:
+        running.append(outlive.attempt())
+        release.wait(20)
+        return f"paid at {outlive.attempt()}"
+
+    @outlive.flow
+    async def paying() -> str:
+        return str(await pay())
+
+    handle = await scene.open().start(paying, id="r")
+    await scene.until(lambda: running)
+    for _ in range(20):
+        scene.clock.advance(10)
+        await asyncio.sleep(0)
+    assert running == [1]
+    release.set()
+
+    assert await scene.outcome(handle) == "paid at 1"
+
+
+# ---------------------------------------------------------------- retry
+
+
+async def test_retry_repeats_within_its_attempts(scene: Scene) -> None:
+    """The user's word is that the receiver honours the key."""
+    bank = Bank(scene, "breaks", "breaks", "pays")
+    flow = bank.flow(doubt="retry", retry=outlive.Retry(attempts=3, delay="1s"))
+
+    assert await scene.run(flow) == ["Receipt", 3, "bob"]
+
+
+async def test_retry_tells_the_flow_when_its_attempts_are_used_up(scene: Scene) -> None:
+    """Nobody knows whether it happened, and the journal says so."""
+    bank = Bank(scene, "breaks", "breaks")
+    flow = bank.flow(doubt="retry", retry=outlive.Retry(attempts=2, delay="1s"))
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle) == ["OSError", "connection lost"]
+    (raised,) = await scene.events(handle, EffectRaised)
+    assert raised.happened is None
+
+
+async def test_retry_begins_a_dead_drivers_attempt_again_at_once(scene: Scene) -> None:
+    """It does not count as an attempt."""
+    bank = Bank(scene, "hangs", "pays")
+    flow = bank.flow(doubt="retry")
+    await crash_in_body(scene, bank, flow)
+
+    handle = await scene.open().start(flow, id="r")
+
+    assert await scene.outcome(handle, step=0) == ["Receipt", 2, "bob"]

@@ -1,0 +1,357 @@
+"""Views: journals as people read them, without any flow's code."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from outlive.journal.codec import Registry, codec_for
+from outlive.journal.headers import header_of
+from outlive.journal.record import LINK_START, pack
+from outlive.model.events import (
+    KIND_BITS,
+    KINDS,
+    AttemptFailed,
+    Claimed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    Fault,
+    KeyHeld,
+    MailRead,
+    Parked,
+    RunCompleted,
+    RunFailed,
+    RunQuarantined,
+    RunStarted,
+    StepDone,
+    StepRaised,
+    TimerFired,
+    encode_events,
+)
+from outlive.model.run import fold
+from outlive.store import Head, Reading, StoredRecord
+from outlive.views.damage import check_journal
+from outlive.views.runs import iso, outcome, summary
+from outlive.views.timeline import doubts, split_id, timeline
+from outlive.views.values import Unread, as_json, preview, read_value
+
+
+class Colour(enum.Enum):
+    """Something to choose."""
+
+    RED = "r"
+
+
+@dataclass
+class Cat:
+    """Something with fields."""
+
+    name: str
+    lives: int
+
+
+def encoded(value: object, *hints: Any) -> bytes:
+    return codec_for(hints, Registry()).encode(value)
+
+
+FAULT = Fault("BankError", "closed")
+STARTED = RunStarted(
+    flow="buy",
+    version="1",
+    args=encoded({"order": "7"}),
+    digest=b"d",
+    seed=b"s",
+    python="3.11",
+    started_at=1_000_000,
+    family="r",
+)
+
+
+# values
+
+
+@pytest.mark.parametrize(
+    ("value", "hints", "text", "data"),
+    [
+        (None, (), "None", None),
+        ("é\n\x1b", (), '"é\\n\\u001b"', "é\n\x1b"),
+        ([1, 2.5, True], (), "[1, 2.5, True]", [1, 2.5, True]),
+        ((1, (2,)), (), "(1, (2))", [1, [2]]),
+        ({3}, (), "{3}", [3]),
+        (frozenset({3}), (), "{3}", [3]),
+        ({"a": {"b": None}}, (), '{"a": {"b": None}}', {"a": {"b": None}}),
+        ({1: "x"}, (), '{1: "x"}', [[1, "x"]]),
+        (b"abc", (), "b'abc'", b"abc"),
+        (bytes(20), (), f"{bytes(16)!r}… 20 bytes", bytes(20)),
+        (10**30, (), str(10**30), str(10**30)),
+        (1 + 2j, (), "(1+2j)", "(1+2j)"),
+        (Decimal("1.50"), (), "1.50", Decimal("1.50")),
+        (UUID(int=7), (), str(UUID(int=7)), UUID(int=7)),
+        (date(2024, 1, 2), (), "2024-01-02", date(2024, 1, 2)),
+        (time(1, 2), (), "01:02:00", time(1, 2)),
+        (timedelta(hours=1), (), "1:00:00", timedelta(hours=1)),
+        (
+            datetime(2024, 1, 2, tzinfo=UTC),
+            (),
+            "2024-01-02T00:00:00+00:00",
+            datetime(2024, 1, 2, tzinfo=UTC),
+        ),
+        (Colour.RED, (Colour,), "Colour.RED", "RED"),
+        (Cat("Tom", 9), (Cat,), 'Cat(name="Tom", lives=9)', {"name": "Tom", "lives": 9}),
+        ([Cat("A", 1)], (Cat,), '[Cat(name="A", lives=1)]', [{"name": "A", "lives": 1}]),
+    ],
+)
+def test_values_are_shown_without_their_classes(
+    value: object, hints: tuple[Any, ...], text: str, data: object
+) -> None:
+    """As a programmer would write them, and as JSON would."""
+    recorded = encoded(value, *hints)
+
+    assert text == preview(recorded)
+    assert data == as_json(read_value(recorded))
+    msgspec.json.encode(as_json(read_value(recorded)))
+
+
+def test_a_long_value_is_cut() -> None:
+    """However long and deep it is, a preview has its length."""
+    deep: list[Any] = []
+    for _ in range(50):
+        deep = [deep, "x" * 1000]
+
+    for value in ("x" * 100_000, list(range(100_000)), {"k" * 500: 1}, deep):
+        shown = preview(encoded(value), 40)
+
+        assert len(shown) <= 40
+        assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x93\x01",
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(99, b"later")),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"\xc1")),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(32, b"\x01")),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(8, b"\xa4oops")),
+        b"\x91" * 100_000,
+    ],
+)
+def test_a_value_that_can_not_be_read_is_shown_as_such(data: bytes) -> None:
+    """A view never fails over a value."""
+    assert isinstance(read_value(data), Unread)
+    assert "can't be shown" in preview(data)
+    assert "can't be shown" in as_json(read_value(data))
+
+
+# timeline
+
+EVERY_EVENT: Sequence[Event] = (
+    STARTED,
+    Claimed(0, 1, "w1", True),
+    StepDone(5, "0.1/search#2", 1, encoded({}), b"", encoded(["hit"])),
+    StepRaised(6, "0/plan#1", 2, encoded({}), b"", FAULT),
+    AttemptFailed(7, "0/read#1", 1, FAULT, 1_000_500),
+    EffectIntended(10, "0/pay#1", 1, encoded({"cents": 5}), b"", "pay:7", 1_060_000),
+    EffectDoubted(30, "0/pay#1", 1, FAULT, True, True),
+    Parked(31, None),
+    Claimed(20, 2, "w2", True),
+    MailRead(40, "m", "resumed"),
+    EffectDone(50, "0/pay#1", 1, encoded("ok"), "human"),
+    EffectIntended(60, "0/mail#1", 1, encoded({}), b"", "mail:7", 1_060_000),
+    EffectRaised(65, "0/mail#1", 1, FAULT, None, "check"),
+    TimerFired(70, "0/sleep#1"),
+    Parked(71, 5_000_000),
+    RunQuarantined(72, "too often"),
+    RunCompleted(73, encoded("done")),
+    RunFailed(74, FAULT),
+    KeyHeld("r", "0/pay#1", b""),
+)
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    """Seqs count up, times never fall, each row says what happened."""
+    rows = timeline(EVERY_EVENT)
+
+    assert set(KINDS) == {type(event) for event in EVERY_EVENT}
+    assert list(range(1, len(EVERY_EVENT) + 1)) == [row.seq for row in rows]
+    assert sorted(row.at for row in rows) == [row.at for row in rows]
+    assert [
+        "started", "claimed", "done", "raised", "attempt failed", "intended", "in doubt", "parked",
+        "claimed", "mail read", "done", "intended", "raised", "timer fired", "parked",
+        "quarantined", "completed", "failed", "key held",
+    ] == [row.what for row in rows]  # fmt: skip
+
+
+def test_rows_tell_place_attempt_and_duration() -> None:
+    """Branch and step are taken apart; an attempt's time runs from its intent."""
+    rows = timeline(EVERY_EVENT)
+
+    assert ("0.1", "search#2", 1, None) == (
+        rows[2].branch,
+        rows[2].step,
+        rows[2].attempt,
+        rows[2].duration_ms,
+    )
+    assert (20, 40, 5) == (rows[6].duration_ms, rows[10].duration_ms, rows[12].duration_ms)
+    assert ("told by a human", "nobody knows, told by its check") == (rows[10].note, rows[12].note)
+    assert "by worker w2, epoch 2, its last driver is dead" == rows[8].note
+    assert ("until there is mail", 5_000_000) == (rows[7].note, rows[14].due_at)
+
+
+def test_ids_without_a_branch_stay_whole() -> None:
+    """A place is what follows the first slash."""
+    assert ("0.1", "a#1") == split_id("0.1/a#1")
+    assert ("", "a") == split_id("a")
+
+
+def test_doubts_are_what_is_open_and_unknown() -> None:
+    """An attempt under way is none while somebody drives the run, and one when nobody does."""
+    intended = [STARTED, Claimed(0, 1, "w1", True), EVERY_EVENT[5]]
+    doubted = [*intended, EVERY_EVENT[6]]
+    retried = [*intended, AttemptFailed(12, "0/pay#1", 1, FAULT, 1_000_500)]
+
+    assert [] == doubts(intended, driven=True)
+    (cut,) = doubts(intended, driven=False)
+    assert ("0/pay#1", "its driver ended before it did", False) == (cut.step, cut.why, cut.asks)
+    (doubt,) = doubts(doubted, driven=True)
+    assert ("pay:7", "BankError: closed", True) == (doubt.key, doubt.why, doubt.asks)
+    assert [] == doubts(retried, driven=False)
+    assert [] == doubts([*doubted, EVERY_EVENT[10]], driven=False)
+
+
+# a run at a glance
+
+
+def reading_of(*batches: Sequence[Event], run_id: str = "r") -> Reading:
+    """A journal with a record per batch, as a store would give it."""
+    link, seq, epoch, records = LINK_START, 1, 0, []
+    for batch in batches:
+        epoch = max([epoch, *(event.epoch for event in batch if isinstance(event, Claimed))])
+        kinds = 0
+        for event in batch:
+            kinds |= KIND_BITS[type(event)]
+        body = encode_events(list(batch))
+        record, link = pack(run_id, prev=link, epoch=epoch, seq=seq, kinds=kinds, body=body)
+        records.append(StoredRecord(seq, record))
+        seq += len(batch)
+    run = fold([event for batch in batches for event in batch])
+    head = Head(run_id=run_id, seq=seq - 1, epoch=epoch, link=link)
+    return Reading(head=head, header=header_of(run), records=records, mail=[])
+
+
+def test_a_summary_says_what_the_header_knows() -> None:
+    """Id, flow and status above all; instants as text."""
+    reading = reading_of([STARTED, Claimed(0, 1, "w", True)], [RunCompleted(9, encoded("ok"))])
+
+    told = summary(reading)
+
+    assert ("r", "buy", "completed", 3) == (told["id"], told["flow"], told["status"], told["seq"])
+    assert "1970-01-01T00:16:40.009Z" == told["ended_at"]
+    assert None is told["wake_at"]
+    assert ("ok", None) == outcome(fold([STARTED, RunCompleted(9, encoded("ok"))]))
+    assert (None, {"type": "BankError", "message": "closed"}) == outcome(
+        fold([STARTED, RunFailed(9, FAULT)])
+    )
+
+
+def test_instants_beyond_the_calendar_are_shown_all_the_same() -> None:
+    """A damaged header may hold any number."""
+    assert None is iso(None)
+    assert "99999999999999999 ms since 1970" == iso(99999999999999999)
+
+
+# damage
+
+SOUND = reading_of(
+    [STARTED, Claimed(0, 1, "w", True)],
+    [EVERY_EVENT[5]],
+    [EVERY_EVENT[10], EVERY_EVENT[11]],
+    [EVERY_EVENT[12]],
+    [RunCompleted(73, encoded("done"))],
+)
+
+
+def with_records(*records: StoredRecord) -> Reading:
+    return msgspec.structs.replace(SOUND, records=list(records))
+
+
+def test_a_sound_journal_has_no_damage() -> None:
+    """Its events come out."""
+    checked = check_journal(SOUND)
+
+    assert ([], 5, 7) == (checked.damage, checked.records, len(checked.events))
+
+
+def test_what_follows_damage_is_still_checked() -> None:
+    """Each fault is named once, at its place; sound records between them are not blamed."""
+    records = list(SOUND.records)
+    broken = [
+        StoredRecord(record.seq, record.body[:-1] + bytes((record.body[-1] ^ 1,)))
+        for record in records
+    ]
+    lost_link = StoredRecord(records[1].seq, records[1].body[:50])
+
+    for spoilt, seqs in (
+        ([records[0], broken[1], records[2], broken[3], records[4]], [3, 6]),
+        ([records[0], lost_link, records[2], records[3], broken[4]], [3, 7]),
+        ([broken[0], records[1], records[2], records[3], records[4]], [1]),
+        ([lost_link, *records[1:]], [1, 3, 3]),
+        ([records[0], *records[2:4]], [3, 7]),
+        (records[:-1], [7]),
+        ([], [1]),
+        ([*records, records[0]], [1]),
+        ([records[0], StoredRecord(3, "text"), *records[2:]], [3]),  # type: ignore[arg-type]
+    ):
+        found = check_journal(with_records(*spoilt)).damage
+
+        assert seqs == [each.seq for each in found], found
+        assert {"r"} == {each.run for each in found}
+
+
+def test_events_before_the_damage_can_be_shown() -> None:
+    """None behind it: they may contradict what is missing."""
+    records = list(SOUND.records)
+
+    checked = check_journal(with_records(records[0], records[2]))
+
+    assert [STARTED, Claimed(0, 1, "w", True)] == checked.events
+
+
+def test_a_record_of_a_later_release_is_named() -> None:
+    """It is whole, but this release can't say what it holds."""
+    from hashlib import blake2b
+
+    body = SOUND.records[0].body
+    placed = body[:2] + b"\x09" + body[3:42]
+    link = blake2b(LINK_START + placed + b"r", digest_size=16).digest()
+
+    found = check_journal(with_records(StoredRecord(1, placed + link + body[58:]))).damage
+
+    assert 1 == found[0].seq
+    assert "record format 9" in found[0].why
+
+
+def test_events_that_contradict_one_another_are_found() -> None:
+    """A chain that holds does not make a story."""
+    doubted = EffectDoubted(30, "0/pay#1", 1, FAULT, True, True)
+    body = encode_events([STARTED, doubted])
+    record, link = pack("r", prev=LINK_START, epoch=0, seq=1, kinds=0, body=body)
+    head = Head(run_id="r", seq=2, epoch=0, link=link)
+    reading = Reading(head=head, header=SOUND.header, records=[StoredRecord(1, record)], mail=[])
+
+    (damage,) = check_journal(reading).damage
+
+    assert "contradict" in damage.why

@@ -1,0 +1,150 @@
+"""Runs that kill their drivers: counted, watched one at a time, put aside, given new chances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.errors import RunQuarantined
+from outlive.model.events import MailRead
+from outlive.store import Head, Header, Offer
+from outlive.worker.probation import Probation
+from tests.unit.worker_scene import BreakingStore, Open, kill_worker, opening_apps
+
+
+@pytest.fixture
+def store() -> BreakingStore:
+    return BreakingStore(lease_seconds=1.0)
+
+
+@pytest.fixture
+def open_app(store: BreakingStore) -> Iterator[Open]:
+    with opening_apps(store) as begin:
+        yield begin
+
+
+async def make_poison(open_app: Open, store: BreakingStore, flow: outlive.Flow[[], Any]) -> None:
+    """Claim a run again and again, and die before anything comes of it."""
+    for _ in range(5):
+        app = open_app()
+        await app.start(flow, id="poison")
+        while not app._workers[asyncio.get_running_loop()][0].driving:
+            await asyncio.sleep(0.005)
+        await kill_worker(app, store)
+
+
+@outlive.step
+async def never() -> str:
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@outlive.flow
+async def hopeless() -> str:
+    return await never()
+
+
+async def test_five_claims_without_an_outcome_are_enough(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """The sixth worker does not drive the run; it says why."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    handle = await app.get("poison")
+
+    async with app.worker([hopeless]):
+        with pytest.raises(RunQuarantined, match="claimed 5 times"):
+            await handle.outcome(timeout=5)
+        await asyncio.sleep(0.1)
+        assert "quarantined" == await handle.status()
+
+
+async def test_a_quarantined_run_stays_so_though_it_has_mail(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """Mail that it never came to read does not set it free again."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    await app.nudge("poison", "posted while it was dying")
+    handle = await app.get("poison")
+
+    async with app.worker([hopeless]):
+        while "quarantined" != await handle.status():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert "quarantined" == await handle.status()
+
+    assert any(isinstance(event, MailRead) for event in await handle.read())
+
+
+async def test_starting_a_quarantined_run_gives_it_new_chances(
+    open_app: Open, store: BreakingStore
+) -> None:
+    """Whoever starts it by hand gets what comes of it, not the old verdict."""
+    await make_poison(open_app, store, hopeless)
+    app = open_app()
+    async with app.worker([hopeless]):
+        while "quarantined" != await (await app.get("poison")).status():
+            await asyncio.sleep(0.01)
+
+    again = open_app()
+    handle = await again.start(hopeless, id="poison")
+
+    with pytest.raises(outlive.errors.TimedOut):
+        await handle.outcome(timeout=0.5)
+    assert "running" == await handle.status()
+    await again.aclose()
+
+
+# ---------------------------------------------------------------- probation
+
+
+def offer(run_id: str, seq: int = 1, worker: str | None = "dead") -> Offer:
+    head = Head(run_id=run_id, seq=seq, epoch=1, link=b"", worker=worker)
+    header = Header(flow="f", version="1", format=1, status="running", family=run_id, started_at=0)
+    return Offer(head=head, header=header, certain=True)
+
+
+class Looked:
+    """How barren each run is; counts how often it was asked."""
+
+    def __init__(self, barren: dict[str, int]) -> None:
+        self.barren, self.asked = barren, 0
+
+    async def __call__(self, run_id: str) -> int:
+        self.asked += 1
+        return self.barren[run_id]
+
+
+async def admitted(probation: Probation, *offers: Offer, has_suspect: bool = False) -> list[str]:
+    found = await probation.admit(offers, has_suspect=has_suspect)
+    return [each.head.run_id for each in found]
+
+
+async def test_one_suspect_at_a_time() -> None:
+    """The others wait; whoever is above suspicion, or was handed over alive, does not."""
+    probation = Probation(Looked({"a": 2, "b": 3, "clean": 1, "fresh": 0}))
+    offers = [offer("a"), offer("b"), offer("clean"), offer("fresh"), offer("own", worker=None)]
+
+    assert ["a", "clean", "fresh", "own"] == await admitted(probation, *offers)
+    assert 1 == probation.waiting
+    assert ["clean", "fresh", "own"] == await admitted(probation, *offers, has_suspect=True)
+    assert 2 == probation.waiting
+    assert [] == await admitted(probation)
+    assert 0 == probation.waiting
+
+
+async def test_a_suspect_that_waits_is_read_once() -> None:
+    """Until its journal moves on."""
+    looked = Looked({"a": 2})
+    probation = Probation(looked)
+    for _ in range(3):
+        await admitted(probation, offer("a"), has_suspect=True)
+    assert 1 == looked.asked
+
+    await admitted(probation, offer("a", seq=2), has_suspect=True)
+    assert 2 == looked.asked
