@@ -31,10 +31,8 @@ from outlive.model.run import OpenEffect, Run, fold
 from outlive.settings import Settings
 from outlive.store import Conflict, Head, Offer
 from outlive.stores.memory import MemoryStore
-from outlive.testing.clock import FakeClock
 from outlive.testing.store_entries import entry, header
 from outlive.worker.claims import claim_entry
-from outlive.worker.pulse import LeaseTime
 from tests.simulation.bench import Bench
 
 STEP = "0/pay#1"
@@ -46,9 +44,6 @@ INTENT = EffectIntended(5, STEP, 1, b"", b"", "key", 60_000)
 def open_effect(*, over_at: int | None = None, doubt: Fault | None = CUT) -> OpenEffect:
     """An effect that an earlier driver left."""
     return OpenEffect(INTENT, 1, 60_000, 1, over_at=over_at, doubt=doubt)
-
-
-# ---------------------------------------------------------------- the last look before an effect
 
 
 @pytest.mark.parametrize("why", ["lapsed", "stopped", "late", "late by a clock that was set back"])
@@ -88,24 +83,6 @@ async def test_an_effect_in_time_is_begun() -> None:
     await bench.turn()
 
     assert ["EffectIntended", "EffectDone"] == bench.kinds()
-
-
-def test_a_beat_that_was_under_way_for_too_long_is_a_lapse() -> None:
-    """Others may have taken the silence for an end before it arrived."""
-    clock = FakeClock()
-    lease = LeaseTime(clock, 3.0)
-    lease.renewed(clock.monotonic())
-    since = lease.lapses
-    clock.advance(2)
-    sent_at = clock.monotonic()
-
-    clock.advance(2)
-    lease.renewed(sent_at)
-
-    assert not lease.holds(since)
-
-
-# ---------------------------------------------------------------- clocks that jump
 
 
 async def absent() -> Any:
@@ -176,9 +153,6 @@ async def test_a_check_that_never_knows_ends_with_a_human() -> None:
 
     assert isinstance(bench.events[-1], EffectDoubted)
     assert bench.events[-1].asks
-
-
-# ---------------------------------------------------------------- what is known, and by whom
 
 
 def test_a_repeat_does_not_undo_what_an_earlier_attempt_did() -> None:
