@@ -293,7 +293,7 @@ SCENARIOS = [
         left=[["rent"]],
     ),
     Scenario(flow=desk, tick=send_requests, ends=[3], left=[["last", "one", "two"]]),
-    Scenario(flow=limited, tick=nobody, ends=[["INNER", "OUTER"]]),
+    Scenario(flow=limited, tick=nobody, ends=[["INNER", "OUTER"], ["OUTER"]]),
     Scenario(flow=cancelled, tick=cancel_it, ends=["cancelled"]),
     Scenario(
         flow=swallowed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ from outlive.model.events import (
     RunCompleted,
     RunStarted,
 )
-from tests.next.theatre import Theatre
+from tests.next.theatre import Theatre, breathe
 from tests.next.world import note, pay, world
 
 
@@ -136,11 +137,11 @@ async def test_a_child_that_fails_is_told_to_its_parent(theatre: Theatre) -> Non
         try:
             await fanout.call(failing_child, "x")
         except RunFailed as error:
-            assert isinstance(error.__cause__, KeyError)
-            return f"{error.type_name} {error.__cause__.args}"
+            return f"{error.type_name} {error.__cause__!r}"
         return "all is well"
 
-    assert "KeyError ('x',)" == await theatre.outcome(await theatre.open().start(worried, id="r"))
+    handle = await theatre.open().start(worried, id="r")
+    assert "KeyError KeyError('x')" == await theatre.outcome(handle)
 
 
 async def test_a_child_that_was_cancelled_is_told_as_such(theatre: Theatre) -> None:
@@ -342,8 +343,8 @@ async def test_children_end_with_their_parent(theatre: Theatre, how: str) -> Non
     assert how in ("limit", "return") or waiting.exception() is not None
 
 
-async def test_a_child_that_was_about_to_begin_is_cancelled(theatre: Theatre) -> None:
-    """Its parent was cancelled between intent and start: it begins nothing."""
+async def test_a_child_that_was_about_to_begin_never_begins(theatre: Theatre) -> None:
+    """Its parent was cancelled between intent and start."""
     app = theatre.open()
 
     @outlive.flow
@@ -358,8 +359,9 @@ async def test_a_child_that_was_about_to_begin_is_cancelled(theatre: Theatre) ->
     with pytest.raises(RunCancelled):
         await theatre.outcome(handle)
 
-    (intended,) = await theatre.events("r", ChildIntended)
-    await theatre.status(intended.child_id, "cancelled")
+    (ended,) = await theatre.events("r", ChildEnded)
+    assert "cancelled" == ended.status
+    assert await theatre.read(ended.child_id) is None
     assert [] == world.ran
 
 
@@ -383,6 +385,35 @@ async def test_a_cancellation_is_passed_on_though_the_parent_dies(theatre: Theat
     await theatre.status(child_id, "cancelled")
 
 
+async def test_a_child_is_stopped_only_for_what_is_durable(stage: Theatre) -> None:
+    """While the parent's reason is not on the disk, the child is not told: it can't be untold."""
+    app = stage.open()
+    handle = await app.start(patient, id="r")
+    child_id = await child_of(stage)
+    await stage.has("r", Parked)
+    door = stage.doors[app]
+    is_free, posted = threading.Event(), list[str]()
+
+    def hold_commits(verb: str) -> None:
+        if verb == "post":
+            posted.append(verb)
+        if verb == "commit" and run_immediate(stage.read("r")).head.worker:  # type: ignore[union-attr]
+            is_free.wait(20)
+
+    door.watch = hold_commits
+    await stage.cancel("r")
+    for _ in range(50):
+        stage.pass_time(0.05)
+        await breathe()
+    assert [] == posted
+    assert [] == await stage.events("r", CancelRequested)
+    is_free.set()
+
+    with pytest.raises(RunCancelled):
+        await stage.outcome(handle)
+    await stage.status(child_id, "cancelled")
+
+
 async def test_a_store_out_of_reach_for_a_moment_keeps_no_cancellation(stage: Theatre) -> None:
     """Posting it is repeated until it is posted."""
     app = stage.open()
@@ -404,10 +435,10 @@ async def test_a_store_out_of_reach_for_a_moment_keeps_no_cancellation(stage: Th
 async def test_a_parent_is_told_though_the_childs_driver_died_first(theatre: Theatre) -> None:
     """Between the outcome and the telling: whoever claims the child next tells."""
     app = theatre.open()
-    await app.start(calling, "x", id="r")
-    child_id = await child_of(theatre)
     door = theatre.doors[app]
     door.watch = lambda verb: door.slam() if verb == "post" else None
+    await app.start(calling, "x", id="r")
+    child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
     assert 1 == len(await theatre.events(child_id, RunCompleted))
     run = await theatre.fold(child_id)
@@ -425,10 +456,10 @@ async def test_a_child_that_ended_is_shown_as_such_though_it_is_claimed_again(
 ) -> None:
     """That its parent has to be told is no news to those who look at it."""
     app = theatre.open()
-    await app.start(calling, "x", id="r")
-    child_id = await child_of(theatre)
     door = theatre.doors[app]
     door.watch = lambda verb: door.slam() if verb == "post" else None
+    await app.start(calling, "x", id="r")
+    child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
     again = theatre.open()
     statuses: list[str] = []
@@ -563,14 +594,14 @@ async def test_an_outcome_that_todays_type_can_not_hold_stops_the_parent(stage: 
     current = changed
     handle = await stage.open().start(reader, id="r")
     with pytest.raises(ValueRefused):
-        await stage.outcome(handle)
+        await stage.outcome(handle, step=60)
 
     current = issuer
     handle = await stage.open().start(reader, id="r")
     assert "Receipt(number=7)" == await stage.outcome(handle, step=60)
 
 
-async def test_many_children_of_one_parent(stage: Theatre, figure: Any) -> None:
+async def test_many_children_of_one_parent(theatre: Theatre, figure: Any) -> None:
     """Three hundred, leaving memory at every wait; each told once, in any order."""
 
     @outlive.flow
@@ -582,8 +613,8 @@ async def test_many_children_of_one_parent(stage: Theatre, figure: Any) -> None:
     async def crowd() -> int:
         return sum(await asyncio.gather(*(fanout.call(tiny, n) for n in range(300))))
 
-    handle = await stage.open().start(crowd, id="r")
-    assert sum(range(300)) == await stage.outcome(handle)
-    assert 300 == len(await stage.events("r", ChildEnded))
-    assert [] == await stage.events("r", MailRead)
-    figure("next: events of a parent of 300 children", len(await stage.events("r")))
+    handle = await theatre.open().start(crowd, id="r")
+    assert sum(range(300)) == await theatre.outcome(handle)
+    assert 300 == len(await theatre.events("r", ChildEnded))
+    assert [] == await theatre.events("r", MailRead)
+    figure("next: events of a parent of 300 children", len(await theatre.events("r")))

@@ -319,3 +319,21 @@ async def test_questions_of_many_branches_are_answered_in_any_order(theatre: The
     assert ["a first", "b nothing", "c third"] == await theatre.outcome(handle)
     assert 1 == len(await theatre.events("r", QuestionClosed))
     assert 1 == len(await theatre.events("r", TimerFired))
+
+
+async def test_an_approval_shows_what_counts(stage: Theatre) -> None:
+    """Not what the effect ignores, and not a book; it is bound to all of it."""
+
+    @outlive.effect(ignore=("client",))
+    async def send(client: object, text: str) -> None: ...
+
+    @outlive.flow
+    async def sending() -> bool:
+        return (await people.approve(send, object(), "x" * 50_000)).granted
+
+    handle = await stage.open().start(sending, id="r")
+    question = await stage.asked("r")
+    assert "client" not in question.text
+    assert len(question.text) < 3_000
+    await stage.answer("r", question.question, b"true")
+    assert await stage.outcome(handle)

@@ -6,6 +6,7 @@ import outlive
 from outlive.engine import people
 from outlive.engine.typed import decode_as
 from outlive.model.events import Parked, Replied, SignalReceived, TimerFired
+from outlive.model.mail import Signal
 from tests.next.theatre import Theatre
 from tests.next.world import note, pay, world
 
@@ -136,3 +137,18 @@ async def test_a_reply_that_was_lost_with_its_driver_is_owed(theatre: Theatre) -
 
     assert "closed" == await theatre.outcome(handle)
     assert {"q": "yes"} == await replies(theatre)
+
+
+async def test_a_message_of_another_type_is_answered_with_the_reason(theatre: Theatre) -> None:
+    """It does not reach the flow, and keeps nobody else from being served."""
+    handle = await theatre.open().start(desk, "1d", id="r")
+    await theatre.signal("r", "message", 7, id="wrong")
+    await theatre.signal("r", "message", "right", id="right")
+    await theatre.post("r", "signal/odd", Signal("message", b"{", is_json=True))
+    await theatre.signal("r", "message", "bye", id="last")
+
+    assert 2 == await theatre.outcome(handle)
+    replied = {event.signal_id: event for event in await theatre.events("r", Replied)}
+    assert {"wrong", "right", "odd", "last"} == set(replied)
+    assert {"odd", "wrong"} == {key for key, event in replied.items() if event.error is not None}
+    assert ["right"] == world.ran

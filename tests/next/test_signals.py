@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import pytest
 
 import outlive
 from outlive.engine import people
+from outlive.engine.definitions import registry
 from outlive.engine.place import branch_for
-from outlive.engine.typed import encode_own
+from outlive.engine.typed import decode_as, encode_own
 from outlive.errors import TimedOut, ValueRefused
+from outlive.journal.codec import codec_for
 from outlive.model.events import MailRead, SignalReceived, TimerFired
 from outlive.model.mail import Signal
 from tests.next.theatre import Theatre
@@ -155,11 +159,39 @@ async def test_a_signal_of_another_type_is_told_to_the_flow(stage: Theatre) -> N
             return str(await people.wait_signal("n", int))
         return "took it"
 
-    handle = await stage.open().start(picky, id="r")
-    await stage.post("r", "signal/1", Signal("n", b'"one"', is_json=True))
-    await stage.post("r", "signal/2", Signal("n", b"2", is_json=True))
-
+    app = stage.open()
+    handle = await app.start(picky, id="json")
+    await stage.post("json", "signal/1", Signal("n", b'"one"', is_json=True))
+    await stage.post("json", "signal/2", Signal("n", b"2", is_json=True))
     assert "2" == await stage.outcome(handle)
+
+    handle = await app.start(picky, id="own")
+    await stage.signal("own", "n", ["one"])
+    await stage.signal("own", "n", 2)
+    assert "2" == await stage.outcome(handle)
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (int, 1, "1"),
+        (float, 1, "1"),
+        (int | None, None, "x"),
+        (list[int], [1], {"a": 1}),
+        (Literal["a", "b"], "a", "c"),
+        (Annotated[str, "note"], "x", 1),
+        (Order | None, Order(1, []), 1),
+        (Any, {"a": 1}, None),
+    ],
+    ids=str,
+)
+def test_the_outside_of_a_value_is_looked_at(hint: Any, good: object, bad: object) -> None:
+    """What a program sends under a name is of the type that is waited for, or refused."""
+    sent = decode_as(hint, codec_for([hint, Order], registry).encode(good), is_json=False)
+    assert good == sent
+    if bad is not None:
+        with pytest.raises(ValueRefused):
+            decode_as(hint, encode_own(bad), is_json=False)
 
 
 async def test_several_waiters_get_one_each_in_the_order_of_their_waiting(

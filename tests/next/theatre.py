@@ -32,7 +32,7 @@ EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
 STAYING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=2.0)
 
 START_MS = 1_700_000_000_000
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class HandClock:

@@ -90,7 +90,7 @@ async def take_back(name: str, key: str, outcome: str) -> None:
     _break(world.breaks_after, f"undo {name}")
 
 
-@outlive.effect(check=find, undo=take_back, settle_after=0, timeout="30s")
+@outlive.effect(check=find, undo=take_back, settle_after=0, timeout="1h")
 async def pay(name: str) -> str:
     """An effect that can be asked for and undone."""
     key = outlive.key()
@@ -104,7 +104,7 @@ async def pay(name: str) -> str:
     return name
 
 
-@outlive.effect(settle_after=0, timeout="30s")
+@outlive.effect(settle_after=0, timeout="1h")
 async def ring(name: str) -> str:
     """An effect that nobody can be asked about."""
     world.ran.append(name)

@@ -29,7 +29,10 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Fault,
+    Replied,
     RunStarted,
+    SignalReceived,
     StepDone,
     StepRaised,
 )
@@ -61,6 +64,11 @@ class Driving(Protocol):
     @property
     def is_live(self) -> bool:
         """The journal is behind."""
+        ...
+
+    @property
+    def is_misfit(self) -> bool:
+        """Code and journal do not fit; nothing of the flow runs any further."""
         ...
 
     def advance(self, event: Any) -> None:
@@ -146,10 +154,10 @@ class Calls:
                 drive.abandon(op)
             raise
 
-    async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
-        """The next signal of that name, and its event."""
+    async def signal(self, branch: Branch, name: str) -> SignalReceived:
+        """The next signal of that name, as its event."""
         self._check_alive()
-        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name, hint)
+        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
 
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
@@ -167,7 +175,13 @@ class Calls:
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
         self._check_alive()
-        self._drive.waits.reply(signal_id, encode_own(value))
+        self._drive.waits.reply(Replied(0, signal_id, encode_own(value)))
+
+    def refuse(self, signal_id: str, why: Exception) -> None:
+        """A request can't be read: whoever sent it is told."""
+        self._check_alive()
+        fault = Fault(type(why).__name__, str(why))
+        self._drive.waits.reply(Replied(0, signal_id, b"", fault))
 
     def _check_alive(self) -> None:
         drive = self._drive

@@ -39,6 +39,8 @@ from outlive.model.ids import check_run_id, derived_bytes, digest
 from outlive.model.mail import Cancel, ChildNews
 from outlive.model.run import Run
 
+_NEVER_BEGUN = Fault("CancelledError", "cancelled before it began")
+
 
 class Parent(Recorder, Protocol):
     """What children ask of the drive."""
@@ -58,7 +60,7 @@ class Parent(Recorder, Protocol):
 
 
 class _Child:
-    __slots__ = ("bound", "event", "flow", "future", "is_orphan")
+    __slots__ = ("bound", "event", "flow", "future", "is_fresh", "is_orphan")
 
     def __init__(
         self,
@@ -70,6 +72,8 @@ class _Child:
         self.flow, self.event, self.bound, self.future = flow, event, bound, future
         #: Nobody waits for it any more.
         self.is_orphan = False
+        #: Its intent is ours, so nobody can have started it before us.
+        self.is_fresh = False
 
 
 class Children:
@@ -145,8 +149,13 @@ class Children:
             self._forget(child)
         elif step in self._started and child.event.is_awaited:
             self.busy += 1
-            self._drive.env.host.create_task(self._tell_to_stop(child))
+            # Only when what led to it is durable: it can't be taken back.
+            self._drive.when_durable(partial(self._stop, child))
         # Otherwise it is being started just now; whoever does that looks here again.
+
+    def _stop(self, child: _Child) -> None:
+        if not self._drive.stopped:
+            self._drive.env.host.create_task(self._tell_to_stop(child))
 
     async def _tell_to_stop(self, child: _Child) -> None:
         drive = self._drive
@@ -187,12 +196,20 @@ class Children:
         self.busy += 1
         if child.event.step not in self._intended:
             self._intended.add(child.event.step)
+            child.is_fresh = True
             drive.note(msgspec.structs.replace(child.event, at=drive.at()))
         drive.when_durable(partial(self._start, child))
 
     def _start(self, child: _Child) -> None:
-        if not self._drive.stopped:
-            self._drive.env.host.create_task(self._start_run(child))
+        drive = self._drive
+        if drive.stopped:
+            return
+        if child.is_fresh and child.is_orphan:
+            self.busy -= 1
+            news = ChildNews(child.event.child_id, "cancelled", b"", _NEVER_BEGUN)
+            drive.record(_ended(drive.at(), child.event.step, news))
+        else:
+            drive.env.host.create_task(self._start_run(child))
 
     async def _start_run(self, child: _Child) -> None:
         drive = self._drive

@@ -52,6 +52,8 @@ async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Out
         raise DefinitionRefused(f"{fn!r} is no step, effect or flow; decorate it")
     if limit < 1:
         raise DefinitionRefused("outlive.map: limit is at least 1")
+    if isinstance(items, (set, frozenset)):
+        raise DefinitionRefused("outlive.map: a set has another order on replay; sort it")
     room = asyncio.Semaphore(limit)
 
     async def one(item: Any) -> Outcome:

@@ -166,6 +166,11 @@ class Op:
         return self.stage != "new" or self.effect is not None
 
     @property
+    def is_intended(self) -> bool:
+        """An intent of this effect was written, now or by an earlier driver."""
+        return self.stage != "new" or self.effect is not None
+
+    @property
     def cancel_wanted(self) -> bool:
         """The flow no longer wants it."""
         return self.orphan or getattr(self.future, "cancel_wanted", False)

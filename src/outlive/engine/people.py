@@ -10,15 +10,18 @@ from typing import Any
 
 import msgspec
 
-from outlive.engine.definitions import Effect
+from outlive.engine.binding import Bound
+from outlive.engine.definitions import Definition, Effect
 from outlive.engine.place import Branch, branch_for
-from outlive.engine.typed import schema_of
-from outlive.errors import DefinitionRefused, TimedOut
+from outlive.engine.typed import decode_as, schema_of
+from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
 from outlive.model.events import QuestionAsked
 from outlive.model.ids import digest
 from outlive.model.retry import Duration, parse_duration
 
 TEXT_CHARS_MAX = 20_000
+#: Of the arguments that an approval shows; it is bound to all of them.
+SHOWN_CHARS_MAX = 2_000
 
 
 class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10m"):``
@@ -48,8 +51,8 @@ async def wait_signal(name: str, type: Any = Any, within: Duration | None = None
     """The next signal of that name; ``TimedOut`` when the limit passes."""
     branch = branch_for("outlive.wait_signal")
     async with timeout(within):
-        value, _ = await branch.drive.signal(branch, name, type)
-        return value
+        event = await branch.drive.signal(branch, name)
+    return decode_as(type, event.value, is_json=event.is_json)
 
 
 async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
@@ -88,11 +91,10 @@ async def approve(
         raise DefinitionRefused(f"{effect!r} is no effect; only effects can be approved")
     call = effect.definition
     bound = call.bind(*args, **kwargs)
-    shown = ", ".join(f"{name}={value!r}" for name, value in bound.items())
     asked = QuestionAsked(
         0,
         branch.next_id("approve"),
-        _text(f"Approve {call.name}({shown})?"),
+        f"Approve {call.name}({_shown(call, bound)})?",
         schema_of(bool | _Verdict),
         digest(call.encode_args(bound)),
         by,
@@ -102,6 +104,13 @@ async def approve(
     verdict = _Verdict(said) if isinstance(said, bool) else said
     at = _instant(branch)
     return Approval(granted=verdict.granted, by=event.by, at=at, note=verdict.note)
+
+
+def _shown(call: Definition, bound: Bound) -> str:
+    """The arguments that count, as a person reads them."""
+    values = {name: repr(value) for name, value in bound.items() if name not in call.ignore}
+    text = ", ".join(f"{name}={value}" for name, value in values.items())
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
 def _instant(branch: Branch) -> datetime:
@@ -131,12 +140,20 @@ class Request:
 async def requests(
     name: str, type: Any = Any, idle: Duration | None = None
 ) -> AsyncIterator[Request]:
-    """Messages of that name, one after another, until none came for ``idle``."""
+    """Messages of that name, one after another, until none came for ``idle``.
+
+    One of another type does not reach the flow: whoever sent it is told so.
+    """
     branch = branch_for("outlive.requests")
     while True:
         try:
             async with timeout(idle):
-                value, event = await branch.drive.signal(branch, name, type)
+                event = await branch.drive.signal(branch, name)
         except TimedOut:
             return
-        yield Request(branch, event.signal_id, value)
+        try:
+            value = decode_as(type, event.value, is_json=event.is_json)
+        except ValueRefused as refused:
+            branch.drive.refuse(event.signal_id, refused)
+        else:
+            yield Request(branch, event.signal_id, value)

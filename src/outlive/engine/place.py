@@ -22,8 +22,8 @@ class Driven(Protocol):
         """Do a step or effect: from the journal, or for the first time."""
         ...
 
-    async def signal(self, branch: Branch, name: str, hint: Any) -> tuple[Any, Any]:
-        """The next signal of that name, and its event."""
+    async def signal(self, branch: Branch, name: str) -> Any:
+        """The next signal of that name, as its event."""
         ...
 
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
@@ -38,6 +38,10 @@ class Driven(Protocol):
 
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
+        ...
+
+    def refuse(self, signal_id: str, why: Exception) -> None:
+        """A request can't be read: whoever sent it is told."""
         ...
 
     async def sleep(self, branch: Branch, seconds: float) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -63,4 +64,28 @@ def encode_own(value: object) -> bytes:
 
 def decode_as(hint: Any, raw: bytes, *, is_json: bool) -> Any:
     """What was sent, as the type that the flow waits for."""
-    return from_json(hint, raw) if is_json else codec_for([hint], registry).decode(raw)
+    if is_json:
+        return from_json(hint, raw)
+    value = codec_for([hint], registry).decode(raw)
+    if not _is_of(value, hint):
+        raise ValueRefused(f"{type(value).__name__} was sent, {hint!r} is waited for")
+    return value
+
+
+def _is_of(value: object, hint: Any) -> bool:
+    """Whether a value is of a type, looking at the outside only."""
+    kind = get_origin(hint) or hint
+    if kind is Annotated:
+        return _is_of(value, get_args(hint)[0])
+    if kind in (Union, UnionType):
+        return any(_is_of(value, each) for each in get_args(hint))
+    if kind is Literal:
+        return value in get_args(hint)
+    if kind is None:
+        return value is None
+    if kind is float:
+        return isinstance(value, (float, int))
+    try:
+        return kind is Any or isinstance(value, kind)
+    except TypeError:
+        return True  # what can't be asked can't be refused

@@ -18,7 +18,7 @@ from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
-from outlive.engine.typed import decode_as, from_json
+from outlive.engine.typed import from_json
 from outlive.errors import ValueRefused
 from outlive.model.events import (
     Answered,
@@ -65,7 +65,7 @@ class Waits:
         self._asked = dict(run.questions)
         self._replied: set[str] = set()
         self._closed: list[str] = []
-        self._owed_replies: dict[str, bytes] = {}
+        self._owed_replies: dict[str, Replied] = {}
         #: What the code asked while it was replayed.
         self._known: dict[str, QuestionAsked] = {}
 
@@ -81,20 +81,19 @@ class Waits:
 
     # what flow code calls
 
-    async def signal(self, wait_id: str, name: str, hint: Any) -> tuple[Any, SignalReceived]:
+    async def signal(self, wait_id: str, name: str) -> SignalReceived:
         """The next signal of that name: kept from before, or to come."""
         kept = self._signals.get(name)
         if kept:
-            event = kept.popleft()
-            return decode_as(hint, event.value, is_json=event.is_json), event
+            return kept.popleft()
         waiting = self._by_name.setdefault(name, deque())
         waiting.append(wait_id)
         try:
-            event = await self._wait(wait_id, hint, None)
+            event: SignalReceived = await self._wait(wait_id, None, None)
+            return event
         finally:
             if wait_id in waiting:
                 waiting.remove(wait_id)
-        return decode_as(hint, event.value, is_json=event.is_json), event
 
     async def question(self, asked: QuestionAsked, hint: Any) -> tuple[Any, Answered]:
         """A human's answer."""
@@ -132,23 +131,26 @@ class Waits:
             if isinstance(event, SignalReceived):
                 self.deliver(event, is_first=True)
 
-    def reply(self, signal_id: str, value: bytes) -> None:
+    def reply(self, reply: Replied) -> None:
         """Answer a request, once."""
-        if signal_id in self._replied:
+        if reply.signal_id in self._replied:
             return
-        self._replied.add(signal_id)
+        self._replied.add(reply.signal_id)
         if self._drive.is_live:
-            self._drive.note(Replied(self._drive.at(), signal_id, value))
+            self._note_reply(reply)
         else:
-            self._owed_replies[signal_id] = value
+            self._owed_replies[reply.signal_id] = reply
+
+    def _note_reply(self, reply: Replied) -> None:
+        self._drive.note(msgspec.structs.replace(reply, at=self._drive.at()))
 
     # what is owed to the journal
 
     def go_live(self) -> None:
         """The replay is over: write down what the last driver could not."""
         self._known.clear()
-        for signal_id, value in self._owed_replies.items():
-            self._drive.note(Replied(self._drive.at(), signal_id, value))
+        for reply in self._owed_replies.values():
+            self._note_reply(reply)
         self._owed_replies.clear()
         for question in self._closed:
             self._note_closed(question)

@@ -178,11 +178,12 @@ class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """The flow answered a request."""
+    """The flow answered a request, or could not even read it (``error``)."""
 
     at: int
     signal_id: str
     value: bytes
+    error: Fault | None = None
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
