@@ -29,7 +29,7 @@ def resolve_letter(
     if effect.doubt is None and reading.head.worker is not None:
         raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
     seq = max(position for position, event in enumerate(events, 1) if _asks_anew(event, step))
-    return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value)
+    return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value, effect.seq)
 
 
 def check_over(effect: OpenEffect, now: int) -> None:

@@ -57,6 +57,7 @@ class Bench:
         self.op.user_key = definition.key_for({})
         self.runner = EffectRunner(cast(Any, self))
         self.known = known
+        self.log = self
 
     def start(self) -> None:
         self.runner.start(self.op, self.known)
@@ -65,6 +66,10 @@ class Bench:
 
     def at(self) -> int:
         return self.clock.now_ms() - self.started_at
+
+    @property
+    def seq(self) -> int:
+        return len(self.events)
 
     def note(self, event: Event, mail_id: str | None = None) -> None:
         self.events.append(event)

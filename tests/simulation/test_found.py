@@ -13,6 +13,7 @@ from outlive.app import App
 from outlive.errors import AppClosed, StoreUnavailable
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Loose
+from outlive.model.decide import decide_resolve
 from outlive.model.events import (
     AttemptFailed,
     Claimed,
@@ -43,9 +44,6 @@ INTENT = EffectIntended(5, STEP, 1, b"", b"", "key", 60_000)
 def open_effect(*, over_at: int | None = None, doubt: Fault | None = CUT) -> OpenEffect:
     """An effect that an earlier driver left."""
     return OpenEffect(INTENT, 1, 60_000, 1, over_at=over_at, doubt=doubt)
-
-
-# ---------------------------------------------------------------- the last look before an effect
 
 
 @pytest.mark.parametrize("why", ["lapsed", "stopped", "late", "late by a clock that was set back"])
@@ -85,9 +83,6 @@ async def test_an_effect_in_time_is_begun() -> None:
     await bench.turn()
 
     assert ["EffectIntended", "EffectDone"] == bench.kinds()
-
-
-# ---------------------------------------------------------------- clocks that jump
 
 
 async def absent() -> Any:
@@ -158,9 +153,6 @@ async def test_a_check_that_never_knows_ends_with_a_human() -> None:
 
     assert isinstance(bench.events[-1], EffectDoubted)
     assert bench.events[-1].asks
-
-
-# ---------------------------------------------------------------- what is known, and by whom
 
 
 def test_a_repeat_does_not_undo_what_an_earlier_attempt_did() -> None:
@@ -235,6 +227,38 @@ def test_a_doubt_is_shown_through_a_takeover() -> None:
 
     assert claimed.header is not None
     assert "in_doubt" == claimed.header.status
+
+
+def test_a_word_on_an_attempt_that_is_over_is_not_taken_for_the_next() -> None:
+    """Attempts that were cut off keep their number; their intents tell them apart."""
+    doubt = EffectDoubted(6, STEP, 1, CUT, asks=False, over=True)
+    first = _effect(doubt)
+    second = _effect(doubt, AttemptFailed(7, STEP, 1, CUT, 0, "check"), INTENT, doubt)
+    letter = Resolve(STEP, 1, "not_happened", intent=first.seq)
+
+    assert isinstance(decide_resolve(second, letter, "mail", at=9, now=100_000), MailRead)
+    assert isinstance(decide_resolve(first, letter, "mail", at=9, now=100_000), AttemptFailed)
+
+
+async def test_a_word_that_comes_with_the_doubt_settles_it() -> None:
+    """Recording a doubt may let waiting mail in: what that settled is not settled again."""
+
+    @outlive.effect(timeout="3s")
+    async def pay() -> None:
+        """Never runs here."""
+
+    bench = Bench(pay, open_effect(over_at=10, doubt=None))
+    letter = Resolve(STEP, 1, "fail")
+
+    def record(event: Event, mail_id: str | None = None) -> None:
+        bench.events.append(event)
+        if isinstance(event, EffectDoubted):
+            bench.runner.resolve(bench.op, letter, "mail")
+
+    bench.record = record  # type: ignore[method-assign]
+    bench.start()
+
+    assert ["EffectDoubted", "EffectRaised"] == bench.kinds()
 
 
 # ---------------------------------------------------------------- keys

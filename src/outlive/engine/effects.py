@@ -96,6 +96,7 @@ class EffectRunner:
         op.lapses = drive.env.lease.lapses
         op.begins_until = drive.env.ports.clock.monotonic() + limit
         # The flow knows of the first attempt: it has just called it.
+        op.effect.seq = drive.log.seq + 1
         (drive.note if first else drive.record)(intent)
         drive.when_durable(lambda: self._perform(op))
 
@@ -224,7 +225,12 @@ class EffectRunner:
         if op.effect.over_at is None:
             op.effect.over_at = self._drive.env.ports.clock.now_ms()
         self._note_doubt(op, fault_of(error, op.definition.value_codec, op.definition.own_errors))
-        self._settler.settle(op, error)
+        self._settle(op, error)
+
+    def _settle(self, op: Op, error: BaseException | None) -> None:
+        """Recording the doubt may have let a human's word in, which settled it."""
+        if op.effect is not None and op.effect.doubt is not None:
+            self._settler.settle(op, error)
 
     def _note_doubt(self, op: Op, fault: Fault) -> None:
         drive, effect, rules = self._drive, op.effect, op.definition.effect
@@ -247,7 +253,7 @@ class EffectRunner:
         if effect.doubt is None:
             fault = Fault(DRIVER_ENDED, "its driver ended before it did")
             self._note_doubt(op, fault)
-        self._settler.settle(op, None)
+        self._settle(op, None)
 
     def resolve(self, op: Op | None, letter: Resolve, mail_id: str) -> None:
         """A human's word on a doubt."""

@@ -93,10 +93,10 @@ class Leaving:
             drive.note(Parked(drive.at(), wake_at))
             self.stop()
             drive.when_durable(lambda: self._leave("parked"))
-        elif wake_at <= now:
-            drive.timers.hurry()
+        else:
+            drive.timers.hurry(now + drive.env.idle_ms)
             for op in drive.waiting.all():
-                hurry(drive, op)
+                hurry(drive, op, now + drive.env.idle_ms)
 
     def misfit(self, error: OutliveError) -> None:
         """Code and journal do not fit: keep the place, and try again later."""

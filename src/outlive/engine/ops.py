@@ -14,6 +14,7 @@ from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
+from outlive.journal.log import RunLog
 from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
@@ -180,6 +181,7 @@ class Recorder(Protocol):
     """What the runners of steps and effects ask of the drive."""
 
     run_id: str
+    log: RunLog
     env: Env
     stopped: bool
     started_at: int
@@ -224,12 +226,12 @@ def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) ->
     drive.rest()
 
 
-def hurry(drive: Recorder, op: Op) -> None:
-    """The wall clock may have been set forward: what is due by now need not be waited for."""
-    now = drive.env.ports.clock.now_ms()
-    if isinstance(op.wait, int) and op.wait <= now and op.timer is not None:
+def hurry(drive: Recorder, op: Op, until: int) -> None:
+    """The wall clock may have been set forward: look anew at what is due so soon."""
+    if isinstance(op.wait, int) and op.wait <= until and op.timer is not None:
         op.timer.cancel()
-        op.timer = drive.env.host.call_later(0, _wake, drive, op)
+        delay = max(0, op.wait - drive.env.ports.clock.now_ms()) / 1000
+        op.timer = drive.env.host.call_later(delay, _wake, drive, op)
 
 
 def _wake(drive: Recorder, op: Op) -> None:

@@ -91,11 +91,10 @@ class FlowTimers:
         """When the waiting ones are due (ms since 1970)."""
         return [timer.fire_at for timer in self.waiting.values()]
 
-    def hurry(self) -> None:
-        """The wall clock may have been set forward: what is due by now need not be waited for."""
-        now = self._drive.env.ports.clock.now_ms()
+    def hurry(self, until: int) -> None:
+        """The wall clock may have been set forward: look anew at what is due so soon."""
         for timer in sorted(self.waiting.values(), key=lambda each: each.fire_at):
-            if timer.fire_at <= now and timer.armed is not None:
+            if timer.fire_at <= until and timer.armed is not None:
                 timer.armed.cancel()
                 self._arm(timer)
 

@@ -58,7 +58,7 @@ def decide_resolve(
     """What a human's word on a doubt leads to."""
     if effect is None or effect.retry_at is not None:
         return MailRead(at, mail_id, f"effect {letter.step} is not in doubt")
-    if letter.attempt not in (0, effect.attempt):
+    if letter.attempt not in (0, effect.attempt) or letter.intent not in (0, effect.seq):
         return MailRead(at, mail_id, f"attempt {letter.attempt} of {letter.step} is over")
     if letter.verdict == "not_happened" and now < absence_counts_from(effect, 0):
         return MailRead(at, mail_id, f"{letter.step} may still be running; look again later")

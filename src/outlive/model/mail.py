@@ -19,6 +19,9 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag=1):
     attempt: int
     verdict: Verdict
     value: bytes = b"null"
+    #: The seq of the intent that it is about (0: whichever is open). Attempts that were cut off
+    #: keep their number, so the number alone does not tell them apart.
+    intent: int = 0
 
 
 class Signal(msgspec.Struct, frozen=True, array_like=True, tag=3):

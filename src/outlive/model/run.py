@@ -79,6 +79,8 @@ class OpenEffect:
     error: Fault | None = None
     #: An earlier attempt may have happened; it was repeated because the receiver honours the key.
     maybe: bool = False
+    #: The seq of the newest attempt's intent.
+    seq: int = 0
 
 
 @dataclass(slots=True)
@@ -248,6 +250,7 @@ def _begin_attempt(run: Run, event: EffectIntended) -> None:
     intent = event if known is None else known.intent
     effect = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
     effect.maybe = known is not None and known.maybe
+    effect.seq = run.seq
     run.effects[event.step] = effect
 
 

@@ -31,7 +31,9 @@ class LeaseTime:
 
     def renewed(self, sent_at: float) -> None:
         """A beat that was sent then has been answered."""
-        if sent_at >= self._until:
+        # By when the answer is here, not by when the beat was sent: it may have been under way for
+        # so long that others took our silence for an end before it arrived.
+        if self._clock.monotonic() >= self._until:
             self.lapses += 1
         self._until = sent_at + self.seconds
 
