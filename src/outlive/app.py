@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
+from outlive.engine.starting import start_event
 from outlive.errors import (
     AppClosed,
     FlowNotRegistered,
@@ -36,9 +37,10 @@ from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.resolving import check_over, resolve_letter
 from outlive.settings import Settings
-from outlive.starting import check_same_run, start_entry, start_event
+from outlive.starting import check_same_run
 from outlive.store import Health, Page, Query, Reading, Store
 from outlive.stores.open import is_there, open_store
+from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.worker import Setting, Worker
 

@@ -20,7 +20,8 @@
     │   ├── InDoubt             nobody knows whether an effect happened
     │   ├── KeyTaken            another step holds this idempotency key
     │   ├── NotHappened         an effect says: nothing happened, it is safe to try again
-    │   ├── RunFailed           the run ended as failed (or cancelled)
+    │   ├── RunFailed           the run ended as failed
+    │   ├── RunCancelled        the run ended because somebody asked it to
     │   ├── RunQuarantined      the run killed its workers too often
     │   └── ReplayMismatch      the code no longer does what the journal says it did
     └── StoreError              the store or its data is not as it should be      (exit 3)
@@ -183,6 +184,14 @@ class RunFailed(RunError):
     def __init__(self, run_id: str, type_name: str, message: str) -> None:
         super().__init__(f"run {run_id} failed: {type_name}: {message}")
         self.run_id, self.type_name, self.message = run_id, type_name, message
+
+
+class RunCancelled(RunError):
+    """The run stopped because somebody asked it to."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was cancelled")
+        self.run_id = run_id
 
 
 class RunQuarantined(RunError):

@@ -10,13 +10,20 @@ from typing import Any, Generic, TypeVar
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.drive import Drive
 from outlive.engine.faults import exception_of
-from outlive.errors import AppClosed, RunFailed, RunNotFound, RunQuarantined, TimedOut
+from outlive.errors import (
+    AppClosed,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    RunQuarantined,
+    TimedOut,
+)
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, Fault
 from outlive.model.retry import Duration, parse_duration
-from outlive.model.run import Run, fold
+from outlive.model.run import ENDED, Run, fold
 from outlive.store import Reading, Store
 from outlive.worker.worker import Worker
 
@@ -72,11 +79,13 @@ class Handle(Generic[T]):
             if self._worker is not None and self.id in self._worker.driving:
                 drive = await self._driven_here(self._worker)
                 if drive is not None:
-                    return self._value(drive.value, drive.fault)
+                    verdict = drive.ending.verdict
+                    assert verdict is not None, "a run that ended has a verdict"
+                    return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)
-            if reading.header.ended_at is not None:
+            if reading.header.status in ENDED:
                 run = await self.run()
-                return self._value(run.value, run.error)
+                return self._value(run.status, run.value, run.error)
             has_mail = reading.head.posted != reading.head.consumed
             if reading.header.status == "quarantined" and not has_mail:
                 raise RunQuarantined(self.id, reading.header.reason)
@@ -123,8 +132,10 @@ class Handle(Generic[T]):
             raise RunNotFound(self.id)
         return reading
 
-    def _value(self, value: bytes | None, fault: Fault | None) -> T:
+    def _value(self, status: str, value: bytes | None, fault: Fault | None) -> T:
         codec = self._codec()
+        if status == "cancelled":
+            raise RunCancelled(self.id)
         if fault is not None:
             failed = RunFailed(self.id, fault.type_name, fault.message)
             raise failed from exception_of(fault, {}, codec)

@@ -13,19 +13,26 @@ from contextvars import copy_context
 from types import coroutine
 from typing import Any, Protocol
 
+from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition
+from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
 from outlive.engine.timers import FlowTimers
+from outlive.engine.typed import encode_own
 from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
     EffectRaised,
     Event,
+    Fault,
+    Replied,
     RunStarted,
+    SignalReceived,
     StepDone,
     StepRaised,
 )
@@ -48,12 +55,20 @@ class Driving(Protocol):
     inbox: deque[Event]
     timers: FlowTimers
     waiting: Waiting
+    waits: Waits
+    ending: Ending
     comparing: Comparing
+    children: Children
     to_start: list[Op]
 
     @property
     def is_live(self) -> bool:
         """The journal is behind."""
+        ...
+
+    @property
+    def is_misfit(self) -> bool:
+        """Code and journal do not fit; nothing of the flow runs any further."""
         ...
 
     def advance(self, event: Any) -> None:
@@ -75,8 +90,7 @@ class Calls:
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
-        if self._drive.stopped or self._drive.comparing.misfit is not None:
-            raise RunStopped
+        self._check_alive()
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
         op_id = branch_for(call.name).next_id(call.name)
         bound = call.bind(*args, **kwargs)
@@ -107,6 +121,7 @@ class Calls:
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
             drive.waiting.shield(op.id)
+            op.stage = "intended"
             if not inbox:
                 return None
             head = inbox[0]
@@ -114,6 +129,7 @@ class Calls:
             self._insist(op, head)
             drive.advance(head)
             drive.waiting.unsettled.discard(op.id)
+            drive.ending.note_end(op, head)
             return head
         return None
 
@@ -138,11 +154,44 @@ class Calls:
                 drive.abandon(op)
             raise
 
+    async def signal(self, branch: Branch, name: str) -> SignalReceived:
+        """The next signal of that name, as its event."""
+        self._check_alive()
+        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
+
+    async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
+        """A human's answer, and its event."""
+        self._check_alive()
+        return await self._drive.waits.question(asked, hint)
+
+    async def child(
+        self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
+    ) -> Any:
+        """A run of its own: its outcome, or its id."""
+        self._check_alive()
+        step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
+        return await self._drive.children.run(step, flow, bound, awaited=awaited)
+
+    def reply(self, signal_id: str, value: object) -> None:
+        """Answer a request."""
+        self._check_alive()
+        self._drive.waits.reply(Replied(0, signal_id, encode_own(value)))
+
+    def refuse(self, signal_id: str, why: Exception) -> None:
+        """A request can't be read: whoever sent it is told."""
+        self._check_alive()
+        fault = Fault(type(why).__name__, str(why))
+        self._drive.waits.reply(Replied(0, signal_id, b"", fault))
+
+    def _check_alive(self) -> None:
+        drive = self._drive
+        if drive.stopped or drive.comparing.misfit is not None or drive.loop.dead:
+            raise RunStopped
+
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
+        self._check_alive()
         drive = self._drive
-        if drive.stopped:
-            raise RunStopped
         future = drive.loop.create_future()
         when = drive.loop.seconds + seconds
         handle = asyncio.TimerHandle(when, _set_if_waiting, (future,), drive.loop)

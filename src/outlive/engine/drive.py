@@ -5,9 +5,8 @@ each only when the flow has nothing left to run. Live and replayed runs go throu
 a live event is appended to the journal and to the inbox; a replayed one only comes from there.
 When the inbox of recorded events is empty the run goes live, and only then do bodies start.
 
-The run leaves memory in one of four ways: it ended, it waits (parked), it lost its lease or the
-store, or its code and its journal do not fit. In each, every frame of the flow is closed here and
-now; nothing is thrown into user code.
+What the flow asks for is in ``calls``, where code and journal are compared in ``comparing``, how
+the flow ends in ``ending``, and how the run leaves memory in ``leaving``.
 """
 
 from __future__ import annotations
@@ -16,47 +15,31 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
+from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
+from outlive.engine.delivering import Delivering
 from outlive.engine.effects import EffectRunner
-from outlive.engine.faults import fault_of
+from outlive.engine.ending import FLOW_STUCK, Deadline, Ending
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import Env, Op, hurry
+from outlive.engine.leaving import How, Leaving
+from outlive.engine.mailbox import Mailbox
+from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
-from outlive.engine.replay import (
-    SPINS,
-    STUCK,
-    Replay,
-    misfit_arguments,
-)
+from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
-from outlive.model.events import (
-    AttemptFailed,
-    EffectDone,
-    EffectDoubted,
-    EffectIntended,
-    EffectRaised,
-    Event,
-    Fault,
-    MailRead,
-    Parked,
-    RunCompleted,
-    RunFailed,
-    StepDone,
-    StepRaised,
-    TimerFired,
-)
-from outlive.model.mail import Nudge, Resolve, decode_letter
+from outlive.model.events import Event, Fault
 from outlive.model.run import Run
-from outlive.store import Mail
 
 logger = logging.getLogger("outlive")
 
@@ -67,10 +50,6 @@ SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
 #: Events of one run that may wait for the disk before its next body starts.
 UNDURABLE_MAX = 256
-#: When a worker tries again to drive a run whose code did not fit its journal.
-MISMATCH_RETRY_MS = 60_000
-
-How = Literal["ended", "parked", "lost", "misfit"]
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -83,9 +62,6 @@ class Drive:
         self.start_event = run.start
         self.started_at = run.start.started_at
         self.stopped = False
-        self.value: bytes | None = None
-        self.fault: Fault | None = None
-        self._left = left
         self._last_at = run.at
         self._replay = Replay(run)
         self.inbox: deque[Event] = deque()
@@ -94,14 +70,20 @@ class Drive:
             self.run_id, self.timers
         )
         self.waiting = Waiting()
-        self.to_start: list[Op] = []
-        self._mail: deque[Mail] = deque()
-        self._steps, self._effects = StepRunner(self), EffectRunner(self)
-        self._main: asyncio.Task[Any] | None = None
-        self._live = self._active = self._winding_up = False
         self.comparing = Comparing(self, self._replay)
+        self.waits = Waits(self, run)
+        self.ending = Ending(self)
+        self.children = Children(self, run)
+        self.to_start: list[Op] = []
+        self.mailbox = Mailbox(self)
+        self._steps, self.effects = StepRunner(self), EffectRunner(self)
+        self.main: asyncio.Task[Any] | None = None
+        self._live = self._active = self._winding_up = False
         self._spun = 0
-        log.on_failure = self._lost
+        self.deadline = Deadline(self, self.start_event.deadline_at)
+        self.leaving = Leaving(self, partial(left, self))
+        self._delivering = Delivering(self)
+        log.on_failure = self.leaving.lost
 
     # beginning
 
@@ -111,9 +93,9 @@ class Drive:
         try:
             main = self._call_flow()
         except (TypeError, ValueRefused) as error:
-            self._stop_misfit(misfit_arguments(self.run_id, error))
+            self.leaving.misfit(misfit_arguments(self.run_id, error))
             return
-        self._main = self.loop.create_main(main, Branch(Calls(self), "0"))
+        self.main = self.loop.create_main(main, Branch(Calls(self), "0"))
         self.activate()
 
     def _call_flow(self) -> Coroutine[Any, Any, Any]:
@@ -154,22 +136,58 @@ class Drive:
         """The flow no longer waits for this op."""
         self.waiting.abandon(op, is_live=self._live)
         if self._live and op.definition.effect is not None:
-            self.env.host.call_soon(self._effects.give_up, op)
+            self.env.host.call_soon(self.effects.give_up, op)
 
     def broke(self, error: Exception) -> None:
         """The engine itself failed: stop driving this run, say so, try again later."""
         logger.error("run %s: a bug in Outlive", self.run_id, exc_info=error)
         if not self.stopped:
-            self._stop_misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
+            self.leaving.misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
 
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
-        self.env.host.call_soon(self._park_if_idle)
+        self.env.host.call_soon(self.leaving.park_if_idle)
+
+    def attend(self) -> None:
+        """Something came from outside: look at it, unless the flow is running."""
+        if self._live and not self._active and not self.stopped:
+            self._settle_down()
+
+    def refuse(self, error: OutliveError) -> None:
+        """The run can't go on here: nothing of the flow runs any further."""
+        self.comparing.refuse(error)
+        if not self._active and not self.stopped:
+            self.leaving.misfit(error)
 
     @property
     def is_live(self) -> bool:
         """The journal is behind; timers and bodies run."""
         return self._live
+
+    @property
+    def is_busy(self) -> bool:
+        """Something of it runs, is about to, or has just ended."""
+        is_running = self._active or not self._live or bool(self.loop.ready)
+        has_more = bool(self.to_start or self.inbox or self.children.busy)
+        return self.stopped or is_running or has_more or self.mailbox.is_open or self._is_ending()
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        main = self.main
+        if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
+            self.ending.returned(main)
+        return self.ending.verdict is not None
+
+    @property
+    def takes_mail(self) -> bool:
+        """The replay is over and everything that was open has been begun."""
+        return self._live and not self.stopped
+
+    @property
+    def is_misfit(self) -> bool:
+        """Code and journal do not fit; nothing of the flow runs any further."""
+        return self.comparing.misfit is not None
 
     # deliveries
 
@@ -183,7 +201,7 @@ class Drive:
         finally:
             self._active = False
         if self.comparing.misfit is not None:
-            self._stop_misfit(self.comparing.misfit)
+            self.leaving.misfit(self.comparing.misfit)
         elif not is_quiet:
             self.env.host.call_soon(self.activate)
         else:
@@ -194,99 +212,83 @@ class Drive:
         clock = self.env.ports.clock
         until = clock.monotonic() + SLICE_SECONDS
         loop, inbox = self.loop, self.inbox
-        while self.comparing.misfit is None:
+        while not self.is_misfit:
             self._spun += loop.run_ready(SLICE_HANDLES)
             if loop.ready:
                 if self._spun > SPIN_MAX:
                     self.comparing.refuse(RunError(SPINS))
                 elif clock.monotonic() > until:
                     return False
-            elif self._main is not None and self._main.done() and not self._winding_up:
+            elif self.main is not None and self.main.done() and not self._winding_up:
                 self._wind_up()
             elif inbox:
                 self._spun = 0
-                self._deliver(inbox.popleft())
+                self._delivering.deliver(inbox.popleft())
             elif not self._live:
                 self._go_live()
             else:
                 return True
         return True
 
-    def _deliver(self, event: Event) -> None:
-        match event:
-            case TimerFired():
-                self.advance(event)
-                self.timers.fired(event)
-            case EffectIntended():
-                self.comparing.find(event, event.step)
-                self.waiting.shield(event.step)
-            case EffectDoubted():
-                if self.comparing.find(event, event.step) is not None:
-                    self.waiting.give_way(event.step)
-            case AttemptFailed():
-                self.waiting.give_way(event.step)
-            case StepDone() | StepRaised() | EffectDone() | EffectRaised():
-                self.advance(event)
-                self._resolve(event)
-            case _:
-                raise AssertionError(f"{event!r} is not for the flow")
-
     def advance(self, event: Any) -> None:
+        """The flow's time is that of this event."""
         self.loop.seconds = event.at / 1000
-
-    def unknown_timer(self, event: TimerFired) -> None:
-        """The journal has a timer that the code does not."""
-        self.comparing.differs(event)
 
     def asked(self) -> list[str]:
         """What the code asks for, by id."""
-        is_over = self._main is not None and self._main.done()
-        return ["returned"] if is_over else [*self.waiting.asked(), *self.timers.waiting]
+        if self.main is not None and self.main.done():
+            return ["returned"]
+        return [*self.waiting.asked(), *self.open_waits(), *self.timers.waiting]
 
-    def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
-        if self.comparing.find(event, event.step) is None:
-            return
-        op = self.waiting.close(event.step)
-        if op is None or op.future is None or op.future.done():
-            return
-        value, error = self.comparing.outcome(op, event)
-        if error is not None:
-            op.future.set_exception(error)
-        elif self.comparing.misfit is None:
-            op.future.set_result(value)
+    def open_waits(self) -> list[str]:
+        """What the flow waits for from outside."""
+        return [*self.waits.open_ids(), *self.children.open_ids()]
 
     # going on
 
     def _go_live(self) -> None:
         self._live = True
         self._replay.is_over()
+        self.deadline.arm()
+        if self.inbox:
+            # It passed while nobody drove the run: nothing below begins any more.
+            self._delivering.deliver(self.inbox.popleft())
         self.timers.go_live()
+        self.waits.go_live()
+        self.children.go_live()
         self.to_start.extend(self.waiting.go_live())
 
     def _settle_down(self) -> None:
-        """The flow is quiet: start what it asked for, end it, or let it leave memory."""
-        if self._live and self.to_start:
-            self._start_ops()
-        if self._live and self._mail:
-            self.take_mail(())
-        if self.stopped:
-            return  # what was started or read just now has ended the run already
-        if self._main is not None and self._is_ending():
-            self._end(self._main)
-        elif self._live:
-            self._park_if_idle()
+        """The flow is quiet: read mail, start what it asked for, end it, or let it leave memory."""
+        if self.mailbox.is_open:
+            return  # whoever reads there goes on from here
+        self._begin_open_effects()
+        self.mailbox.open()
+        if self.stopped or self.loop.ready or self.inbox:
+            return  # what was read has led to the end, or to more than fits into one turn
+        self._start_ops()
+        if self._is_ending():
+            self._end()
+        else:
+            self.leaving.park_if_idle()
+
+    def _begin_open_effects(self) -> None:
+        """What an earlier driver left open comes first: mail may be about it."""
+        for op in list(self.to_start) if self._replay.effects else ():
+            known = self._replay.effects.pop(op.id, None)
+            if known is not None:
+                self.to_start.remove(op)
+                self.effects.start(op, known)
 
     def _start_ops(self) -> None:
-        if self.stopped:
-            return
-        if self.log.seq - self.log.durable > UNDURABLE_MAX:
+        if self.to_start and self.log.seq - self.log.durable > UNDURABLE_MAX:
             # Back-pressure: the disk is behind; nothing new starts until it has caught up.
-            self.when_durable(self._start_ops)
+            self.when_durable(self.attend)
             return
         ops, self.to_start = self.to_start, []
         for op in ops:
-            if op.definition.effect is not None:
-                self._effects.start(op, self._replay.effects.pop(op.id, None))
+            if op.id in self.waiting.unsettled:
+                self.effects.start(op, None)
             elif not op.orphan:
                 self._steps.start(op, self._replay.backoffs.pop(op.id, None))
 
@@ -295,102 +297,29 @@ class Drive:
         self._winding_up = True
         self.loop.cancel_all()
 
-    def _end(self, main: asyncio.Task[Any]) -> None:
-        codec = self.flow.value_codec
-        error = asyncio.CancelledError() if main.cancelled() else main.exception()
-        if error is None:
-            try:
-                self.value = codec.encode(main.result())
-            except ValueRefused as refused:
-                error = refused
-        if error is not None:
-            self.fault = fault_of(error, codec)
-        event = RunCompleted(self.at(), self.value or b"")
-        self.note(event if self.fault is None else RunFailed(self.at(), self.fault))
-        self._stop()
-        self.when_durable(lambda: self._leave("ended"))
-
-    # mail
-
-    def take_mail(self, mail: Sequence[Mail]) -> None:
-        """Turn mail into events, each once; not before the replay is over."""
-        self._mail.extend(mail)
-        while self._live and not self.to_start and self._mail and not self.stopped:
-            each = self._mail.popleft()
-            if not self._replay.is_new(each.mail_id):
-                continue
-            letter = decode_letter(each.body)
-            match letter:
-                case Resolve(step=step):
-                    self._effects.resolve(self.waiting.find(step), letter, each.mail_id)
-                case Nudge(why=why):
-                    self.note(MailRead(self.at(), each.mail_id, why), each.mail_id)
-
-    # leaving
-
-    def _park_if_idle(self) -> None:
-        """Leave memory if every branch only waits, and for long enough."""
-        if self.stopped or self._active or not self._live or self.to_start or self.inbox:
+    def cut(self, fault: Fault) -> None:
+        """The flow stops here; what it began that changes the world runs to its end."""
+        if self.flow_is_over:
             return
-        waits = [op.wait for op in self.waiting.all()]
-        if "busy" in waits or self._is_ending():
-            return
-        times = [when for when in waits if isinstance(when, int)] + self.timers.times()
-        if not times and not waits:
-            self._stop_stuck()
-            return
-        wake_at = min(times) if times else None
-        now = self.env.ports.clock.now_ms()
-        if wake_at is None or wake_at - now > self.env.idle_ms:
-            self.note(Parked(self.at(), wake_at))
-            self._stop()
-            self.when_durable(lambda: self._leave("parked"))
-        else:
-            self.timers.hurry(now + self.env.idle_ms)
-            for op in self.waiting.all():
-                hurry(self, op, now + self.env.idle_ms)
+        self.loop.kill(RunStopped)
+        self.waiting.cut()
+        self.waits.cut()
+        self.children.cut()
+        self.timers.stop()
+        self.ending.cut(fault)
+
+    def stop_stuck(self) -> None:
+        """Nothing will ever wake this flow: say so instead of waiting for ever."""
+        self.cut(Fault(FLOW_STUCK, STUCK))
+        self._end()
 
     def _is_ending(self) -> bool:
-        """The flow returned, its tasks are gone, and every effect is settled."""
-        main = self._main
-        return (
-            main is not None and main.done() and not self.loop.tasks and not self.waiting.unsettled
-        )
+        """The flow is over, every effect is settled, every child is told."""
+        is_open = bool(self.stopped or self.waiting.unsettled or self.children.busy)
+        return not is_open and self.flow_is_over
 
-    def _stop_stuck(self) -> None:
-        """Nothing will ever wake this flow: say so instead of waiting for ever."""
-        self.fault = Fault("FlowStuck", STUCK)
-        self.note(RunFailed(self.at(), self.fault))
-        self._stop()
-        self.when_durable(lambda: self._leave("ended"))
-
-    def _stop_misfit(self, error: OutliveError) -> None:
-        self._stop()
-        now = self.env.ports.clock.now_ms()
-        self.note(Parked(self.at(), now + MISMATCH_RETRY_MS, str(error)))
-        self.when_durable(lambda: self._leave("misfit", error))
-
-    def _lost(self, error: OutliveError) -> None:
-        self._stop()
-        self._leave("lost", error)
-
-    def hand_over(self) -> bool:
-        """Stop driving here; the lease is the worker's to free. False: an effect still runs."""
-        is_clean = not self.waiting.has_running_effects()
-        if not self.stopped:
-            self._stop()
-            self._leave("lost")
-        return is_clean
-
-    def _stop(self) -> None:
-        """Close every frame; from here on every durable call of this flow raises."""
-        if self.stopped:
-            return
-        self.stopped = True
-        self.timers.stop()
-        self.waiting.stop()
-        self.loop.kill(RunStopped)
-
-    def _leave(self, how: How, error: OutliveError | None = None) -> None:
-        self.log.close()
-        self._left(self, how, error)
+    def _end(self) -> None:
+        """Nothing is open any more: undo, or say how it ended."""
+        event = self.ending.proceed()
+        if event is not None:
+            self.leaving.end(event)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
@@ -15,9 +15,11 @@ from outlive.engine.host import Cancellable, Host
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
-from outlive.model.events import EffectDone, EffectRaised, Event
+from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
+from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
+from outlive.store import Mail, Posted
 
 
 class Lease(Protocol):
@@ -38,8 +40,32 @@ class Peer(Protocol):
         """Who holds a key: run, step, digest of its arguments."""
         ...
 
+    async def mail_of(self, run_id: str) -> Sequence[Mail]:
+        """What was posted to a run and not consumed."""
+        ...
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
+        ...
+
+
+#: How the start of a child went: it is there, it is over already, or its id is another's.
+Started: TypeAlias = Literal["started"] | ChildNews | Fault
+
+
+class Kin(Protocol):
+    """Other runs that a run starts and stops."""
+
+    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Started:
+        """Start a run of its own, once."""
+        ...
+
+    def want(self, flow: Any, run_id: str) -> None:
+        """A child that was started: whoever drives its parent can drive it, too."""
+        ...
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
+        """Leave mail for another run, once."""
         ...
 
 
@@ -52,6 +78,7 @@ class Env:
     ports: Ports
     lease: Lease
     peer: Peer
+    kin: Kin
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
     idle_ms: int = 2000
@@ -92,6 +119,7 @@ class Op:
         "key",
         "lapses",
         "limit",
+        "on_end",
         "orphan",
         "stage",
         "task",
@@ -121,6 +149,8 @@ class Op:
         #: An effect's intent and doubts, once there is an intent.
         self.effect: OpenEffect | None = None
         self.checks = 0
+        #: Called with its end where no flow waits for it.
+        self.on_end: Callable[[Event], None] | None = None
         self.orphan = False
         self.expired = False
         self.task: asyncio.Future[Any] | None = None
@@ -130,6 +160,16 @@ class Op:
         self.wait: int | str | None = "busy"
         #: What to do when the time that it waits for has come.
         self.wake: Callable[[Op], None] | None = None
+
+    @property
+    def is_intended(self) -> bool:
+        """An intent of this effect was written, now or by an earlier driver."""
+        return self.stage != "new" or self.effect is not None
+
+    @property
+    def is_intended(self) -> bool:
+        """An intent of this effect was written, now or by an earlier driver."""
+        return self.stage != "new" or self.effect is not None
 
     @property
     def cancel_wanted(self) -> bool:

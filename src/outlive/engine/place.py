@@ -22,6 +22,28 @@ class Driven(Protocol):
         """Do a step or effect: from the journal, or for the first time."""
         ...
 
+    async def signal(self, branch: Branch, name: str) -> Any:
+        """The next signal of that name, as its event."""
+        ...
+
+    async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
+        """A human's answer, and its event."""
+        ...
+
+    async def child(
+        self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
+    ) -> Any:
+        """A run of its own: its outcome, or its id."""
+        ...
+
+    def reply(self, signal_id: str, value: object) -> None:
+        """Answer a request."""
+        ...
+
+    def refuse(self, signal_id: str, why: Exception) -> None:
+        """A request can't be read: whoever sent it is told."""
+        ...
+
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
         ...

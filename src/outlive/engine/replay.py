@@ -10,12 +10,22 @@ from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch
 from outlive.model.events import (
+    Answered,
     AttemptFailed,
+    CancelRequested,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    DeadlinePassed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
+    QuestionAsked,
+    Replied,
+    RunUndoing,
+    SignalReceived,
     StepDone,
     StepRaised,
     TimerFired,
@@ -34,6 +44,16 @@ _REPLAYED = frozenset(
         EffectRaised,
         EffectDoubted,
         TimerFired,
+        SignalReceived,
+        QuestionAsked,
+        Answered,
+        Replied,
+        CancelRequested,
+        DeadlinePassed,
+        RunUndoing,
+        ChildIntended,
+        ChildSpawned,
+        ChildEnded,
     }
 )
 
@@ -46,7 +66,6 @@ class Replay:
         self.effects = {step: replace(effect) for step, effect in run.effects.items()}
         self.backoffs = dict(run.backoffs)
         self._events: Sequence[Event] = ()
-        self._mail: set[str] = set()
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
@@ -63,13 +82,6 @@ class Replay:
     def is_over(self) -> None:
         """Everything recorded was delivered; it need not be kept."""
         self._events = ()
-
-    def is_new(self, mail_id: str) -> bool:
-        """This mail was not turned into an event yet."""
-        if mail_id in self._mail:
-            return False
-        self._mail.add(mail_id)
-        return True
 
 
 def difference(op: Op, event: Event) -> str:
@@ -97,6 +109,10 @@ def describe(event: Event) -> str:
             return f"effect {event.step}"
         case TimerFired():
             return f"timer {event.timer}"
+        case QuestionAsked():
+            return f"question {event.question}"
+        case ChildIntended():
+            return f"run {event.child_id} of flow {event.flow} at {event.step}"
         case _:
             return type(event).__name__
 

@@ -7,36 +7,50 @@ delivery), so setting one needs no event; that it fired, and before or after wha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import Protocol
 
+from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.host import Cancellable
 from outlive.engine.ops import Recorder
 from outlive.model.events import TimerFired
 
 
+class Mailing(Protocol):
+    """Mail that beats timers."""
+
+    def before(self, posted_before: int, callback: Callable[[], None]) -> None:
+        """Call once mail posted before an instant has been taken."""
+        ...
+
+
 class Flowing(Recorder, Protocol):
     """What timers ask of the drive."""
 
     loop: FlowLoop
+    comparing: Comparing
+
+    @property
+    def mailbox(self) -> Mailing:
+        """Where mail comes in."""
+        ...
 
     @property
     def is_live(self) -> bool:
         """Timers run."""
         ...
 
-    def unknown_timer(self, event: TimerFired) -> None:
-        """The journal has a timer that the code does not."""
-        ...
-
 
 class _Timer:
-    __slots__ = ("armed", "fire_at", "handle", "id")
+    __slots__ = ("armed", "fire_at", "handle", "id", "is_recorded")
 
     def __init__(self, timer_id: str, handle: asyncio.TimerHandle, fire_at: int) -> None:
         self.id, self.handle, self.fire_at = timer_id, handle, fire_at
         self.armed: Cancellable | None = None
+        self.is_recorded = False
 
 
 class FlowTimers:
@@ -98,14 +112,26 @@ class FlowTimers:
             self._arm(timer)
             self._drive.rest()
             return
-        self._drive.record(TimerFired(self._drive.at(), timer.id))
+        self._drive.mailbox.before(timer.fire_at, partial(self._fire, timer))
+
+    def fire_before(self, instant: int) -> None:
+        """Fire, in their order, those that were due before an instant in the past."""
+        until = min(instant, self._drive.env.ports.clock.now_ms() + 1)
+        due = [timer for timer in self.waiting.values() if timer.fire_at < until]
+        for timer in sorted(due, key=lambda each: each.fire_at):
+            self._fire(timer)
+
+    def _fire(self, timer: _Timer) -> None:
+        if timer.id in self.waiting and not timer.is_recorded:
+            timer.is_recorded = True
+            self._drive.record(TimerFired(self._drive.at(), timer.id))
 
     def fired(self, event: TimerFired) -> None:
         """Deliver: the flow's callback gets ready, unless it was called off before."""
         timer = self.waiting.pop(event.timer, None)
         if timer is None:
             if event.timer not in self._dropped and not self._drive.is_live:
-                self._drive.unknown_timer(event)
+                self._drive.comparing.differs(event)
             return
         self._by_handle.pop(id(timer.handle), None)
         handle = timer.handle

@@ -59,6 +59,14 @@ class Waiting:
         if op.definition.effect is None:
             _call_off(op)
 
+    def cut(self) -> None:
+        """The flow is stopped: plain steps are called off, effects run to their end."""
+        for op in list(self._ops.values()):
+            self.abandon(op, is_live=True)
+            if not op.is_intended:
+                # Nothing new is begun: an effect without an intent has nothing to settle.
+                self.close(op.id)
+
     def drop(self, op: Op) -> None:
         """Nobody waits for this op and nothing comes of it."""
         self._orphans.pop(op.id, None)

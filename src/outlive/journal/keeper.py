@@ -43,6 +43,7 @@ class Side(Protocol):
 class Log(Protocol):
     """What the keeper needs of a ``RunLog``."""
 
+    run_id: str
     side: Side
     marked_at: int
 
@@ -168,8 +169,14 @@ class Keeper:
         loose = [self._loose.popleft() for _ in range(len(self._loose))]
         logs: list[Log] = []
         batch = [each.entry for each in loose]
+        strangers = {entry.run_id for entry in batch}
         for _ in range(len(self._marked)):
             log = self._marked.popleft()
+            if log.run_id in strangers:
+                # A stranger's entry for this run must not get the driver's refused with it.
+                self._marked.append(log)
+                self._ring()
+                continue
             waited = self.counters.flushes - log.marked_at + 1
             entry = log.take()
             if entry is not None:

@@ -111,7 +111,7 @@ class RunLog:
         )
         self.link = link
         takes = any(type(event) is Claimed for event in events[:2])
-        frees = run.status not in ("pending", "running")
+        frees = not run.is_held
         header = header_of(run) if run.header_is_stale else None
         run.header_is_stale = False
         return Entry(

@@ -46,6 +46,8 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     deadline_at: int | None = None
     tags: dict[str, str] = {}
     pins: dict[str, str] = {}
+    #: The parent waits for its outcome: it is told before the run counts as ended.
+    is_awaited: bool = False
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -164,6 +166,57 @@ class MailRead(msgspec.Struct, frozen=True, array_like=True, tag=31):
     why: str
 
 
+class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """Somebody sent the run a signal, or a request that wants a reply. *Delivered.*"""
+
+    at: int
+    name: str
+    signal_id: str
+    value: bytes
+    #: The value is JSON, from someone who does not know the flow's types.
+    is_json: bool
+
+
+class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """The flow answered a request, or could not even read it (``error``)."""
+
+    at: int
+    signal_id: str
+    value: bytes
+    error: Fault | None = None
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """The run waits for a human. Whoever looks sees the question and what an answer must be."""
+
+    at: int
+    question: str
+    text: str
+    #: JSON schema of the answer; empty: anything.
+    schema: bytes
+    #: What an approval is bound to: the digest of the effect's arguments; empty for a question.
+    digest: bytes = b""
+    #: Who should answer, if the flow says so.
+    by: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """A human answered. *Delivered.*"""
+
+    at: int
+    question: str
+    #: JSON.
+    value: bytes
+    by: str
+
+
+class QuestionClosed(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    """The flow no longer waits for an answer: its time limit passed, or it was cancelled."""
+
+    at: int
+    question: str
+
+
 class RunCompleted(msgspec.Struct, frozen=True, array_like=True, tag=40):
     """The flow returned."""
 
@@ -183,6 +236,73 @@ class RunQuarantined(msgspec.Struct, frozen=True, array_like=True, tag=42):
 
     at: int
     reason: str
+
+
+class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag=43):
+    """Somebody asked the run to stop. *Delivered.*"""
+
+    at: int
+    by: str
+
+
+class DeadlinePassed(msgspec.Struct, frozen=True, array_like=True, tag=44):
+    """The run's own deadline came before its end: the flow stops here. *Delivered.*"""
+
+    at: int
+
+
+class RunUndoing(msgspec.Struct, frozen=True, array_like=True, tag=45):
+    """The flow ended badly; what happened is undone before the run ends. *Delivered.*"""
+
+    at: int
+    status: Literal["completed", "failed", "cancelled"]
+    error: Fault | None
+
+
+class RunCancelled(msgspec.Struct, frozen=True, array_like=True, tag=46):
+    """The run stopped because somebody asked it to."""
+
+    at: int
+    error: Fault
+
+
+class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """A child run is about to be started. Durable before it is."""
+
+    at: int
+    step: str
+    child_id: str
+    flow: str
+    args: bytes
+    digest: bytes
+    #: The flow waits for its outcome, and it ends with this run.
+    is_awaited: bool
+
+
+class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """A child was started, durably. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+
+
+class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """A child that was waited for ended, or could not be started. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+    #: How it ended; "refused": it could not be started.
+    status: str
+    value: bytes
+    error: Fault | None
+
+
+class ParentTold(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    """The outcome was posted to the parent; only now the run has ended for good."""
+
+    at: int
 
 
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
@@ -206,14 +326,29 @@ Event: TypeAlias = (
     | EffectRaised
     | EffectDoubted
     | MailRead
+    | SignalReceived
+    | Replied
+    | QuestionAsked
+    | Answered
+    | QuestionClosed
+    | CancelRequested
+    | DeadlinePassed
+    | RunUndoing
+    | RunCancelled
     | RunCompleted
     | RunFailed
     | RunQuarantined
+    | ChildIntended
+    | ChildSpawned
+    | ChildEnded
+    | ParentTold
     | KeyHeld
 )
 
 #: What wakes a flow.
-Delivery: TypeAlias = StepDone | StepRaised | EffectDone | EffectRaised | TimerFired
+Delivery: TypeAlias = (
+    StepDone | StepRaised | EffectDone | EffectRaised | TimerFired | SignalReceived | Answered
+)
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 
@@ -231,10 +366,23 @@ KIND_BITS: dict[type, int] = {
     EffectDoubted: 16,
     TimerFired: 32,
     MailRead: 64,
+    SignalReceived: 64,
+    Replied: 64,
+    QuestionAsked: 64,
+    Answered: 64,
+    QuestionClosed: 64,
     RunCompleted: 128,
     RunFailed: 128,
     RunQuarantined: 128,
+    CancelRequested: 64,
+    DeadlinePassed: 32,
+    RunUndoing: 128,
+    RunCancelled: 128,
     KeyHeld: 1,
+    ChildIntended: 8,
+    ChildSpawned: 16,
+    ChildEnded: 16,
+    ParentTold: 64,
 }
 
 _encoder = msgspec.msgpack.Encoder()

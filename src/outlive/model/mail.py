@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from outlive.model.events import Fault
+
 #: What a human says of an effect in doubt.
 Verdict = Literal["happened", "not_happened", "fail"]
 
@@ -22,13 +24,44 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag=1):
     intent: int = 0
 
 
+class Signal(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A signal or request. The value is what our codec made, or JSON."""
+
+    name: str
+    value: bytes
+    is_json: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A human's answer to a question, as JSON."""
+
+    question: str
+    value: bytes
+    by: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Somebody wants the run to stop."""
+
+    by: str
+
+
+class ChildNews(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """How a child ended."""
+
+    child_id: str
+    status: str
+    value: bytes
+    error: Fault | None
+
+
 class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Somebody wants the run to go on now: `outlive resume`."""
 
     why: str
 
 
-Letter: TypeAlias = Resolve | Nudge
+Letter: TypeAlias = Resolve | Nudge | Signal | Answer | Cancel | ChildNews
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)

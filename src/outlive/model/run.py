@@ -12,8 +12,14 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from outlive.model.events import (
+    Answered,
     AttemptFailed,
+    CancelRequested,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
     Claimed,
+    DeadlinePassed,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -22,11 +28,18 @@ from outlive.model.events import (
     Fault,
     KeyHeld,
     MailRead,
+    ParentTold,
     Parked,
+    QuestionAsked,
+    QuestionClosed,
+    Replied,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     RunQuarantined,
     RunStarted,
+    RunUndoing,
+    SignalReceived,
     StepDone,
     StepRaised,
     TimerFired,
@@ -97,9 +110,19 @@ class Run:
     barren: int = 0
     effects: dict[str, OpenEffect] = field(default_factory=dict)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
+    #: Asked and not answered.
+    questions: dict[str, QuestionAsked] = field(default_factory=dict)
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
+    #: Children begun and not ended, and which of them were started.
+    children: dict[str, ChildIntended] = field(default_factory=dict)
+    children_started: set[str] = field(default_factory=set)
+    is_undoing: bool = False
+    #: It left memory and waits; nobody holds its lease.
+    is_parked: bool = False
+    #: The outcome is there; the parent has to be told before the run counts as ended.
+    tells_parent: bool = False
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
 
@@ -113,12 +136,14 @@ class Run:
     def shown_status(self) -> Status:
         """What people are shown: a doubt that waits for them comes before all else."""
         asks = any(effect.asks for effect in self.effects.values())
-        return "in_doubt" if asks and self.status in ("running", "waiting") else self.status
+        under_way = self.status in ("running", "waiting", "undoing")
+        return "in_doubt" if asks and under_way else self.status
 
     @property
-    def is_over(self) -> bool:
-        """Nobody drives it any further by itself."""
-        return self.ended_at is not None
+    def is_held(self) -> bool:
+        """Its driver keeps the lease."""
+        is_driven = self.status in ("pending", "running", "undoing") and not self.is_parked
+        return self.tells_parent or is_driven
 
 
 def fold(events: Iterable[Event]) -> Run:
@@ -145,7 +170,7 @@ def apply(run: Run, event: Event) -> None:
             run.barren = 0
             closed = run.effects.pop(event.step, None)
             run.header_is_stale |= closed is not None and closed.asks
-        case TimerFired():
+        case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
             run.at = event.at
             run.barren = 0
         case Claimed():
@@ -153,9 +178,7 @@ def apply(run: Run, event: Event) -> None:
         case Parked():
             _park(run, event)
         case RunStarted():
-            run.started = event
-            run.wake_at = event.started_at
-            run.header_is_stale = True
+            run.started, run.wake_at, run.header_is_stale = event, event.started_at, True
         case AttemptFailed():
             run.at = event.at
             run.barren = 0
@@ -163,22 +186,61 @@ def apply(run: Run, event: Event) -> None:
         case EffectDoubted():
             run.at = event.at
             _doubt(run, event)
-        case MailRead():
+        case MailRead() | Replied():
             run.at = event.at
-        case RunCompleted():
-            run.value = event.value
-            _end(run, "completed", event.at)
-        case RunFailed():
-            run.error = event.error
-            _end(run, "failed", event.at)
-        case RunQuarantined():
-            run.reason = event.reason
-            run.status, run.wake_at, run.at = "quarantined", None, event.at
-            # Whoever resumes it by hand gives it new chances.
-            run.barren = 0
+        case QuestionAsked() | Answered() | QuestionClosed():
+            run.at = event.at
+            _ask(run, event)
+        case RunUndoing() | RunQuarantined() | ParentTold():
+            run.at = event.at
             run.header_is_stale = True
+            _turn(run, event)
+        case RunCompleted() | RunFailed() | RunCancelled():
+            _end(run, event)
+        case ChildIntended() | ChildSpawned() | ChildEnded():
+            run.at = event.at
+            _keep_child(run, event)
         case KeyHeld():
             run.holder = event
+        case _:
+            assert_never(event)
+
+
+def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
+    if isinstance(event, QuestionAsked):
+        run.questions[event.question] = event
+    else:
+        run.barren = 0
+        run.questions.pop(event.question, None)
+
+
+def _turn(run: Run, event: RunUndoing | RunQuarantined | ParentTold) -> None:
+    match event:
+        case RunUndoing():
+            run.status, run.is_undoing = "undoing", True
+        case RunQuarantined(reason=reason):
+            run.status, run.wake_at, run.reason = "quarantined", None, reason
+            # Whoever resumes it by hand gives it new chances.
+            run.barren = 0
+        case ParentTold():
+            run.tells_parent, run.wake_at = False, None
+            run.ended_at = run.start.started_at + run.at
+        case _:
+            assert_never(event)
+
+
+def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> None:
+    """A child is kept as long as the flow may wait for it."""
+    match event:
+        case ChildIntended():
+            run.children[event.step] = event
+        case ChildSpawned(step=step) if run.children[step].is_awaited:
+            run.barren = 0
+            run.children_started.add(step)
+        case ChildSpawned() | ChildEnded():
+            run.barren = 0
+            run.children.pop(event.step, None)
+            run.children_started.discard(event.step)
         case _:
             assert_never(event)
 
@@ -213,11 +275,17 @@ def _doubt(run: Run, event: EffectDoubted) -> None:
 
 def _claim(run: Run, event: Claimed) -> None:
     run.at = max(run.at, event.at)
+    if run.tells_parent:
+        run.epoch = event.epoch
+        run.header_is_stale = True
+        return
     if event.certain:
         _note_death(run)
     run.epoch = event.epoch
     run.barren += 1
-    run.status, run.wake_at, run.reason = "running", 0, ""
+    run.status = "undoing" if run.is_undoing else "running"
+    run.is_parked = False
+    run.wake_at, run.reason = 0, ""
     run.header_is_stale = True
 
 
@@ -232,13 +300,23 @@ def _park(run: Run, event: Parked) -> None:
     run.at, run.wake_at, run.reason = event.at, event.wake_at, event.reason
     # Whoever parks is alive: only workers that died count against a run.
     run.barren = 0
+    run.is_parked = True
     doubted = any(effect.asks for effect in run.effects.values())
-    run.status = "in_doubt" if doubted else "waiting"
+    run.status = "in_doubt" if doubted else "undoing" if run.is_undoing else "waiting"
     run.header_is_stale = True
 
 
-def _end(run: Run, status: Status, at: int) -> None:
-    run.status, run.at, run.wake_at = status, at, None
-    run.ended_at = run.start.started_at + at
-    run.barren = 0
+def _end(run: Run, event: RunCompleted | RunFailed | RunCancelled) -> None:
+    run.at, run.barren = event.at, 0
+    match event:
+        case RunCompleted(value=value):
+            run.status, run.value = "completed", value
+        case RunFailed(error=error):
+            run.status, run.error = "failed", error
+        case RunCancelled(error=error):
+            run.status, run.error = "cancelled", error
+    run.tells_parent = run.start.is_awaited
+    run.wake_at = 0 if run.tells_parent else None
+    if not run.tells_parent:
+        run.ended_at = run.start.started_at + event.at
     run.header_is_stale = True

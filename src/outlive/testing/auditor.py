@@ -26,7 +26,9 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     KeyHeld,
+    ParentTold,
     Parked,
+    RunCancelled,
     RunCompleted,
     RunFailed,
     RunStarted,
@@ -39,6 +41,7 @@ from outlive.model.run import fold
 #: "once": the receiver honours the key, or a check works. "at_most_once": neither.
 Policy: TypeAlias = Literal["once", "at_most_once"]
 
+_ENDS = (RunCompleted, RunFailed, RunCancelled)
 NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
 
 
@@ -134,8 +137,11 @@ def _check_frame(events: Sequence[Event]) -> Iterator[str]:
     for seq, event in enumerate(events, 1):
         if isinstance(event, RunStarted) and seq > 1:
             yield f"event {seq} starts it a second time"
-        if isinstance(event, (RunCompleted, RunFailed)) and seq < len(events):
-            yield f"event {seq + 1} ({type(events[seq]).__name__}) follows its end"
+        if isinstance(event, _ENDS):
+            # A child has ended for good when its parent was told, by whoever claimed it for that.
+            after = [each for each in events[seq:] if not isinstance(each, (Claimed, ParentTold))]
+            if after or (events[seq:] and not isinstance(events[-1], ParentTold)):
+                yield f"event {seq + 1} ({type(events[seq]).__name__}) follows its end"
 
 
 def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
@@ -199,7 +205,7 @@ def _check_ends(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _check_none_open(events: Sequence[Event]) -> Iterator[str]:
-    over = any(isinstance(event, (RunCompleted, RunFailed)) for event in events)
+    over = any(isinstance(event, _ENDS) for event in events)
     intended = {event.step for event in events if isinstance(event, EffectIntended)}
     ended = {event.step for event in events if isinstance(event, (EffectDone, EffectRaised))}
     for step in sorted(intended - ended) if over else ():

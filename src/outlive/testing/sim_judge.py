@@ -71,6 +71,7 @@ def replay(nature: Nature, run_id: str, events: Sequence[Event]) -> Iterator[str
         ports=Ports(clock=SimClock(nature), entropy=nature.entropy),
         lease=None,  # type: ignore[arg-type]  # as above
         peer=None,  # type: ignore[arg-type]  # as above
+        kin=None,  # type: ignore[arg-type]  # as above
         worker="judge",
     )
     past = events[:-1]
@@ -81,7 +82,7 @@ def replay(nature: Nature, run_id: str, events: Sequence[Event]) -> Iterator[str
         yield f"run {run_id}: its replay raised {error!r}"
     if not drive.stopped:
         yield f"run {run_id}: its replay does not come to its end"
-        drive.hand_over()
+        drive.leaving.hand_over()
     came = log.appended
     if host.ran:
         yield f"run {run_id}: its replay ran {host.ran} bodies"

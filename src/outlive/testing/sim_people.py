@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
@@ -18,7 +19,6 @@ from outlive.model.events import Event, RunStarted
 from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
 from outlive.model.run import OpenEffect, fold
 from outlive.resolving import resolve_letter
-from outlive.starting import start_event
 from outlive.store import Query, Reading
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_flows import Node, tell_story

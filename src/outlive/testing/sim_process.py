@@ -20,7 +20,6 @@ from outlive.errors import OutliveError, StoreFailed
 from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
 from outlive.model.events import RunStarted
 from outlive.ports import Ports
-from outlive.starting import start_entry
 from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
@@ -30,6 +29,7 @@ from outlive.testing.sim_nature import Nature, SimClock, SimCrash
 from outlive.testing.sim_store import SimStore
 from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import World, here
+from outlive.worker.claims import start_entry
 from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
 from outlive.worker.worker import Setting, Worker
 
@@ -240,7 +240,10 @@ class SimProcess:
             return
         drive = watcher.result()
         if drive is not None:
-            self._around.witness.outcome(drive.run_id, (drive.value, drive.fault))
+            verdict = drive.ending.verdict
+            assert verdict is not None, "a run that ended has a verdict"
+            value = verdict.value if verdict.status == "completed" else None
+            self._around.witness.outcome(drive.run_id, (value, verdict.error))
 
     # faults
 

@@ -1,12 +1,14 @@
-"""Claiming: the append that makes a worker the driver of a run."""
+"""Entries that begin something: a run, or a worker's right to drive it."""
 
 from __future__ import annotations
 
 import msgspec
 
-from outlive.journal.record import pack
-from outlive.model.events import KIND_BITS, Claimed, encode_events
-from outlive.store import Entry, Offer
+from outlive.journal.headers import header_of
+from outlive.journal.record import LINK_START, pack
+from outlive.model.events import KIND_BITS, Claimed, RunStarted, encode_events
+from outlive.model.run import ENDED, fold
+from outlive.store import Entry, Header, Offer
 
 
 def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
@@ -24,8 +26,6 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         kinds=KIND_BITS[Claimed],
         body=encode_events([claimed]),
     )
-    # A doubt that waits for a human is shown until it is settled, whoever drives the run.
-    status = "in_doubt" if header.status == "in_doubt" else "running"
     return Entry(
         run_id=head.run_id,
         after=head.seq,
@@ -33,7 +33,30 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
         epoch=epoch,
         record=record,
         link=link,
-        header=msgspec.structs.replace(header, status=status, wake_at=0, reason=""),
+        header=_claimed(header),
         lease="take",
         worker=worker,
     )
+
+
+def _claimed(header: Header) -> Header:
+    """What the run shows once it is driven again, as its journal's fold will say."""
+    if header.status in ENDED:
+        return header  # only its parent has to be told
+    # A doubt that waits for a human is shown until it is settled, whoever drives the run.
+    status = header.status if header.status in ("in_doubt", "undoing") else "running"
+    return msgspec.structs.replace(header, status=status, wake_at=0, reason="")
+
+
+def start_entry(run_id: str, event: RunStarted) -> Entry:
+    """A run that somebody else will drive."""
+    record, link = pack(
+        run_id,
+        prev=LINK_START,
+        epoch=0,
+        seq=1,
+        kinds=KIND_BITS[RunStarted],
+        body=encode_events([event]),
+    )
+    header = header_of(fold([event]))
+    return Entry(run_id=run_id, after=0, last=1, epoch=0, record=record, link=link, header=header)

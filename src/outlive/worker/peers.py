@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.model.events import EffectDone, EffectRaised
 from outlive.model.run import fold
-from outlive.store import Store
+from outlive.store import Mail, Store
+
+#: Behind every seq: read the head and the mail, no record.
+ALL = 1 << 62
 
 
 class StorePeer:
@@ -22,6 +27,11 @@ class StorePeer:
             return None
         holder = fold(read_events(reading)).holder
         return None if holder is None else (holder.run_id, holder.step, holder.digest)
+
+    async def mail_of(self, run_id: str) -> Sequence[Mail]:
+        """What was posted to a run and not consumed."""
+        reading = await self._lane(self._store.read(run_id, ALL))
+        return () if reading is None else reading.mail
 
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""

@@ -12,11 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from outlive.engine.children import tell_parent
 from outlive.engine.definitions import Flow
-from outlive.engine.drive import MISMATCH_RETRY_MS, Drive, How
+from outlive.engine.drive import Drive
 from outlive.engine.host import Host
+from outlive.engine.leaving import MISMATCH_RETRY_MS, How
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, FlowNotRegistered, LeaseLost, OutliveError
 from outlive.journal.keeper import Answer, Keeper, Loose
@@ -29,7 +32,9 @@ from outlive.model.events import Claimed, Event, MailRead, RunQuarantined, RunSt
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import Mail, Offer, Reading, Store, Wanted
+from outlive.worker.adoption import Adoption
 from outlive.worker.claims import claim_entry
+from outlive.worker.kin import StoreKin
 from outlive.worker.peers import StorePeer
 from outlive.worker.probation import LOOK_SECONDS, Probation
 from outlive.worker.pulse import LeaseTime, Pulse
@@ -83,12 +88,16 @@ class Worker:
         self._watchers: dict[str, list[asyncio.Future[Any]]] = {}
         self._probation = Probation(self._barren)
         self._poke = asyncio.Event()
+        self._adoption = Adoption(setting.store, setting.lane, self.id)
         self._env = Env(
             host=setting.host,
             keeper=setting.keeper,
             ports=setting.ports,
             lease=setting.lease,
             peer=StorePeer(setting.store, setting.lane),
+            kin=StoreKin(
+                setting.store, setting.lane, setting.keeper, setting.host, self._want_child
+            ),
             worker=self.id,
             idle_ms=setting.idle_ms,
         )
@@ -124,7 +133,7 @@ class Worker:
         self._is_halted = True
         is_clean = True
         for drive in list(self._drives.values()):
-            is_clean &= drive.hand_over()
+            is_clean &= drive.leaving.hand_over()
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
@@ -168,8 +177,16 @@ class Worker:
         """The runs in memory here."""
         return frozenset(self._drives)
 
+    def _want_child(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
+        self.learn(flow)
+        if is_new:
+            self._only.add(run_id)
+        self.want(run_id)
+
     def want(self, run_id: str) -> None:
         """Drive this run as soon as it may be claimed."""
+        if run_id not in self._only:
+            self._adoption.add(run_id)
         self._only.add(run_id)
         self._misfits.pop(run_id, None)
         self._poke.set()
@@ -242,6 +259,7 @@ class Worker:
 
     async def _round(self) -> None:
         """Claim what may be claimed, bring mail to those who have some."""
+        await self._adoption.look(self._drives)
         room = self._concurrency - len(self._drives)
         wanted = self._wanted(room)
         limit = max(0, room) + self._probation.waiting
@@ -305,10 +323,20 @@ class Worker:
         run = fold(events)
         log = self.log_for(run_id)
         log.resume(run, reading.head.link)
+        if run.tells_parent:
+            await self._tell_parent(log, run)
+            return
         if run.barren > CLAIMS_MAX:
             self._quarantine(log, run, reading.mail)
             return
         self._drive(log, run, events, reading.mail)
+
+    async def _tell_parent(self, log: RunLog, run: Run) -> None:
+        """Its driver died between the outcome and telling it."""
+        if await tell_parent(self._env, log, run):
+            self._only.discard(log.run_id)
+            log.wait(log.seq, partial(self._tell, log.run_id, None))
+        log.close()
 
     def _report_damage(self, run_id: str, error: OutliveError) -> None:
         logger.error("%s", error)
@@ -332,7 +360,7 @@ class Worker:
         self._drives[log.run_id] = drive
         self._misfits.pop(log.run_id, None)
         # Mail first: a run that only waits leaves memory as soon as it has begun.
-        drive.take_mail(mail)
+        drive.mailbox.take(mail)
         drive.begin(events)
 
     async def _bring_mail(self, run_id: str) -> None:
@@ -341,7 +369,7 @@ class Worker:
             return
         reading = await self._call(self._setting.store.read(run_id, drive.log.durable))
         if reading is not None and not drive.stopped:
-            drive.take_mail(reading.mail)
+            drive.mailbox.take(reading.mail)
 
     # ends
 

@@ -1,0 +1,314 @@
+"""Other runs: started as effects of the engine, awaited or on their own.
+
+The intent names the child's id, a function of run and step unless the flow gives one, and is
+durable before the child is started: a repeat is a no-op. An awaited child posts its outcome to the
+parent before it counts as ended; the parent may have left memory meanwhile. Children that are
+awaited end with their parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+
+from outlive.engine.binding import Bound
+from outlive.engine.comparing import Comparing
+from outlive.engine.definitions import Flow
+from outlive.engine.faults import exception_of
+from outlive.engine.flowloop import FlowLoop
+from outlive.engine.ops import Env, Recorder
+from outlive.engine.patience import insist
+from outlive.engine.place import RunStopped
+from outlive.engine.starting import start_event
+from outlive.errors import RunCancelled, RunFailed, RunIdTaken, ValueRefused
+from outlive.journal.log import RunLog
+from outlive.model.events import (
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    Fault,
+    MailRead,
+    ParentTold,
+    RunStarted,
+)
+from outlive.model.ids import check_run_id, derived_bytes, digest
+from outlive.model.mail import Cancel, ChildNews
+from outlive.model.run import Run
+
+_NEVER_BEGUN = Fault("CancelledError", "cancelled before it began")
+
+
+class Parent(Recorder, Protocol):
+    """What children ask of the drive."""
+
+    loop: FlowLoop
+    start_event: RunStarted
+    comparing: Comparing
+
+    @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+    def attend(self) -> None:
+        """Something came from outside."""
+        ...
+
+
+class _Child:
+    __slots__ = ("bound", "event", "flow", "future", "is_fresh", "is_orphan")
+
+    def __init__(
+        self,
+        flow: Flow[Any, Any],
+        event: ChildIntended,
+        bound: Bound,
+        future: asyncio.Future[Any],
+    ) -> None:
+        self.flow, self.event, self.bound, self.future = flow, event, bound, future
+        #: Nobody waits for it any more.
+        self.is_orphan = False
+        #: Its intent is ours, so nobody can have started it before us.
+        self.is_fresh = False
+
+
+class Children:
+    """The children of one run."""
+
+    def __init__(self, drive: Parent, run: Run) -> None:
+        self._drive = drive
+        self._intended = set(run.children)
+        self._started = set(run.children_started)
+        #: By step: begun and not ended.
+        self._open: dict[str, _Child] = {}
+        #: By the child's id, the steps that wait for it.
+        self._steps: dict[str, list[str]] = {}
+        #: Being started or told to stop: till then the run neither leaves memory nor ends.
+        self.busy = 0
+
+    def open_ids(self) -> list[str]:
+        """Children that the flow waits for."""
+        return [step for step, child in self._open.items() if not child.is_orphan]
+
+    # what flow code calls
+
+    async def run(self, step: str, flow: Flow[Any, Any], bound: Bound, *, awaited: bool) -> Any:
+        """Start a child and wait for its outcome, or only for its start."""
+        args = flow.args_codec.encode(bound)
+        child_id = check_run_id(flow.preset.id or _derived_id(self._drive.run_id, step))
+        event = ChildIntended(0, step, child_id, flow.name, args, digest(args), awaited)
+        child = _Child(flow, event, bound, self._drive.loop.create_future())
+        self._open[step] = child
+        self._steps.setdefault(child_id, []).append(step)
+        if self._drive.is_live:
+            self._begin(child)
+        try:
+            end = await child.future
+        except asyncio.CancelledError:
+            self._abandon(child)
+            raise
+        return child_id if isinstance(end, ChildSpawned) else self._outcome(child, end)
+
+    def _outcome(self, child: _Child, end: ChildEnded) -> Any:
+        codec = child.flow.value_codec
+        if end.error is None:
+            try:
+                return codec.decode(end.value)
+            except ValueRefused as refused:
+                self._drive.comparing.refuse(refused)
+                raise RunStopped from None
+        if end.status == "refused":
+            raise RunIdTaken(end.child_id, end.error.message)
+        if end.status == "cancelled":
+            raise RunCancelled(end.child_id)
+        failed = RunFailed(end.child_id, end.error.type_name, end.error.message)
+        raise failed from exception_of(end.error, {}, codec)
+
+    # giving up
+
+    def cut(self) -> None:
+        """The flow is stopped: children that it waited for are told to stop, too."""
+        for child in list(self._open.values()):
+            self._abandon(child)
+
+    def _abandon(self, child: _Child) -> None:
+        if self._drive.stopped or child.event.step not in self._open:
+            return
+        child.is_orphan = True
+        if self._drive.is_live:
+            self._let_go(child)
+
+    def _let_go(self, child: _Child) -> None:
+        """Nobody waits for it: one that was never begun is forgotten, one that runs shall stop."""
+        step = child.event.step
+        if step not in self._intended:
+            self._forget(child)
+        elif step in self._started and child.event.is_awaited:
+            self.busy += 1
+            # Only when what led to it is durable: it can't be taken back.
+            self._drive.when_durable(partial(self._stop, child))
+        # Otherwise it is being started just now; whoever does that looks here again.
+
+    def _stop(self, child: _Child) -> None:
+        if not self._drive.stopped:
+            self._drive.env.host.create_task(self._tell_to_stop(child))
+
+    async def _tell_to_stop(self, child: _Child) -> None:
+        drive = self._drive
+        mail_id = f"cancel/{drive.run_id}/{child.event.step}"
+        letter = Cancel(f"run {drive.run_id}")
+        post = partial(drive.env.kin.post, child.event.child_id, mail_id, letter)
+        await insist(post, lambda: drive.stopped)
+        self.busy -= 1
+        drive.attend()
+
+    def _forget(self, child: _Child) -> None:
+        step, child_id = child.event.step, child.event.child_id
+        self._open.pop(step, None)
+        self._intended.discard(step)
+        self._started.discard(step)
+        waiting = self._steps.get(child_id, [])
+        if step in waiting:
+            waiting.remove(step)
+        if not waiting:
+            self._steps.pop(child_id, None)
+
+    # beginning
+
+    def go_live(self) -> None:
+        """The replay is over: begin what the last driver did not, stop what nobody wants."""
+        for child in list(self._open.values()):
+            step = child.event.step
+            if step in self._started:
+                self._drive.env.kin.want(child.flow, child.event.child_id)
+            elif not child.is_orphan or step in self._intended:
+                # Even if nobody wants it: a driver before us may be about to start it.
+                self._begin(child)
+            if child.is_orphan:
+                self._let_go(child)
+
+    def _begin(self, child: _Child) -> None:
+        drive = self._drive
+        self.busy += 1
+        if child.event.step not in self._intended:
+            self._intended.add(child.event.step)
+            child.is_fresh = True
+            drive.note(msgspec.structs.replace(child.event, at=drive.at()))
+        drive.when_durable(partial(self._start, child))
+
+    def _start(self, child: _Child) -> None:
+        drive = self._drive
+        if drive.stopped:
+            return
+        if child.is_fresh and child.is_orphan:
+            self.busy -= 1
+            news = ChildNews(child.event.child_id, "cancelled", b"", _NEVER_BEGUN)
+            drive.record(_ended(drive.at(), child.event.step, news))
+        else:
+            drive.env.host.create_task(self._start_run(child))
+
+    async def _start_run(self, child: _Child) -> None:
+        drive = self._drive
+        start = partial(
+            drive.env.kin.start_child, child.event.child_id, self._first_event(child), child.flow
+        )
+        answer = await insist(start, lambda: drive.stopped)
+        if answer is None or drive.stopped:
+            return
+        self.busy -= 1
+        step, child_id = child.event.step, child.event.child_id
+        if step in self._open:
+            at = drive.at()
+            match answer:
+                case Fault():
+                    drive.record(ChildEnded(at, step, child_id, "refused", b"", answer))
+                case ChildNews():
+                    drive.record(_ended(at, step, answer))
+                case "started":
+                    drive.record(ChildSpawned(at, step, child_id))
+        drive.attend()
+
+    def _first_event(self, child: _Child) -> RunStarted:
+        drive, parent = self._drive, self._drive.start_event
+        event = start_event(
+            child.flow,
+            child.event.child_id,
+            child.bound,
+            seed=derived_bytes(parent.seed, child.event.step),
+            now=drive.env.ports.clock.now_ms(),
+        )
+        return msgspec.structs.replace(
+            event,
+            family=parent.family,
+            parent=drive.run_id,
+            is_awaited=child.event.is_awaited,
+        )
+
+    # deliveries
+
+    def compare(self, event: ChildIntended) -> None:
+        """An intent in the journal: the code must ask for the same child."""
+        self._intended.add(event.step)
+        child = self._open.get(event.step)
+        if child is None:
+            self._drive.comparing.differs(event)
+            return
+        asked = child.event
+        if (asked.child_id, asked.flow) != (event.child_id, event.flow):
+            wanted = f"run {asked.child_id} of flow {asked.flow} at {asked.step}"
+            self._drive.comparing.differs(event, wanted)
+        elif event.digest != asked.digest and not child.flow.args_codec.same(
+            event.args, asked.args
+        ):
+            self._drive.comparing.differs(event, f"{asked.step} with other arguments")
+
+    def deliver(self, event: ChildSpawned | ChildEnded) -> None:
+        """Wake who waits for it."""
+        child = self._open.get(event.step)
+        if child is None:
+            return
+        if child.event.is_awaited and isinstance(event, ChildSpawned):
+            self._started.add(event.step)
+            if child.is_orphan and self._drive.is_live:
+                self._let_go(child)
+            return
+        self._forget(child)
+        if not child.future.done():
+            child.future.set_result(event)
+
+    def take_news(self, news: ChildNews, mail_id: str) -> None:
+        """A child ended."""
+        drive = self._drive
+        steps = [
+            step for step in self._steps.get(news.child_id, ()) if self._open[step].event.is_awaited
+        ]
+        if not steps:
+            drive.note(MailRead(drive.at(), mail_id, "nobody waits for this child"), mail_id)
+        for step in steps:
+            # The mail counts as read with the last: what is cut off before it is told again.
+            drive.record(_ended(drive.at(), step, news), mail_id if step == steps[-1] else None)
+
+
+def _ended(at: int, step: str, news: ChildNews) -> ChildEnded:
+    return ChildEnded(at, step, news.child_id, news.status, news.value, news.error)
+
+
+def _derived_id(run_id: str, step: str) -> str:
+    tail = blake2b(f"{run_id}\0{step}".encode(), digest_size=8).hexdigest()
+    return f"{run_id[:100]}.{tail}"
+
+
+async def tell_parent(env: Env, log: RunLog, run: Run) -> bool:
+    """Post the outcome to the parent and write that down; safe to repeat. False: it is lost."""
+    parent = run.start.parent
+    assert parent is not None, "an awaited run has a parent"
+    news = ChildNews(log.run_id, run.status, run.value or b"", run.error)
+    post = partial(env.kin.post, parent, f"child/{log.run_id}", news)
+    if await insist(post, lambda: log.failure is not None) is None:
+        return False
+    log.append(ParentTold(max(run.at, env.ports.clock.now_ms() - run.start.started_at)))
+    return True

@@ -1,0 +1,193 @@
+"""How a run ends. Badly is a phase of its own: settle every doubt, undo what happened, last first.
+
+The flow returns, raises, is cancelled, or is cut off by its deadline; that gives a verdict. With a
+bad one, and effects that declare ``undo=``, the run goes through ``RunUndoing``: each undo is an
+effect itself, with an intent, attempts and an end in the journal, one after the other. Only then
+comes the last event. Live and replayed endings go through the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from outlive.engine.comparing import Comparing
+from outlive.engine.definitions import Flow
+from outlive.engine.faults import fault_of
+from outlive.engine.host import Cancellable
+from outlive.engine.ops import Op, Recorder
+from outlive.engine.undoing import undo_of
+from outlive.engine.waiting import Waiting
+from outlive.errors import ValueRefused
+from outlive.model.events import (
+    DeadlinePassed,
+    EffectDone,
+    EffectRaised,
+    Event,
+    Fault,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunUndoing,
+)
+from outlive.model.ids import derived_key
+
+#: The fault of a flow that waits for nothing that could ever come.
+FLOW_STUCK = "FlowStuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the flow ended."""
+
+    status: Literal["completed", "failed", "cancelled"]
+    value: bytes = b""
+    error: Fault | None = None
+
+
+class Closing(Recorder, Protocol):
+    """What an ending asks of the drive."""
+
+    flow: Flow[Any, Any]
+    waiting: Waiting
+    to_start: list[Op]
+
+    comparing: Comparing
+
+    @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        ...
+
+    def cut(self, fault: Fault) -> None:
+        """The flow stops here."""
+        ...
+
+
+class Ending:
+    """The end of one run."""
+
+    def __init__(self, drive: Closing) -> None:
+        self._drive = drive
+        self.verdict: Verdict | None = None
+        self.cancel_requested = False
+        self._happened: list[tuple[Op, EffectDone | EffectRaised]] = []
+        self._to_undo: deque[tuple[Op, EffectDone | EffectRaised]] | None = None
+
+    def note_end(self, op: Op, event: Event) -> None:
+        """An effect that can be undone has happened."""
+        rules = op.definition.effect
+        if rules is None or rules.undo is None or not isinstance(event, (EffectDone, EffectRaised)):
+            return
+        happened = isinstance(event, EffectDone) or event.happened is True
+        # What another run did under the same key is that run's to undo.
+        if happened and event.by != "holder":
+            self._happened.append((op, event))
+
+    # verdicts
+
+    def returned(self, main: asyncio.Task[Any]) -> None:
+        """The flow's own task is done."""
+        codec = self._drive.flow.value_codec
+        error = asyncio.CancelledError() if main.cancelled() else main.exception()
+        if error is None:
+            try:
+                self.verdict = Verdict("completed", codec.encode(main.result()))
+            except ValueRefused as refused:
+                error = refused
+        if error is not None:
+            was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
+            status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
+            self.verdict = Verdict(status, error=fault_of(error, codec))
+
+    def cut(self, fault: Fault) -> None:
+        """The flow was stopped from outside."""
+        self.verdict = Verdict("failed", error=fault)
+
+    # the phase of undoing
+
+    def proceed(self) -> Event | None:
+        """The flow is over and nothing is open: the last event, or None while there is more."""
+        verdict = self.verdict
+        assert verdict is not None, "the flow is over"
+        if verdict.status != "completed" and self._happened and self._to_undo is None:
+            self._drive.record(RunUndoing(self._drive.at(), verdict.status, verdict.error))
+            return None
+        at = self._drive.at()
+        if verdict.status == "completed":
+            return RunCompleted(at, verdict.value)
+        fault = verdict.error or Fault("CancelledError", "")
+        return RunFailed(at, fault) if verdict.status == "failed" else RunCancelled(at, fault)
+
+    def undo(self, event: RunUndoing) -> None:
+        """The phase has begun, now or in the journal: begin the last of what happened."""
+        if event.error is not None and event.error.type_name == FLOW_STUCK:
+            # That it was stuck only its driver could see, who had nothing more to deliver.
+            self._drive.cut(event.error)
+        if not self._drive.flow_is_over or self.verdict is None:
+            self._drive.comparing.differs(event)
+        elif self.verdict.status != event.status:
+            self._drive.comparing.differs(event, f"the end as {self.verdict.status}")
+        else:
+            self._to_undo = deque(reversed(self._happened))
+            self._undo_next()
+
+    def _undo_next(self, ended: Event | None = None) -> None:
+        if not self._to_undo:
+            return
+        op, event = self._to_undo.popleft()
+        value, _ = self._drive.comparing.outcome(op, event)
+        undo = undo_of(op, event, value, derived_key(self._drive.run_id, op.id))
+        undo.on_end = self._undo_next
+        self._drive.waiting.add(undo)
+        if self._drive.is_live:
+            self._drive.to_start.append(undo)
+
+
+class Bounded(Recorder, Protocol):
+    """What a deadline asks of the drive."""
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        ...
+
+
+class Deadline:
+    """A run's own time limit: when it passes, that is an event."""
+
+    def __init__(self, drive: Bounded, at: int | None) -> None:
+        self._drive, self._at = drive, at
+        self._timer: Cancellable | None = None
+
+    def arm(self) -> None:
+        """From here on time is the host's; if it passed before, that is an event at once."""
+        if self._at is None or self._drive.flow_is_over:
+            return
+        delay = (self._at - self._drive.env.ports.clock.now_ms()) / 1000
+        if delay > 0:
+            self._timer = self._drive.env.host.call_later(delay, self._due)
+        else:
+            self._drive.record(DeadlinePassed(self._drive.at()))
+
+    def _due(self) -> None:
+        if not self._drive.stopped:
+            # Once more by the wall clock, which may have been set back meanwhile.
+            self.arm()
+            self._drive.rest()
+
+    def times(self) -> list[int]:
+        """When it is due, if it still can pass."""
+        return [] if self._at is None or self._drive.flow_is_over else [self._at]
+
+    def stop(self) -> None:
+        """The run leaves memory."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,135 @@
+"""How a run leaves memory: it ended, it waits (parked), it was lost, or its code does not fit.
+
+In each case every frame of the flow is closed here and now; nothing is thrown into user code. An
+awaited run that ended leaves only when its parent has been told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from outlive.engine.children import Children, tell_parent
+from outlive.engine.ending import Deadline
+from outlive.engine.flowloop import FlowLoop
+from outlive.engine.ops import Recorder, hurry
+from outlive.engine.place import RunStopped
+from outlive.engine.timers import FlowTimers
+from outlive.engine.waiting import Waiting
+from outlive.errors import OutliveError
+from outlive.journal.log import RunLog
+from outlive.model.events import Event, Parked, RunStarted
+
+#: When a worker tries again to drive a run whose code did not fit its journal.
+MISMATCH_RETRY_MS = 60_000
+
+How = Literal["ended", "parked", "lost", "misfit"]
+
+
+class Resident(Recorder, Protocol):
+    """A run in memory."""
+
+    log: RunLog
+    start_event: RunStarted
+    loop: FlowLoop
+    waiting: Waiting
+    timers: FlowTimers
+    children: Children
+    deadline: Deadline
+
+    @property
+    def is_busy(self) -> bool:
+        """Something of it runs, is about to, or has just ended."""
+        ...
+
+    def open_waits(self) -> list[str]:
+        """What the flow waits for from outside."""
+        ...
+
+    def stop_stuck(self) -> None:
+        """Nothing will ever wake this flow."""
+        ...
+
+
+class Leaving:
+    """The way out of memory of one run."""
+
+    def __init__(self, drive: Resident, left: Callable[[How, OutliveError | None], None]) -> None:
+        self._drive, self._left = drive, left
+
+    def end(self, event: Event) -> None:
+        """This is the last event of its flow."""
+        self._drive.note(event)
+        self.stop()
+        self._drive.when_durable(self._ended)
+
+    def _ended(self) -> None:
+        if self._drive.start_event.is_awaited:
+            self._drive.env.host.create_task(self._tell_parent())
+        else:
+            self._leave("ended")
+
+    async def _tell_parent(self) -> None:
+        drive = self._drive
+        if await tell_parent(drive.env, drive.log, drive.log.run):
+            drive.when_durable(lambda: self._leave("ended"))
+
+    def park_if_idle(self) -> None:
+        """Leave memory if every branch only waits, and for long enough."""
+        drive = self._drive
+        if drive.is_busy:
+            return
+        waits = [op.wait for op in drive.waiting.all()]
+        if "busy" in waits:
+            return
+        times = [when for when in waits if isinstance(when, int)]
+        times += drive.timers.times() + drive.deadline.times()
+        if not times and not waits and not drive.open_waits():
+            drive.stop_stuck()
+            return
+        wake_at = min(times) if times else None
+        now = drive.env.ports.clock.now_ms()
+        if wake_at is None or wake_at - now > drive.env.idle_ms:
+            drive.note(Parked(drive.at(), wake_at))
+            self.stop()
+            drive.when_durable(lambda: self._leave("parked"))
+        else:
+            drive.timers.hurry(now + drive.env.idle_ms)
+            for op in drive.waiting.all():
+                hurry(drive, op, now + drive.env.idle_ms)
+
+    def misfit(self, error: OutliveError) -> None:
+        """Code and journal do not fit: keep the place, and try again later."""
+        drive = self._drive
+        self.stop()
+        now = drive.env.ports.clock.now_ms()
+        drive.note(Parked(drive.at(), now + MISMATCH_RETRY_MS, str(error)))
+        drive.when_durable(lambda: self._leave("misfit", error))
+
+    def lost(self, error: OutliveError) -> None:
+        """The lease or the store is gone."""
+        self.stop()
+        self._leave("lost", error)
+
+    def hand_over(self) -> bool:
+        """Stop driving here; the lease is the worker's to free. False: an effect still runs."""
+        is_clean = not self._drive.waiting.has_running_effects()
+        if not self._drive.stopped:
+            self.stop()
+            self._leave("lost")
+        return is_clean
+
+    def stop(self) -> None:
+        """Close every frame; from here on every durable call of this flow raises."""
+        drive = self._drive
+        if drive.stopped:
+            return
+        drive.stopped = True
+        drive.deadline.stop()
+        drive.timers.stop()
+        drive.waiting.stop()
+        drive.loop.kill(RunStopped)
+
+    def _leave(self, how: How, error: OutliveError | None = None) -> None:
+        self._drive.log.close()
+        self._left(how, error)

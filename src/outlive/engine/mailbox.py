@@ -1,0 +1,129 @@
+"""Mail to events: each letter once, in order, and not before the replay is over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, assert_never
+
+import msgspec
+
+from outlive.engine.children import Children
+from outlive.engine.effects import EffectRunner
+from outlive.engine.ops import Recorder
+from outlive.engine.patience import insist
+from outlive.engine.timers import FlowTimers
+from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
+from outlive.errors import OutliveError, WrongVersion
+from outlive.model.events import CancelRequested, MailRead
+from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal, decode_letter
+from outlive.store import Mail
+
+
+class Receiver(Recorder, Protocol):
+    """Whom the letters are for."""
+
+    waiting: Waiting
+    waits: Waits
+    children: Children
+    effects: EffectRunner
+    timers: FlowTimers
+
+    @property
+    def takes_mail(self) -> bool:
+        """The replay is over and everything that was open has been begun."""
+        ...
+
+    def attend(self) -> None:
+        """Something came from outside."""
+        ...
+
+    def refuse(self, error: OutliveError) -> None:
+        """The run can't go on here."""
+        ...
+
+
+class Mailbox:
+    """The mail of one run."""
+
+    def __init__(self, drive: Receiver) -> None:
+        self._drive = drive
+        self._unopened: deque[Mail] = deque()
+        self._taken: set[str] = set()
+        #: Timers that are due once mail posted before them has been taken.
+        self._due: deque[tuple[int, Callable[[], None]]] = deque()
+        self._is_fetching = False
+        #: Letters are being read, further up the stack.
+        self.is_open = False
+
+    def take(self, mail: Sequence[Mail]) -> None:
+        """Somebody brought mail; what was brought before counts once."""
+        for each in mail:
+            if each.mail_id not in self._taken:
+                self._taken.add(each.mail_id)
+                self._unopened.append(each)
+        self._drive.attend()
+
+    def open(self) -> None:
+        """Turn what is there into events. Timers due before a letter was posted come before it."""
+        self.is_open = True
+        try:
+            while self._unopened and self._drive.takes_mail:
+                mail = self._unopened.popleft()
+                self._drive.timers.fire_before(mail.posted_at)
+                if self._drive.takes_mail:
+                    self._read(mail)
+        finally:
+            self.is_open = False
+
+    def _read(self, mail: Mail) -> None:
+        drive = self._drive
+        try:
+            letter = decode_letter(mail.body)
+        except msgspec.DecodeError as error:
+            known = f"mail {mail.mail_id!r} can't be read by this release ({error})"
+            drive.refuse(WrongVersion(f"{known}; drive the run with the one that posted it"))
+            return
+        match letter:
+            case Resolve(step=step):
+                drive.effects.resolve(drive.waiting.find(step), letter, mail.mail_id)
+            case Signal():
+                drive.waits.take_signal(letter, mail.mail_id)
+            case Answer():
+                drive.waits.take_answer(letter, mail.mail_id)
+            case ChildNews():
+                drive.children.take_news(letter, mail.mail_id)
+            case Cancel(by=by):
+                drive.record(CancelRequested(drive.at(), by), mail.mail_id)
+            case Nudge(why=why):
+                drive.note(MailRead(drive.at(), mail.mail_id, why), mail.mail_id)
+            case _:
+                assert_never(letter)
+
+    def before(self, posted_before: int, callback: Callable[[], None]) -> None:
+        """Call once mail posted before an instant has been taken: it beats the timer."""
+        waits = self._drive.waits.open_ids() or self._drive.children.open_ids()
+        if not waits and not self._due:
+            callback()
+            return
+        # One after the other, however long each look into the store takes.
+        self._due.append((posted_before, callback))
+        if not self._is_fetching:
+            self._is_fetching = True
+            self._drive.env.host.create_task(self._fetch())
+
+    async def _fetch(self) -> None:
+        drive = self._drive
+        while self._due:
+            asked = len(self._due)
+            look = partial(drive.env.peer.mail_of, drive.run_id)
+            mail = await insist(look, lambda: drive.stopped)
+            for _ in range(asked):
+                posted_before, callback = self._due.popleft()
+                if mail is not None and not drive.stopped:
+                    self.take([each for each in mail if each.posted_at <= posted_before])
+                if mail is not None and not drive.stopped:
+                    callback()
+        self._is_fetching = False

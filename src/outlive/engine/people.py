@@ -1,0 +1,159 @@
+"""Waiting for people and other programs, from flow code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from outlive.engine.binding import Bound
+from outlive.engine.definitions import Definition, Effect
+from outlive.engine.place import Branch, branch_for
+from outlive.engine.typed import decode_as, schema_of
+from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
+from outlive.model.events import QuestionAsked
+from outlive.model.ids import digest
+from outlive.model.retry import Duration, parse_duration
+
+TEXT_CHARS_MAX = 20_000
+#: Of the arguments that an approval shows; it is bound to all of them.
+SHOWN_CHARS_MAX = 2_000
+
+
+class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10m"):``
+    """A time limit that survives restarts; raises ``TimedOut`` when it passes."""
+
+    def __init__(self, within: Duration | None) -> None:
+        branch_for("outlive.timeout")
+        self._within = within
+        self._limit = asyncio.timeout(None if within is None else parse_duration(within))
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, tb)
+        except TimeoutError:
+            raise TimedOut(f"it took longer than {self._within}") from None
+
+
+async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
+    """The next signal of that name; ``TimedOut`` when the limit passes."""
+    branch = branch_for("outlive.wait_signal")
+    async with timeout(within):
+        event = await branch.drive.signal(branch, name)
+    return decode_as(type, event.value, is_json=event.is_json)
+
+
+async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
+    """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes."""
+    branch = branch_for("outlive.ask")
+    asked = QuestionAsked(0, branch.next_id("ask"), _text(text), schema_of(type))
+    async with timeout(within):
+        value, _ = await branch.drive.question(asked, type)
+        return value
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """What a human said to an effect: this one, with these arguments, once."""
+
+    granted: bool
+    by: str
+    at: datetime
+    note: str = ""
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    granted: bool
+    note: str = ""
+
+
+async def approve(
+    effect: Effect[..., Any],
+    *args: Any,
+    by: str | None = None,
+    within: Duration | None = None,
+    **kwargs: Any,
+) -> Approval:
+    """Ask a human whether this effect may happen with exactly these arguments."""
+    branch = branch_for("outlive.approve")
+    if not isinstance(effect, Effect):
+        raise DefinitionRefused(f"{effect!r} is no effect; only effects can be approved")
+    call = effect.definition
+    bound = call.bind(*args, **kwargs)
+    asked = QuestionAsked(
+        0,
+        branch.next_id("approve"),
+        f"Approve {call.name}({_shown(call, bound)})?",
+        schema_of(bool | _Verdict),
+        digest(call.encode_args(bound)),
+        by,
+    )
+    async with timeout(within):
+        said, event = await branch.drive.question(asked, bool | _Verdict)
+    verdict = _Verdict(said) if isinstance(said, bool) else said
+    at = _instant(branch)
+    return Approval(granted=verdict.granted, by=event.by, at=at, note=verdict.note)
+
+
+def _shown(call: Definition, bound: Bound) -> str:
+    """The arguments that count, as a person reads them."""
+    values = {name: repr(value) for name, value in bound.items() if name not in call.ignore}
+    text = ", ".join(f"{name}={value}" for name, value in values.items())
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def _instant(branch: Branch) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=branch.drive.now_ms())
+
+
+def _text(text: str) -> str:
+    if type(text) is not str or not text or len(text) > TEXT_CHARS_MAX:
+        raise DefinitionRefused(f"a question is a text of 1 to {TEXT_CHARS_MAX:,} characters")
+    return text
+
+
+class Request:
+    """A message that wants a reply."""
+
+    __slots__ = ("_branch", "id", "value")
+
+    def __init__(self, branch: Branch, request_id: str, value: Any) -> None:
+        self._branch = branch
+        self.id, self.value = request_id, value
+
+    async def reply(self, value: object) -> None:
+        """Answer it; whoever asked gets this, once."""
+        self._branch.drive.reply(self.id, value)
+
+
+async def requests(
+    name: str, type: Any = Any, idle: Duration | None = None
+) -> AsyncIterator[Request]:
+    """Messages of that name, one after another, until none came for ``idle``.
+
+    One of another type does not reach the flow: whoever sent it is told so.
+    """
+    branch = branch_for("outlive.requests")
+    while True:
+        try:
+            async with timeout(idle):
+                event = await branch.drive.signal(branch, name)
+        except TimedOut:
+            return
+        try:
+            value = decode_as(type, event.value, is_json=event.is_json)
+        except ValueRefused as refused:
+            branch.drive.refuse(event.signal_id, refused)
+        else:
+            yield Request(branch, event.signal_id, value)

@@ -1,0 +1,32 @@
+"""The first event of a run: who starts it, with what."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from outlive.engine.definitions import Flow, milliseconds
+from outlive.model.events import RunStarted
+from outlive.model.ids import digest
+
+
+def start_event(
+    flow: Flow[Any, Any], run_id: str, bound: dict[str, Any], *, seed: bytes, now: int
+) -> RunStarted:
+    """The first event of a run that stands alone."""
+    options = flow.preset
+    args = flow.args_codec.encode(bound)
+    return RunStarted(
+        flow=flow.name,
+        version=flow.version,
+        args=args,
+        digest=digest(args),
+        seed=seed,
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        started_at=now,
+        family=run_id,
+        queue=options.queue or "default",
+        deadline_at=None if options.deadline is None else now + milliseconds(options.deadline),
+        tags=dict(options.tags),
+        pins=dict(options.pins),
+    )

@@ -1,0 +1,235 @@
+"""Waiting for the outside: signals, requests, questions. Mail in, events out.
+
+A signal is an event when it is read, whether or not anyone waits for it: it is kept for the next
+one who does. A question is written down with the schema of its answer; the answer's mail id is the
+question's id, so that the store itself refuses a second one. What the flow must still write down
+(a question, its end, a reply) is owed until the replay is over, then written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Protocol
+
+import msgspec
+
+from outlive.engine.comparing import Comparing
+from outlive.engine.flowloop import FlowLoop
+from outlive.engine.ops import Recorder
+from outlive.engine.place import RunStopped
+from outlive.engine.typed import from_json
+from outlive.errors import ValueRefused
+from outlive.model.events import (
+    Answered,
+    MailRead,
+    QuestionAsked,
+    QuestionClosed,
+    Replied,
+    SignalReceived,
+)
+from outlive.model.mail import Answer, Signal
+from outlive.model.run import Run
+
+REASON_CHARS_MAX = 500
+
+
+class Flowing(Recorder, Protocol):
+    """What waits ask of the drive."""
+
+    loop: FlowLoop
+    comparing: Comparing
+
+    @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+
+class _Wait:
+    __slots__ = ("future", "hint", "question")
+
+    def __init__(self, future: asyncio.Future[Any], hint: Any, question: QuestionAsked | None):
+        self.future, self.hint, self.question = future, hint, question
+
+
+class Waits:
+    """What one run waits for from outside."""
+
+    def __init__(self, drive: Flowing, run: Run) -> None:
+        self._drive = drive
+        self._signals: dict[str, deque[SignalReceived]] = {}
+        self._waiting: dict[str, _Wait] = {}
+        self._by_name: dict[str, deque[str]] = {}
+        #: From the journal: asked and still open, and replied to.
+        self._asked = dict(run.questions)
+        self._replied: set[str] = set()
+        self._closed: list[str] = []
+        self._owed_replies: dict[str, Replied] = {}
+        #: What the code asked while it was replayed.
+        self._known: dict[str, QuestionAsked] = {}
+
+    def open_ids(self) -> list[str]:
+        """What the flow waits for, by id."""
+        return list(self._waiting)
+
+    def cut(self) -> None:
+        """The flow is stopped: nobody waits for anything."""
+        for question in list(self._asked):
+            self._close(question)
+        self._waiting.clear()
+
+    # what flow code calls
+
+    async def signal(self, wait_id: str, name: str) -> SignalReceived:
+        """The next signal of that name: kept from before, or to come."""
+        kept = self._signals.get(name)
+        if kept:
+            return kept.popleft()
+        waiting = self._by_name.setdefault(name, deque())
+        waiting.append(wait_id)
+        try:
+            event: SignalReceived = await self._wait(wait_id, None, None)
+            return event
+        finally:
+            if wait_id in waiting:
+                waiting.remove(wait_id)
+
+    async def question(self, asked: QuestionAsked, hint: Any) -> tuple[Any, Answered]:
+        """A human's answer."""
+        if not self._drive.is_live:
+            self._known[asked.question] = asked
+        try:
+            event = await self._wait(asked.question, hint, asked)
+        except asyncio.CancelledError:
+            self._close(asked.question)
+            raise
+        try:
+            return from_json(hint, event.value), event
+        except ValueRefused as refused:
+            # It fitted when it came: today's type is another.
+            self._drive.comparing.refuse(refused)
+            raise RunStopped from None
+
+    async def _wait(self, wait_id: str, hint: Any, question: QuestionAsked | None) -> Any:
+        future = self._drive.loop.create_future()
+        self._waiting[wait_id] = _Wait(future, hint, question)
+        if question is not None and self._drive.is_live:
+            self._ask(question)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._put_back(future)
+            raise
+        finally:
+            self._waiting.pop(wait_id, None)
+
+    def _put_back(self, future: asyncio.Future[Any]) -> None:
+        """Who waited was cancelled when the signal had just come: it is the next one's."""
+        if future.done() and not future.cancelled() and not self._drive.stopped:
+            event = future.result()
+            if isinstance(event, SignalReceived):
+                self.deliver(event, is_first=True)
+
+    def reply(self, reply: Replied) -> None:
+        """Answer a request, once."""
+        if reply.signal_id in self._replied:
+            return
+        self._replied.add(reply.signal_id)
+        if self._drive.is_live:
+            self._note_reply(reply)
+        else:
+            self._owed_replies[reply.signal_id] = reply
+
+    def _note_reply(self, reply: Replied) -> None:
+        self._drive.note(msgspec.structs.replace(reply, at=self._drive.at()))
+
+    # what is owed to the journal
+
+    def go_live(self) -> None:
+        """The replay is over: write down what the last driver could not."""
+        self._known.clear()
+        for reply in self._owed_replies.values():
+            self._note_reply(reply)
+        self._owed_replies.clear()
+        for question in self._closed:
+            self._note_closed(question)
+        self._closed.clear()
+        for wait in self._waiting.values():
+            if wait.question is not None:
+                self._ask(wait.question)
+
+    def _ask(self, question: QuestionAsked) -> None:
+        if question.question not in self._asked:
+            asked = msgspec.structs.replace(question, at=self._drive.at())
+            self._asked[question.question] = asked
+            self._drive.note(asked)
+
+    def _close(self, question: str) -> None:
+        if self._drive.stopped:
+            return
+        if self._drive.is_live:
+            self._note_closed(question)
+        else:
+            self._closed.append(question)
+
+    def _note_closed(self, question: str) -> None:
+        if self._asked.pop(question, None) is not None:
+            self._drive.note(QuestionClosed(self._drive.at(), question))
+
+    # mail and deliveries
+
+    def compare(self, event: QuestionAsked) -> None:
+        """A question in the journal: an answer to it must not be taken for one to another."""
+        asked = self._known.get(event.question)
+        if asked is None:
+            self._drive.comparing.differs(event)
+        elif asked.digest != event.digest:
+            self._drive.comparing.differs(event, f"{event.question} with other arguments")
+
+    def replayed(self, event: Replied) -> None:
+        """A reply that is in the journal already."""
+        self._owed_replies.pop(event.signal_id, None)
+        self._replied.add(event.signal_id)
+
+    def take_signal(self, letter: Signal, mail_id: str) -> None:
+        """Somebody sent a signal."""
+        at, signal_id = self._drive.at(), mail_id.removeprefix("signal/")
+        event = SignalReceived(at, letter.name, signal_id, letter.value, letter.is_json)
+        self._drive.record(event, mail_id)
+
+    def take_answer(self, letter: Answer, mail_id: str) -> None:
+        """A human answered, perhaps too late."""
+        at = self._drive.at()
+        wait = self._waiting.get(letter.question)
+        if wait is None or letter.question not in self._asked:
+            self._drive.note(MailRead(at, mail_id, "nobody waits for this answer"), mail_id)
+            return
+        try:
+            from_json(wait.hint, letter.value)
+        except ValueRefused as refused:
+            # A slip of the pen is no reason to stop: the question stays, and can be answered.
+            why = f"refused: {refused}"[:REASON_CHARS_MAX]
+            self._drive.note(MailRead(at, mail_id, why), mail_id)
+            return
+        del self._asked[letter.question]
+        self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
+
+    def deliver(self, event: SignalReceived | Answered, *, is_first: bool = False) -> None:
+        """Wake who waits for it; a signal that nobody waits for is kept."""
+        if isinstance(event, Answered):
+            wait = self._waiting.get(event.question)
+            if wait is not None and not wait.future.done():
+                wait.future.set_result(event)
+            return
+        queue = self._by_name.get(event.name)
+        while queue:
+            wait = self._waiting.get(queue.popleft())
+            if wait is not None and not wait.future.done():
+                wait.future.set_result(event)
+                return
+        kept = self._signals.setdefault(event.name, deque())
+        if is_first:
+            kept.appendleft(event)
+        else:
+            kept.append(event)

@@ -1,0 +1,83 @@
+"""Other runs, as a run may touch them: start a child, leave mail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from outlive.engine.definitions import Flow
+from outlive.engine.host import Host
+from outlive.engine.ops import Started
+from outlive.errors import CorruptRecord, OutliveError, WrongVersion
+from outlive.journal.keeper import Answer, Keeper, Loose
+from outlive.journal.lane import Lane
+from outlive.journal.reader import read_events
+from outlive.model.events import Fault, RunStarted
+from outlive.model.mail import ChildNews, Letter, encode_letter
+from outlive.model.run import ENDED, fold
+from outlive.store import Posted, Store
+from outlive.worker.claims import start_entry
+
+
+class StoreKin:
+    """Touches other runs through the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        lane: Lane,
+        keeper: Keeper,
+        host: Host,
+        want: Callable[[Flow[Any, Any], str, bool], None],
+    ) -> None:
+        self._store, self._lane, self._keeper, self._host = store, lane, keeper, host
+        self._want = want
+
+    async def start_child(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
+        """Start a run of its own, once."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._keeper.submit(Loose(start_entry(run_id, event), self._host, answered.set_result))
+        answer = await answered
+        if isinstance(answer, OutliveError):
+            raise answer
+        if answer is None:
+            self._want(flow, run_id, True)
+            return "started"
+        found = await self._look(run_id, event, flow)
+        if found == "started":
+            self._want(flow, run_id, False)
+        return found
+
+    async def _look(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
+        """Who has the id: the child itself, begun by an earlier driver, or somebody else."""
+        reading = await self._lane(self._store.read(run_id))
+        try:
+            run = fold([] if reading is None else read_events(reading))
+        except (CorruptRecord, WrongVersion) as error:
+            return Fault(type(error).__name__, str(error))
+        there = run.started
+        if there is None:
+            return Fault("RunIdTaken", "it belonged to a run that was deleted not long ago")
+        if not _is_same(event, there, flow):
+            return Fault("RunIdTaken", f"it is another run, of flow {there.flow!r}")
+        if event.is_awaited and run.status in ENDED:
+            return ChildNews(run_id, run.status, run.value or b"", run.error)
+        return "started"
+
+    def want(self, flow: Flow[Any, Any], run_id: str) -> None:
+        """A child that was started: whoever drives its parent can drive it, too."""
+        self._want(flow, run_id, False)
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
+        """Leave mail for another run, once; one that is over or gone needs none."""
+        return await self._lane(self._store.post(run_id, mail_id, encode_letter(letter)))
+
+
+def _is_same(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> bool:
+    """The same flow and arguments, started by the same run to the same end."""
+    wanted = (asked.flow, asked.parent, asked.is_awaited)
+    is_ours = (there.flow, there.parent, there.is_awaited) == wanted
+    return is_ours and (
+        there.digest == asked.digest or flow.args_codec.same(there.args, asked.args)
+    )

@@ -1,0 +1,254 @@
+"""A theatre for runs that wait: stores, a clock moved by hand, apps that die, people who post.
+
+Every app has a door of its own to the shared data. Slamming it is what SIGKILL does: nothing of
+that app is written any more, and the others see that its workers are dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from outlive.app import App
+from outlive.engine.typed import encode_own
+from outlive.errors import OutliveError, StoreFailed
+from outlive.handle import Handle
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.model.events import Event, QuestionAsked
+from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
+from outlive.model.run import Run, fold
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.store import Reading
+from outlive.stores.memory import MemoryStore
+from outlive.stores.sqlite import SQLiteStore
+
+#: Leases that outlast any test; every wait leaves memory, or only the long ones do.
+EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
+STAYING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=2.0)
+
+START_MS = 1_700_000_000_000
+PATIENCE_SECONDS = 60.0
+
+
+class HandClock:
+    """Both clocks of ``Ports``; the timers of a loop that it rules go by it, too."""
+
+    def __init__(self, now_ms: float = START_MS) -> None:
+        self._wall_ms = now_ms
+        self._seconds = 1000.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def now_ms(self) -> int:
+        return int(self._wall_ms)
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    def advance(self, seconds: float) -> None:
+        self._seconds += seconds
+        self._wall_ms += seconds * 1000
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(int)
+
+    def rule(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.time = self.monotonic  # type: ignore[method-assign]
+
+
+class Door:
+    """A store as one process sees it: open, failing for a while, or slammed."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.workers: set[str] = set()
+        self.error: OutliveError | None = None
+        #: By verb: an error that its next calls raise, one after the other.
+        self.faults: dict[str, list[OutliveError]] = {}
+        #: Called with the verb before each call.
+        self.watch: Callable[[str], None] = lambda verb: None
+
+    async def close(self) -> None:
+        """The others may still need it."""
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.watch(verb)
+            if self.error is not None:
+                raise self.error
+            if self.faults.get(verb):
+                raise self.faults[verb].pop(0)
+            if verb == "beat":
+                self.workers.add(args[0])
+            return await getattr(self.store, verb)(*args, **kwargs)
+
+        return call
+
+    def slam(self) -> None:
+        """The process is gone."""
+        self.error = StoreFailed("the process is gone")
+        if isinstance(self.store, SQLiteStore):
+            self.store._presence.close()
+        else:
+            for worker in self.workers:
+                self.store.kill(worker)
+
+
+class Theatre:
+    """Apps on one store, and the time they live in."""
+
+    def __init__(
+        self,
+        settings: Settings = EVICTING,
+        *,
+        file: Path | None = None,
+        store: MemoryStore | None = None,
+        now_ms: float = START_MS,
+    ) -> None:
+        self.settings = settings
+        self.clock = HandClock(now_ms)
+        self.clock.rule(asyncio.get_running_loop())
+        self.ports = Ports(clock=self.clock)
+        self._file = file
+        #: The store as people see it.
+        self.store: Any = store or self._new_store()
+        if store is not None:
+            store._clock = self.clock
+        self.doors: dict[App, Door] = {}
+        self._posted = 0
+
+    def _new_store(self) -> Any:
+        if self._file is None:
+            return MemoryStore(ports=self.ports, lease_seconds=80_000)
+        return SQLiteStore(self._file, ports=self.ports, lease_seconds=80_000)
+
+    # processes
+
+    def open(self, failpoint: Callable[[str], None] | None = None) -> App:
+        """Another process on the same data."""
+        door = Door(self.store if self._file is None else self._new_store())
+        ports = Ports(clock=self.clock, failpoint=failpoint or (lambda moment: None))
+        app = App(door, ports=ports, settings=self.settings)  # type: ignore[arg-type]
+        self.doors[app] = door
+        return app
+
+    async def crash(self, app: App) -> None:
+        """Kill this process: nothing of it is written from here on."""
+        self.doors[app].slam()
+        await app.aclose()
+
+    async def close(self) -> None:
+        """Every process ends."""
+        for app, door in self.doors.items():
+            await app.aclose()
+            if door.store is not self.store:
+                run_immediate(door.store.close())
+        run_immediate(self.store.close())
+
+    # time
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the clock go on; whoever is alive beats."""
+        self.clock.advance(seconds)
+        for app, door in self.doors.items():
+            for workers in list(app._workers.values()) if door.error is None else ():
+                for worker in workers:
+                    if worker._pulse is not None:
+                        worker._pulse.beat()  # type: ignore[attr-defined]
+
+    async def until(self, condition: Callable[[], Any], step: float = 0.05) -> Any:
+        """Wait until it is true (maybe a coroutine's answer), the clock going on by steps."""
+        began = time.monotonic()
+        while True:
+            met = condition()
+            met = await met if asyncio.iscoroutine(met) else met
+            if met:
+                return met
+            assert time.monotonic() - began < PATIENCE_SECONDS, "it never came true"
+            if step:
+                self.pass_time(step)
+            await breathe()
+
+    async def outcome(self, handle: Handle, step: float = 0.05) -> Any:
+        """The outcome, time passing meanwhile."""
+        waiting = asyncio.ensure_future(handle.outcome())
+        try:
+            await self.until(waiting.done, step)
+        finally:
+            waiting.cancel()
+        return waiting.result()
+
+    # looking
+
+    async def read(self, run_id: str) -> Reading | None:
+        """Everything about a run, as people see it."""
+        reading: Reading | None = await self.store.read(run_id)
+        return reading
+
+    async def events(self, run_id: str, *kinds: type[Any]) -> list[Any]:
+        """The journal's events of these kinds (all, if none is named)."""
+        reading = await self.read(run_id)
+        found: list[Event] = [] if reading is None else read_events(reading)
+        return [event for event in found if not kinds or isinstance(event, kinds)]
+
+    async def fold(self, run_id: str) -> Run:
+        """Where the run stands by its journal."""
+        return fold(await self.events(run_id))
+
+    async def status(self, run_id: str, *wanted: str, step: float = 0.05) -> None:
+        """Wait until the run has one of these statuses."""
+
+        async def is_so() -> bool:
+            reading = await self.read(run_id)
+            return reading is not None and reading.header.status in wanted
+
+        await self.until(is_so, step)
+
+    async def has(self, run_id: str, kind: type[Any], count: int = 1, step: float = 0.05) -> Any:
+        """Wait until the journal has so many events of a kind; returns the last of them."""
+
+        async def found() -> Any:
+            events = await self.events(run_id, kind)
+            return len(events) >= count and events[count - 1]
+
+        return await self.until(found, step)
+
+    async def asked(self, run_id: str, step: float = 0.05) -> QuestionAsked:
+        """Wait until the run has an open question."""
+
+        async def found() -> Any:
+            questions = (await self.fold(run_id)).questions
+            return next(iter(questions.values()), None)
+
+        question: QuestionAsked = await self.until(found, step)
+        return question
+
+    # people
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> str:
+        """Leave mail."""
+        answer: str = await self.store.post(run_id, mail_id, encode_letter(letter))
+        return answer
+
+    async def signal(self, run_id: str, name: str, value: object, id: str | None = None) -> str:
+        """Send a signal."""
+        self._posted += 1
+        letter = Signal(name, encode_own(value))
+        return await self.post(run_id, f"signal/{id or self._posted}", letter)
+
+    async def answer(self, run_id: str, question: str, json: bytes, by: str = "ann") -> str:
+        """Answer a question."""
+        return await self.post(run_id, f"answer/{question}", Answer(question, json, by))
+
+    async def cancel(self, run_id: str, by: str = "ann") -> str:
+        """Ask a run to stop."""
+        return await self.post(run_id, f"cancel/{by}", Cancel(by))
+
+
+async def breathe() -> None:
+    """Let loop and threads get on for a real moment, whatever the clock says."""
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.0003)

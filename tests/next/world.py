@@ -1,0 +1,115 @@
+"""The outside, as far as the flows of these tests can see it: what was done, and by which body."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import outlive
+
+
+class World:
+    """Every body that runs leaves a trace here; a replay that runs one is caught."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget everything."""
+        #: Names of bodies that ran, in this order.
+        self.ran: list[str] = []
+        #: By key: what happened and was not undone.
+        self.done: dict[str, str] = {}
+        #: By key: what was undone.
+        self.undone: dict[str, str] = {}
+        #: Set: bodies that ask for it wait until then.
+        self.gates: dict[str, asyncio.Event] = {}
+        #: By name: errors that the next bodies of that name raise, before or after the fact.
+        self.breaks_before: dict[str, list[BaseException]] = {}
+        self.breaks_after: dict[str, list[BaseException]] = {}
+
+    def snapshot(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What would outlive this process."""
+        return dict(self.done), dict(self.undone)
+
+    def restore(self, kept: tuple[dict[str, str], dict[str, str]]) -> None:
+        """Another process, the same outside."""
+        self.begin()
+        self.done, self.undone = dict(kept[0]), dict(kept[1])
+
+    def names(self) -> list[str]:
+        """What happened and was not undone, by name."""
+        return sorted(self.done.values())
+
+    async def gate(self, name: str) -> None:
+        """Wait for the test, if it asked for that."""
+        if name in self.gates:
+            await self.gates[name].wait()
+
+    def bury(self) -> None:
+        """Bodies that wait here died with their process: they never go on."""
+        self.gates.clear()
+
+    def hold(self, name: str) -> asyncio.Event:
+        """Let bodies of this name wait."""
+        self.gates[name] = asyncio.Event()
+        return self.gates[name]
+
+
+world = World()
+
+
+@outlive.step
+async def note(text: str) -> str:
+    """A plain step."""
+    world.ran.append(text)
+    await world.gate(text)
+    for error in world.breaks_before.get(text, []):
+        raise error
+    return text.upper()
+
+
+def find(key: str) -> Any:
+    """Whether it happened."""
+    return world.done.get(key, outlive.NOT_HAPPENED)
+
+
+def _break(table: dict[str, list[BaseException]], name: str) -> None:
+    if table.get(name):
+        raise table[name].pop(0)
+
+
+async def take_back(name: str, key: str, outcome: str) -> None:
+    """The undo of ``pay``; repeating it is harmless, and seen."""
+    world.ran.append(f"undo {name}")
+    await world.gate(f"undo {name}")
+    _break(world.breaks_before, f"undo {name}")
+    assert outcome == world.done.get(key, outcome), (outcome, world.done)
+    world.undone[key] = name
+    world.done.pop(key, None)
+    _break(world.breaks_after, f"undo {name}")
+
+
+@outlive.effect(check=find, undo=take_back, settle_after=0, timeout="1h")
+async def pay(name: str) -> str:
+    """An effect that can be asked for and undone."""
+    key = outlive.key()
+    world.ran.append(name)
+    await world.gate(name)
+    _break(world.breaks_before, name)
+    assert key not in world.done, f"{name} happened twice"
+    assert key not in world.undone, f"{name} happened again after it was undone"
+    world.done[key] = name
+    _break(world.breaks_after, name)
+    return name
+
+
+@outlive.effect(settle_after=0, timeout="1h")
+async def ring(name: str) -> str:
+    """An effect that nobody can be asked about."""
+    world.ran.append(name)
+    await world.gate(name)
+    _break(world.breaks_before, name)
+    world.done[outlive.key()] = name
+    _break(world.breaks_after, name)
+    return name
