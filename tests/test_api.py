@@ -25,10 +25,17 @@ MODULES = [
 #: Names that users rely on; taking one away breaks their programs.
 RELIED_ON = {
     "flow", "step", "effect", "register", "Retry", "NotHappened", "NOT_HAPPENED", "UNKNOWN",
-    "run", "start", "get", "find", "open", "sleep",
+    "run", "start", "submit", "ensure", "get", "find", "open", "sleep", "timeout", "wait_signal",
+    "ask", "approve", "requests", "call", "spawn", "map", "carry", "patched", "Approval", "Outcome",
+    "Request", "Question",
     "key", "run_id", "attempt", "now", "random", "uuid", "errors",
 }  # fmt: skip
-COMMANDS = ("demo", "run", "runs", "show", "resume", "resolve", "worker", "verify")
+COMMANDS = (
+    "demo", "run", "runs", "show", "resume", "resolve", "worker", "verify", "answer", "signal",
+    "cancel", "retry", "doctor", "completion",
+)  # fmt: skip
+#: Verbs of a handle.
+HANDLE = ("cancel", "signal", "questions", "answer", "request", "events", "status", "outcome")
 
 
 def visible(module: types.ModuleType) -> set[str]:
@@ -86,6 +93,11 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
         n for n in sorted(visible(module)) if not re.search(rf"`[^`\n]*\b{n}\b[^`\n]*`", text)
     ]
     assert [] == missing
+
+
+def test_a_handle_can_what_users_rely_on() -> None:
+    """Each verb is there, and says what it does."""
+    assert [] == [name for name in HANDLE if not getattr(outlive.Handle, name).__doc__]
 
 
 def test_every_public_callable_has_a_docstring() -> None:

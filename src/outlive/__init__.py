@@ -9,50 +9,90 @@ from typing import TYPE_CHECKING, Any
 from outlive import errors
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
-from outlive.engine.verbs import attempt, key, now, random, run_id, sleep, uuid
+from outlive.engine.fanout import Outcome, call, map, spawn
+from outlive.engine.people import (
+    Approval,
+    Request,
+    approve,
+    ask,
+    requests,
+    timeout,
+    wait_signal,
+)
+from outlive.engine.verbs import (
+    attempt,
+    carry,
+    key,
+    now,
+    patched,
+    pins,
+    random,
+    run_id,
+    sleep,
+    uuid,
+)
 from outlive.errors import NotHappened
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
     from outlive.app import App
     from outlive.app import open_app as open
-    from outlive.defaults import find, get, run, start, submit
+    from outlive.defaults import ensure, find, get, run, start, submit
     from outlive.handle import Handle
+    from outlive.posting import Question
 
 __all__ = [
     "NOT_HAPPENED",
     "UNKNOWN",
     "App",
+    "Approval",
     "Effect",
     "Flow",
     "Handle",
     "NotHappened",
+    "Outcome",
+    "Question",
+    "Request",
     "Retry",
     "Step",
+    "approve",
+    "ask",
     "attempt",
+    "call",
+    "carry",
     "effect",
+    "ensure",
     "errors",
     "find",
     "flow",
     "get",
     "key",
+    "map",
     "now",
     "open",
+    "patched",
+    "pins",
     "random",
     "register",
+    "requests",
     "run",
     "run_id",
     "sleep",
+    "spawn",
     "start",
     "step",
     "submit",
+    "timeout",
     "uuid",
+    "wait_signal",
 ]
 
 #: Public name -> where it is defined.
 _LATER = {
     "App": ("outlive.app", "App"),
     "Handle": ("outlive.handle", "Handle"),
+    "Question": ("outlive.posting", "Question"),
+    "ensure": ("outlive.defaults", "ensure"),
     "find": ("outlive.defaults", "find"),
     "get": ("outlive.defaults", "get"),
     "open": ("outlive.app", "open_app"),

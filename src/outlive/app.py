@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from outlive.blocking import run_blocking
-from outlive.engine.definitions import Flow
+from outlive.engine.definitions import Flow, RunOptions, Startable
 from outlive.engine.host import LoopHost
-from outlive.engine.starting import start_event
+from outlive.engine.place import refuse_in_run
 from outlive.errors import (
-    AppClosed,
     FlowNotRegistered,
     OutliveError,
+    RetryRefused,
     RunIdTaken,
     RunNotFound,
     StepNotInDoubt,
@@ -28,28 +29,31 @@ from outlive.errors import (
 )
 from outlive.handle import Handle
 from outlive.journal.keeper import Answer, Loose, ThreadKeeper, run_immediate
-from outlive.journal.lane import ThreadLane
 from outlive.journal.reader import read_events
-from outlive.model.events import RunStarted
-from outlive.model.ids import check_run_id, is_key_journal
-from outlive.model.mail import Nudge, Verdict, encode_letter
+from outlive.looking import Looking
+from outlive.model.ids import check_run_id
+from outlive.model.mail import Verdict, encode_letter
+from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import fold
 from outlive.ports import Ports
+from outlive.posting import Letterbox
 from outlive.resolving import check_over, resolve_letter
+from outlive.retrying import retry_entry
 from outlive.settings import Settings
-from outlive.starting import check_same_run
-from outlive.store import Health, Page, Query, Reading, Store
+from outlive.starting import Asked, by_flow, by_name, check_same_run, check_version, start_of
+from outlive.store import LAST_CHAPTER, Entry, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
-from outlive.worker.worker import Setting, Worker
+from outlive.worker.setting import Setting
+from outlive.worker.worker import Worker
 
 T = TypeVar("T")
 
 BODY_THREADS = 64
 
 
-class App:
+class App(Looking):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -60,13 +64,10 @@ class App:
         settings: Settings | None = None,
         drive: bool = True,
     ) -> None:
-        self.store = store
+        super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
         self._drives = drive
-        self._pid = os.getpid()
-        self._closed = False
-        self._lane = ThreadLane()
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
         self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]] = (
@@ -77,71 +78,104 @@ class App:
 
     async def start(
         self,
-        flow: Flow[..., Coroutine[Any, Any, T]],
+        flow: Startable[T],
         *args: Any,
         id: str | None = None,
         **kwargs: Any,
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
-        flow, run_id, bound = self._asked(flow, args, kwargs, id)
+        self._check_open()
+        return await self._start(by_flow(flow, (args, kwargs), id, self._ports))
+
+    async def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+        """Start a run unless there is one of that id: then its arguments are not compared.
+
+        An app that does not drive submits it.
+        """
+        self._check_open()
+        asked = by_flow(flow, (args, kwargs), id, self._ports)
+        if self._drives:
+            return await self._start(asked, compare=False)
+        return await self._submit(asked, compare=False)
+
+    async def _start(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
+        flow, run_id = asked.flow, asked.run_id
+        assert flow is not None, "what is driven here has code"
         worker = self._own_worker()
         worker.learn(flow)
-        now = self._ports.clock.now_ms()
-        event = start_event(flow, run_id, bound, seed=self._ports.entropy(16), now=now)
         # Shielded: a run that has begun is driven, whether or not its caller still waits.
-        if not await asyncio.shield(worker.start_run(run_id, event)):
-            await self._check_same(flow, run_id, event)
+        if not await asyncio.shield(worker.start_run(run_id, asked.event)):
+            await self._check_same(asked, compare=compare)
             worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def _asked(
-        self, flow: Flow[Any, Any], args: Any, kwargs: Any, run_id: str | None
-    ) -> tuple[Flow[Any, Any], str, dict[str, Any]]:
-        if not isinstance(flow, Flow):
-            raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
-        self._check_open()
-        given = run_id if run_id is not None else flow.preset.id
-        name = check_run_id(self._ports.entropy(8).hex() if given is None else given)
-        return flow, name, flow.bind(*args, **kwargs)
-
-    async def _check_same(self, flow: Flow[Any, Any], run_id: str, asked: RunStarted) -> None:
-        reading = await self._lane(self.store.read(run_id))
+    async def _check_same(self, asked: Asked, *, compare: bool) -> None:
+        run_id = asked.run_id
+        reading = await self._lane(self.store.read(run_id, LAST_CHAPTER))
         if reading is None:
             raise RunIdTaken(run_id, "it belonged to a run that was deleted not long ago")
-        check_same_run(flow, run_id, asked, fold(read_events(reading)).start)
+        first = read_events(reading)[0]
+        check_same_run(asked if compare else asked.like(first), first)
         header = reading.header
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
             await self.nudge(run_id, "started again")
 
     async def nudge(self, run_id: str, why: str) -> None:
         """Make a run due now."""
-        letter = encode_letter(Nudge(why))
-        answer = await self._lane(
-            self.store.post(run_id, f"nudge/{self._ports.entropy(8).hex()}", letter)
-        )
-        if answer == "unknown":
-            raise RunNotFound(run_id)
+        await self._letterbox(run_id).nudge(why)
 
     async def submit(
         self,
-        flow: Flow[..., Coroutine[Any, Any, T]],
+        flow: Startable[T] | str,
         *args: Any,
         id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
         **kwargs: Any,
     ) -> Handle[T]:
-        """Start a run that a worker elsewhere will drive; durable when this returns."""
-        flow, run_id, bound = self._asked(flow, args, kwargs, id)
-        now = self._ports.clock.now_ms()
-        event = start_event(flow, run_id, bound, seed=self._ports.entropy(16), now=now)
+        """Start a run that a worker elsewhere will drive; durable when this returns.
+
+        By name it needs no code here: whoever drives it binds the arguments. ``version="2"`` then
+        says which version of the flow is meant.
+        """
+        self._check_open()
+        call = (args, kwargs)
+        if isinstance(flow, str):
+            options = RunOptions(id=id, queue=queue, tags=tags or {}, deadline=deadline)
+            return await self._submit(by_name(flow, call, options, self._ports))
+        if isinstance(flow, Flow):
+            flow = flow.options(queue=queue, tags=tags, deadline=deadline)
+        return await self._submit(by_flow(flow, call, id, self._ports))
+
+    async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
+        if not await self._commit(start_entry(asked.run_id, asked.event)):
+            await self._check_same(asked, compare=compare)
+        return self._handle(asked.run_id, asked.flow, None)
+
+    async def _commit(self, entry: Entry) -> bool:
+        """Whether the entry is in; it is durable then."""
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         host = LoopHost(asyncio.get_running_loop(), self._bodies)
-        self._writer.keeper.submit(Loose(start_entry(run_id, event), host, answered.set_result))
+        self._writer.keeper.submit(Loose(entry, host, answered.set_result))
         answer = await answered
         if isinstance(answer, OutliveError):
             raise answer
-        if answer is not None:
-            await self._check_same(flow, run_id, event)
-        return self._handle(run_id, flow, None)
+        return answer is None
+
+    async def retry(self, run_id: str, by: str = "") -> Handle[Any]:
+        """Give a run that failed, or that is quarantined, another try, by whoever drives it.
+
+        What failed is run again; what was done stays done.
+        """
+        reading = await self.read(check_run_id(run_id), LAST_CHAPTER)
+        if reading.header.status == "quarantined":
+            await self.nudge(run_id, "retried")
+        else:
+            entry = retry_entry(reading, now=self._ports.clock.now_ms(), by=by)
+            if not await self._commit(entry):
+                raise RetryRefused(run_id, "somebody else was faster")
+        return self._handle(run_id, None, None)
 
     async def resolve(
         self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null"
@@ -165,48 +199,17 @@ class App:
             raise RunNotFound(run_id)
         return self._handle(run_id, flow, None)
 
-    async def find(
-        self,
-        *,
-        status: str | None = None,
-        flow: str | None = None,
-        tag: tuple[str, str] | None = None,
-        limit: int = 100,
-        after: str | None = None,
-        keys: bool = False,
-    ) -> Page:
-        """A page of runs, in the order in which they were started; ``keys`` have journals, too."""
-        self._check_open()
-        query = Query(status=status, flow=flow, tag=tag)
-        page = await self._lane(self.store.find(query, after, limit))
-        found = [each for each in page.items if keys or not is_key_journal(each.head.run_id)]
-        return Page(items=found, next=page.next)
-
-    async def read(self, journal: str, after: int = 0) -> Reading:
-        """A run's or a key's journal as it is stored: nothing of it is verified yet."""
-        self._check_open()
-        check_run_id(f"~{journal}" if is_key_journal(journal) else journal)
-        reading = await self._lane(self.store.read(journal, after))
-        if reading is None:
-            raise RunNotFound(journal)
-        return reading
-
-    async def health(self) -> Health:
-        """What the store says of itself, its file looked through."""
-        self._check_open()
-        return await self._lane(self.store.health())
-
     async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
-        reading = await self.read(check_run_id(run_id))
-        start = fold(read_events(reading)).start
+        reading = await self.read(check_run_id(run_id), LAST_CHAPTER)
+        start = start_of(read_events(reading)[0])
         known = {flow.name: flow for flow in flows}
         if reading.header.ended_at is not None:
             return self._handle(run_id, known.get(start.flow), None)
         if start.flow not in known:
             raise FlowNotRegistered(start.flow, list(known))
         flow = known[start.flow]
-        check_same_run(flow, run_id, start, start)
+        check_version(flow, run_id, start)
         worker = self._own_worker()
         worker.learn(flow)
         if reading.header.wake_at is None or reading.header.reason:
@@ -216,12 +219,13 @@ class App:
 
     def run(
         self,
-        flow: Flow[..., Coroutine[Any, Any, T]],
+        flow: Startable[T],
         *args: Any,
         id: str | None = None,
         **kwargs: Any,
     ) -> T:
         """Blocking: start or go on, and return the outcome."""
+        refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 
         async def main() -> T:
             try:
@@ -232,22 +236,35 @@ class App:
         return run_blocking(main)
 
     @asynccontextmanager
-    async def worker(self, flows: Iterable[Flow[Any, Any]], concurrency: int = 100) -> Any:
-        """Drive whatever runs of these flows may be driven, as long as this is open."""
+    async def worker(
+        self,
+        flows: Iterable[Flow[Any, Any]],
+        concurrency: int = 100,
+        *,
+        drain: Duration | None = None,
+    ) -> AsyncIterator[Worker]:
+        """Drive whatever runs of these flows may be driven, as long as this is open.
+
+        At the end what has begun reaches a durable point, for as long as ``drain`` says (default:
+        ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
+        """
         self._check_open()
         worker = self._new_worker(flows, everything=True, concurrency=concurrency)
         worker.start()
         try:
             yield worker
         finally:
-            await worker.stop()
+            await worker.drain(None if drain is None else parse_duration(drain))
 
     # parts
 
     def _handle(
         self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
     ) -> Handle[Any]:
-        return Handle(run_id, self.store, self._lane, flow=flow, worker=worker)
+        return Handle(self._letterbox(run_id), flow=flow, worker=worker)
+
+    def _letterbox(self, run_id: str) -> Letterbox:
+        return Letterbox(run_id, self.store, self._lane, self._ports)
 
     def _own_worker(self) -> Worker:
         """The worker that drives what was started on this loop."""
@@ -282,20 +299,23 @@ class App:
             start_pulse=start_pulse,
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
+            drain_seconds=self._settings.drain_seconds,
         )
         return Worker(setting, flows, everything=everything, concurrency=concurrency)
-
-    def _check_open(self) -> None:
-        if os.getpid() != self._pid:
-            raise AppClosed("this process was forked; open an app of its own")
-        if self._closed:
-            raise AppClosed("the app was closed; open another")
 
     # ends
 
     async def _stop_workers(self) -> None:
         for worker in self._workers.pop(asyncio.get_running_loop(), []):
             await worker.stop()
+
+    async def drain(self, seconds: float | None = None) -> bool:
+        """Let what was started on this loop reach a durable point and hand it over.
+
+        False: something was cut off at the limit (default: ``OUTLIVE_DRAIN_SECONDS``).
+        """
+        workers = self._workers.get(asyncio.get_running_loop(), [])
+        return all([await worker.drain(seconds) for worker in workers])
 
     async def aclose(self) -> None:
         """Hand over what is driven here, write what is queued, let go of the store."""

@@ -4,22 +4,107 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, TypeVar
 
-from outlive.errors import UsageError
+from outlive.errors import AppClosed, UsageError
+from outlive.settings import Settings
 
 T = TypeVar("T")
 
 
 def run_blocking(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function to its end from plain code; in a notebook, beside its loop."""
+    check_may_block("run()")
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main())
-    if "ipykernel" not in sys.modules:
-        raise UsageError("a loop is running here; use `await outlive.start(...)` instead of run()")
+        return run_loop(main())
     with ThreadPoolExecutor(1) as beside:
-        return beside.submit(asyncio.run, main()).result()
+        return beside.submit(run_loop, main()).result()
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of its own: uvloop's if it is installed, as settings allow."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    if Settings.from_environment().loop != "asyncio":
+        with suppress(ImportError):
+            factory = import_module("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+def check_may_block(name: str) -> None:
+    """A loop that runs here would stand still; a notebook's may, as for any cell that computes."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if "ipykernel" not in sys.modules:
+        raise UsageError(
+            f"a loop is running here, which {name} would block; "
+            "use `await outlive.start(...)` instead of run(), and `import outlive` for the rest"
+        )
+
+
+class LoopThread:
+    """A loop in a thread of its own, for plain code to call into."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opening = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._over: asyncio.Event | None = None
+        self.is_closed = False
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await what this makes over there, and wait here for its outcome."""
+
+        async def main() -> T:
+            return await work()
+
+        loop = self._open()
+        future: Future[T] = asyncio.run_coroutine_threadsafe(main(), loop)
+        try:
+            return future.result()
+        finally:
+            # A Ctrl-C came while this waited: what nobody waits for any more stops there, too.
+            future.cancel()
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        with self._opening:
+            if self.is_closed:
+                raise AppClosed("the app was closed; open another")
+            if self._loop is None:
+                self._loop = self._begin()
+            return self._loop
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        opened: Future[asyncio.AbstractEventLoop] = Future()
+
+        async def main() -> None:
+            self._over = asyncio.Event()
+            opened.set_result(asyncio.get_running_loop())
+            await self._over.wait()
+
+        # A daemon: a script that ends without closing its app must not hang.
+        self._thread = threading.Thread(
+            target=asyncio.run, args=(main(),), name=self._name, daemon=True
+        )
+        self._thread.start()
+        return opened.result()
+
+    def close(self) -> None:
+        """End the loop and its thread. Closing twice is fine."""
+        with self._opening:
+            self.is_closed = True
+            loop, thread, over = self._loop, self._thread, self._over
+            self._loop = None
+        if loop is not None and thread is not None and over is not None:
+            loop.call_soon_threadsafe(over.set)
+            thread.join()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from outlive.app import App, open_app
-from outlive.engine.definitions import Flow
+from outlive.engine.definitions import Startable
 from outlive.handle import Handle
+from outlive.model.retry import Duration
 from outlive.store import Page
 
 T = TypeVar("T")
 
 
 def run(
-    flow: Flow[..., Coroutine[Any, Any, T]],
+    flow: Startable[T],
     *args: Any,
     id: str | None = None,
     store: str | None = None,
@@ -41,17 +43,32 @@ def default_app() -> App:
 
 
 async def start(
-    flow: Flow[..., Coroutine[Any, Any, T]], *args: Any, id: str | None = None, **kwargs: Any
+    flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
 ) -> Handle[T]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
+async def ensure(
+    flow: Startable[T], *args: Any, id: str, **kwargs: Any
+) -> Handle[T]:
+    """Start a run unless there is one of that id, whatever its arguments, on the default store."""
+    return await default_app().ensure(flow, *args, id=id, **kwargs)
+
+
 async def submit(
-    flow: Flow[..., Coroutine[Any, Any, T]], *args: Any, id: str | None = None, **kwargs: Any
+    flow: Startable[T] | str,
+    *args: Any,
+    id: str | None = None,
+    queue: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    deadline: Duration | datetime | None = None,
+    **kwargs: Any,
 ) -> Handle[T]:
     """Start a run that a worker elsewhere will drive, on the default store."""
-    return await default_app().submit(flow, *args, id=id, **kwargs)
+    return await default_app().submit(
+        flow, *args, id=id, queue=queue, tags=tags, deadline=deadline, **kwargs
+    )
 
 
 async def get(run_id: str) -> Handle[Any]:

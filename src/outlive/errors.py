@@ -13,6 +13,9 @@
     │   ├── RunIdRefused        this can't be a run id
     │   ├── RunIdTaken          the id belongs to a run of another flow or other arguments
     │   ├── StepNotInDoubt      there is nothing to resolve at this step
+    │   ├── RunEnded            nothing can be sent to a run that has ended
+    │   ├── QuestionNotOpen     the run does not wait for this answer
+    │   ├── AnswerRefused       the answer is not what the question asks for
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -23,6 +26,8 @@
     │   ├── RunFailed           the run ended as failed
     │   ├── RunCancelled        the run ended because somebody asked it to
     │   ├── RunQuarantined      the run killed its workers too often
+    │   ├── RequestRefused      the flow could not read a request
+    │   ├── NoReply             the run ended before it replied to a request
     │   └── ReplayMismatch      the code no longer does what the journal says it did
     └── StoreError              the store or its data is not as it should be      (exit 3)
         ├── StoreUnavailable    it can't be opened, locked or reached
@@ -135,6 +140,39 @@ class StepNotInDoubt(UsageError):
     """There is nothing to resolve at this step; `outlive show RUN` lists its doubts."""
 
 
+class RetryRefused(UsageError):
+    """A run can't be tried again; the message says why."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} can't be tried again: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class RunEnded(UsageError):
+    """Nothing can be sent to a run that has ended; start another one."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(
+            f"run {run_id} has ended ({status}): nothing can be sent to it any more; "
+            "start another run, with another id"
+        )
+        self.run_id, self.status = run_id, status
+
+
+class QuestionNotOpen(UsageError):
+    """The run does not wait for this answer; ``handle.questions()`` lists what it asks."""
+
+
+class AnswerRefused(UsageError):
+    """The answer is not what the question asks for; the question stays open."""
+
+    def __init__(self, question: str, why: str, wanted: str) -> None:
+        super().__init__(
+            f"question {question} refuses this answer: {why}; it stays open and wants {wanted}"
+        )
+        self.question, self.why = question, why
+
+
 class AppClosed(UsageError):
     """The app was closed, or this process was forked from the one that opened it."""
 
@@ -200,6 +238,28 @@ class RunQuarantined(RunError):
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(f"run {run_id} is quarantined: {reason}; look at it, then resume it")
         self.run_id = run_id
+
+
+class RequestRefused(RunError):
+    """The flow could not read a request; send one of the type that it waits for, by a new id."""
+
+    def __init__(self, run_id: str, request_id: str, why: str) -> None:
+        super().__init__(
+            f"run {run_id} could not read request {request_id}: {why}; "
+            "send what the flow waits for, with another id"
+        )
+        self.run_id, self.request_id = run_id, request_id
+
+
+class NoReply(RunError):
+    """The run ended before it replied to a request; its outcome says why."""
+
+    def __init__(self, run_id: str, request_id: str, status: str) -> None:
+        super().__init__(
+            f"run {run_id} ended ({status}) without a reply to request {request_id}; "
+            f"`outlive show {run_id}` tells what happened"
+        )
+        self.run_id, self.request_id = run_id, request_id
 
 
 class ReplayMismatch(RunError):

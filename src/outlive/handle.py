@@ -1,35 +1,43 @@
-"""A handle: a run as its owner sees it. Whatever it says comes from what is durable."""
+"""A handle: a run as its owner sees it. Whatever it says comes from what is durable.
+
+What it is told (signals, answers, a wish to stop) is mail: ``posting`` has the rules of the door.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.drive import Drive
 from outlive.engine.faults import exception_of
+from outlive.engine.typed import decode_as
 from outlive.errors import (
     AppClosed,
+    NoReply,
+    RequestRefused,
     RunCancelled,
     RunFailed,
     RunNotFound,
     RunQuarantined,
     TimedOut,
 )
+from outlive.following import POLL_SECONDS, Follower
 from outlive.journal.codec import Codec, codec_for
-from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
-from outlive.model.events import Event, Fault
+from outlive.journal.tail import Tail
+from outlive.model.events import Event, Fault, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
-from outlive.store import Reading, Store
+from outlive.posting import Letterbox, Question
+from outlive.store import LAST_CHAPTER, Reading
+from outlive.worker.quarantine import frees
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
-
-POLL_SECONDS = 0.25
 
 
 class Handle(Generic[T]):
@@ -37,15 +45,14 @@ class Handle(Generic[T]):
 
     def __init__(
         self,
-        run_id: str,
-        store: Store,
-        lane: Lane,
+        letterbox: Letterbox,
         *,
         flow: Flow[..., Any] | None = None,
         worker: Worker | None = None,
     ) -> None:
-        self.id = run_id
-        self._store, self._lane = store, lane
+        self.id = letterbox.run_id
+        self._letterbox = letterbox
+        self._store, self._lane = letterbox.store, letterbox.lane
         self._flow, self._worker = flow, worker
         self._process = os.getpid()
 
@@ -73,8 +80,7 @@ class Handle(Generic[T]):
             raise TimedOut(f"run {self.id} was not over within {timeout}; it goes on") from None
 
     async def _outcome(self) -> T:
-        if self._process != os.getpid():
-            raise AppClosed("this process was forked; open an app of its own")
+        self._check_process()
         while True:
             if self._worker is not None and self.id in self._worker.driving:
                 drive = await self._driven_here(self._worker)
@@ -86,8 +92,7 @@ class Handle(Generic[T]):
             if reading.header.status in ENDED:
                 run = await self.run()
                 return self._value(run.status, run.value, run.error)
-            has_mail = reading.head.posted != reading.head.consumed
-            if reading.header.status == "quarantined" and not has_mail:
+            if reading.header.status == "quarantined" and not frees(reading.mail):
                 raise RunQuarantined(self.id, reading.header.reason)
             if self._worker is None:
                 await asyncio.sleep(POLL_SECONDS)
@@ -107,23 +112,114 @@ class Handle(Generic[T]):
 
     async def run(self) -> Run:
         """The fold of the journal, as it stands."""
-        return fold(await self.read())
+        reading = await self._lane(self._store.read(self.id, LAST_CHAPTER))
+        if reading is None:
+            raise RunNotFound(self.id)
+        return fold(read_events(reading))
 
     async def read(self) -> list[Event]:
         """All events so far, verified."""
         return read_events(await self._read())
 
-    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, after: int = 0) -> AsyncGenerator[Event, None]:
         """Every event after a seq, as it becomes durable, until the run is over."""
-        while True:
-            reading = await self._read()
-            events = read_events(reading)
-            for event in events[after:]:
-                yield event
-            after = len(events)
-            if reading.header.ended_at is not None:
-                return
-            await asyncio.sleep(POLL_SECONDS)
+        self._check_process()
+        async with aclosing(self._follower().events(Tail())) as found:
+            async for seq, event in found:
+                if seq > after:
+                    yield event
+
+    def _follower(self) -> Follower:
+        return Follower(self.id, self._store, self._lane, self._worker)
+
+    # what it is told
+
+    async def cancel(self, by: str = "") -> None:
+        """Ask the run to stop: at its next durable point, what happened is undone.
+
+        Raises:
+            RunEnded: it is over.
+        """
+        await self._letterbox.cancel(by)
+
+    async def signal(self, name: str, value: object = None, id: str | None = None) -> bool:
+        """Send a signal, kept until the flow takes it with ``wait_signal``.
+
+        False: one of that id was sent before, and this one changes nothing.
+
+        Raises:
+            RunEnded: the run is over.
+        """
+        return await self._letterbox.signal(name, value, id)
+
+    async def signal_json(self, name: str, raw: bytes, id: str | None = None) -> bool:
+        """The same with JSON, for those who do not have the flow's types."""
+        return await self._letterbox.signal_json(name, raw, id)
+
+    async def questions(self) -> list[Question]:
+        """What the run asks and nobody has answered yet."""
+        return await self._letterbox.questions()
+
+    async def answer(
+        self, value: object, question_id: str | Question | None = None, by: str = ""
+    ) -> Question:
+        """Answer the only open question, or the one named; which one it was is returned.
+
+        A ``Question`` instead of its id is answered only if it is still asked as it was shown.
+
+        Raises:
+            QuestionNotOpen: the run does not wait for this answer, or asks more than one thing.
+            AnswerRefused: the answer is not what the question asks for.
+            RunEnded: the run is over.
+        """
+        return await self._letterbox.answer(value, question_id, by)
+
+    async def request(
+        self,
+        name: str,
+        value: object,
+        id: str | None = None,
+        timeout: Duration | None = None,
+        type: Any = Any,
+    ) -> Any:
+        """Send a message and wait for the flow's reply; the same id again gets the same reply.
+
+        ``type`` is what the reply is, where that is a class of yours.
+
+        Raises:
+            TimedOut: there was no reply in time; ask again with the same id.
+            RequestRefused: the flow could not read the message.
+            NoReply: the run ended without one.
+        """
+        request_id = id or self._letterbox.new_id()
+        seconds = None if timeout is None else parse_duration(timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await self._request(name, value, request_id)
+        except TimeoutError:
+            raise TimedOut(
+                f"run {self.id} did not reply to request {request_id} within {timeout}; "
+                "ask again with the same id: the message is not sent twice"
+            ) from None
+        if reply.error is not None:
+            why = f"{reply.error.type_name}: {reply.error.message}"
+            raise RequestRefused(self.id, request_id, why)
+        return decode_as(type, reply.value, is_json=False)
+
+    async def _request(self, name: str, value: object, request_id: str) -> Replied:
+        head = (await self._read(after_all=True)).head
+        is_new = await self._letterbox.signal(name, value, request_id)
+        # The reply to a message that is just being sent can't be in the journal yet.
+        tail = Tail(head if is_new else None)
+        async with aclosing(self._follower().events(tail)) as found:
+            async for _, event in found:
+                if isinstance(event, Replied) and event.signal_id == request_id:
+                    return event
+        raise NoReply(self.id, request_id, await self.status())
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise AppClosed("this process was forked; open an app of its own")
 
     async def _read(self, *, after_all: bool = False) -> Reading:
         after = 1 << 62 if after_all else 0

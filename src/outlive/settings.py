@@ -23,6 +23,10 @@ class Settings:
     poll_seconds: float = 0.25
     #: OUTLIVE_IDLE_SECONDS: a run that waits for longer than this leaves memory.
     idle_seconds: float = 2.0
+    #: OUTLIVE_DRAIN_SECONDS: how long a worker that is told to stop waits for what it has begun.
+    drain_seconds: float = 30.0
+    #: OUTLIVE_LOOP: "auto" is uvloop where it is installed, "asyncio" the standard loop.
+    loop: str = "auto"
 
     @property
     def idle_ms(self) -> int:
@@ -38,7 +42,16 @@ class Settings:
             lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
             poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
+            drain_seconds=_seconds(given, "OUTLIVE_DRAIN_SECONDS", 30.0),
+            loop=_loop(given),
         )
+
+
+def _loop(given: Mapping[str, str]) -> str:
+    name = given.get("OUTLIVE_LOOP") or "auto"
+    if name not in ("auto", "asyncio"):
+        raise UsageError(f"OUTLIVE_LOOP={name!r} is neither auto nor asyncio")
+    return name
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:

@@ -1,23 +1,133 @@
-"""When the same id means the same run."""
+"""How a run begins, for those who ask for it: by its flow or by name; and when it is the same."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from outlive.engine.definitions import Flow
-from outlive.errors import RunIdTaken, WrongVersion
-from outlive.model.events import RunStarted
+import msgspec
+
+from outlive.engine.binding import Bound
+from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, registry
+from outlive.engine.starting import start_event
+from outlive.errors import RunIdTaken, UsageError, WrongVersion
+from outlive.journal.codec import codec_for
+from outlive.model.events import ChapterBegan, Event, RunStarted
+from outlive.model.ids import check_run_id, digest
+from outlive.ports import Ports
+
+#: What a flow has that declares no version.
+DEFAULT_VERSION = "1"
 
 
-def check_same_run(flow: Flow[Any, Any], run_id: str, asked: RunStarted, there: RunStarted) -> None:
-    """The run that has this id is the one that was asked for, or the id is taken."""
-    if there.flow != asked.flow:
-        raise RunIdTaken(run_id, f"it is a run of flow {there.flow!r}, not {asked.flow!r}")
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A run that somebody asks for."""
+
+    run_id: str
+    event: RunStarted
+    #: None: it was asked for by name, and this process does not have its code.
+    flow: Flow[Any, Any] | None
+
+    def like(self, first: Event) -> Asked:
+        """The same, with the arguments that the run has."""
+        there = start_of(first)
+        event = msgspec.structs.replace(self.event, args=there.args, digest=there.digest)
+        return Asked(self.run_id, event, self.flow)
+
+
+Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def by_flow(flow: Startable[Any], call: Call, run_id: str | None, ports: Ports) -> Asked:
+    """What is asked for with the flow at hand."""
+    if not isinstance(flow, Flow):
+        raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
+    args, kwargs = call
+    return _asked(flow, flow.bind(*args, **kwargs), run_id, ports)
+
+
+def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
+    """What is asked for by name: ``version`` among the arguments is the flow's, by default "1"."""
+    args, kwargs = call[0], dict(call[1])
+    version = kwargs.pop("version", DEFAULT_VERSION)
+    stub = Flow(name=check_name(name), fn=_nobody, version=version, preset=options)
+    asked = _asked(stub, {}, None, ports)
+    return Asked(asked.run_id, _as_given(asked.event, args, kwargs), None)
+
+
+def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports) -> Asked:
+    given = flow.preset.id if run_id is None else run_id
+    name = check_run_id(ports.entropy(8).hex() if given is None else given)
+    event = start_event(flow, name, bound, seed=ports.entropy(16), now=ports.clock.now_ms())
+    return Asked(name, event, flow)
+
+
+async def _nobody() -> None:
+    """In place of a flow's code where there is none."""
+
+
+def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunStarted:
+    """Arguments as they were given: whoever has the flow binds them."""
+    codec = codec_for([type(value) for value in (*args, *kwargs.values())], registry)
+    encoded = codec.encode([list(args), dict(kwargs)])
+    return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
+
+
+def check_same_run(asked: Asked, first: Event) -> None:
+    """The run that has this id, which begins so, is the one that was asked for.
+
+    Raises:
+        RunIdTaken: it is another run.
+        WrongVersion: the flow's code can't drive it.
+    """
+    event, there = asked.event, start_of(first)
+    if there.flow != event.flow:
+        raise RunIdTaken(asked.run_id, f"it is a run of flow {there.flow!r}, not {event.flow!r}")
+    if asked.flow is not None:
+        check_version(asked.flow, asked.run_id, there)
+    if there.digest != event.digest and not _same_arguments(asked.flow, event.args, there.args):
+        raise RunIdTaken(asked.run_id, f"that run of flow {there.flow!r} has other arguments")
+
+
+def start_of(first: Event) -> RunStarted:
+    """How the run was started, as its last chapter has it."""
+    assert isinstance(first, (RunStarted, ChapterBegan)), "no journal of a run begins otherwise"
+    return first if isinstance(first, RunStarted) else first.start
+
+
+def check_version(flow: Flow[Any, Any], run_id: str, there: RunStarted) -> None:
+    """The flow's code can drive the run."""
     if there.version not in flow.versions:
         accepted = ", ".join(sorted(flow.versions))
         raise WrongVersion(
             f"run {run_id} was started with version {there.version!r} of flow {there.flow!r}; "
             f"this code drives {accepted}: add accepts=({there.version!r},) if it can drive it"
         )
-    if there.digest != asked.digest and not flow.args_codec.same(there.args, asked.args):
-        raise RunIdTaken(run_id, f"that run of flow {there.flow!r} has other arguments")
+
+
+def _same_arguments(flow: Flow[Any, Any] | None, asked: bytes, there: bytes) -> bool:
+    """Whether both mean the same call, however each was asked for."""
+    codec = codec_for([], registry) if flow is None else flow.args_codec
+    if codec.same(asked, there):
+        return True
+    if flow is not None:
+        return codec.same(_bound(flow, asked), _bound(flow, there))
+    given, recorded = msgspec.msgpack.decode(asked), msgspec.msgpack.decode(there)
+    if isinstance(recorded, list):
+        return False
+    args, kwargs = given
+    # Without the flow nobody knows its defaults: what was given must be there.
+    is_same = list(recorded.values())[: len(args)] == args
+    return is_same and all(recorded.get(name, ...) == value for name, value in kwargs.items())
+
+
+def _bound(flow: Flow[Any, Any], raw: bytes) -> bytes:
+    recorded = flow.args_codec.decode(raw)
+    if not isinstance(recorded, list):
+        return raw
+    try:
+        return flow.args_codec.encode(flow.bind(*recorded[0], **recorded[1]))
+    except TypeError:
+        return raw  # it can't be called so; whoever drives it says that

@@ -31,6 +31,9 @@ Lease = Literal["keep", "take", "free"]
 #: How ``post`` answers.
 Posted = Literal["posted", "already", "ended", "moved", "unknown"]
 
+#: Where to read from: the begin of the run's last chapter, as its header has it.
+LAST_CHAPTER = -1
+
 #: The status under which ``find`` lists a run whose header can't be read.
 DAMAGED = "damaged"
 
@@ -57,6 +60,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     tags: Mapping[str, str] = {}
     reason: str = ""
+    #: The seq at which the run's last chapter begins, and the link before it: who replays the run
+    #: reads from there. 0: from the start.
+    chapter: int = 0
+    chapter_link: bytes = b""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +220,10 @@ class Store(Protocol):
         ...
 
     async def read(self, run_id: str, after: int = 0) -> Reading | None:
-        """Records whose first event comes after seq ``after``, and mail; None if no such run."""
+        """Records whose first event comes after seq ``after``, and mail; None if no such run.
+
+        ``LAST_CHAPTER`` reads from the record with which the run's last chapter begins.
+        """
         ...
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:

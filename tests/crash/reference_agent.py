@@ -94,7 +94,7 @@ def look_up(topic: str) -> str:
     return fresh_nonce(os.urandom)
 
 
-@outlive.step(timeout="2s")
+@outlive.step(timeout="20s")
 async def search(topic: str, seconds: float) -> str:
     await asyncio.sleep(seconds)
     return fresh_nonce(os.urandom)

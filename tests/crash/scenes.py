@@ -21,7 +21,7 @@ from tests.crash.reference_agent import SETTLE_SECONDS, ledger, neighbour, refer
 RUN_ID, NEIGHBOUR_ID = "reference", "neighbour"
 
 
-async def scene(stage: Stage) -> None:
+async def agent(stage: Stage) -> None:
     """Start the runs or go on with them, with a human beside them."""
     book = book_of(stage)
     other = await stage.app.start(neighbour, "7", book, "durable", id=NEIGHBOUR_ID)
@@ -31,7 +31,7 @@ async def scene(stage: Stage) -> None:
         await other.outcome()
 
 
-async def worker_scene(stage: Stage) -> None:
+async def agent_under_worker(stage: Stage) -> None:
     """The same runs, handed in by one and driven by a worker that takes whatever there is."""
     book = book_of(stage)
     async with stage.app.worker([reference, neighbour]), a_human(stage):
@@ -41,7 +41,7 @@ async def worker_scene(stage: Stage) -> None:
         await other.outcome()
 
 
-async def naive_scene(stage: Stage) -> None:
+async def naive_twin(stage: Stage) -> None:
     """The naive twin: what changes the world is a step like any other."""
     await (await stage.app.start(reference, "7", book_of(stage), "naive", id=RUN_ID)).outcome()
 

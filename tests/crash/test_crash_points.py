@@ -13,26 +13,35 @@ import pytest
 from outlive.testing.crash_lab import Lab, Play, Report
 from outlive.testing.crash_points import Point
 from tests.conftest import Figure
-from tests.crash.reference_agent import POLICIES
-from tests.crash.scenes import RUN_ID, check_outcome
+from tests.crash import family_scene, reference_agent, reference_family, scenes
+from tests.crash.scenes import RUN_ID
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
 
 ROOT = str(Path(__file__).parents[2])
 #: Trials mostly wait for time limits, so many fit on one core.
 PARALLEL = 12
-SYSCALLS_MIN = 300
+SYSCALLS_MIN = 150
+#: Second deaths per first one, unless all are wanted.
+PAIRS_EACH = 15
 #: Effects that come off at the first attempt: only a kill can repeat them.
 STEADY = {"refund", "charge", "reserve"}
 
 
-def lab(folder: Path, scene: str = "scene", *, idle_seconds: float = 0.0) -> Lab:
+#: The two halves of the reference agent: steps and effects; people, other runs and ends.
+HALVES = ("agent", "family")
+
+
+def lab(folder: Path, scene: str = "agent", *, idle_seconds: float = 0.0) -> Lab:
+    is_family = scene == "family"
+    policies = reference_family.POLICIES if is_family else reference_agent.POLICIES
     play = Play(
-        target=f"tests.crash.scenes:{scene}",
-        policies=POLICIES,
-        events_min=5,
-        checks=(check_outcome,),
+        target="tests.crash.family_scene:scene" if is_family else f"tests.crash.scenes:{scene}",
+        policies=policies,
+        events_min=4,
+        checks=(family_scene.check if is_family else scenes.check_outcome,),
         search_path=(ROOT,),
+        poll_seconds=0.02 if is_family else 0.05,
         idle_seconds=idle_seconds,
     )
     return Lab(play, folder, parallel=PARALLEL)
@@ -57,45 +66,62 @@ def until_hits(
     return total
 
 
-@pytest.mark.parametrize("idle_seconds", [0.0, 2.0], ids=["evicted", "in memory"])
-def test_killed_at_every_store_call(
-    trials: Path, idle_seconds: float, figure: Figure, full: bool, chance: random.Random
-) -> None:
-    """Killed before and after every call of the store, the run ends as if nothing had been."""
-    with lab(trials, idle_seconds=idle_seconds) as crashes:
+@pytest.mark.parametrize("half", HALVES)
+def test_killed_at_every_store_call(trials: Path, half: str, figure: Figure) -> None:
+    """Killed before and after every call of the store, the runs end as if nothing had been."""
+    with lab(trials, half) as crashes:
         points = list(crashes.survey().call_points())
-        if idle_seconds and not full:
-            points = chance.sample(points, len(points) // 3)
         report = crashes.crash_at(points)
 
-    name = f"crash points, store calls, idle {idle_seconds:g} s"
+    name = f"crash points, store calls, {half}, every wait leaves memory"
     figure(name, f"{report.hits} hit of {len(points)} in {report.seconds:.0f} s")
     assert report.hits > len(points) // 2
     assert_sound(report)
 
 
-def test_killed_at_every_moment(trials: Path, figure: Figure) -> None:
-    """Killed around every effect's body and every commit, the run ends as if nothing had been."""
-    with lab(trials, idle_seconds=2.0) as crashes:
-        report = crashes.crash_at(crashes.survey().moment_points())
+@pytest.mark.parametrize("half", HALVES)
+def test_killed_while_it_stays_in_memory(
+    trials: Path, half: str, figure: Figure, full: bool, chance: random.Random
+) -> None:
+    """The same with runs that leave memory only for long waits."""
+    with lab(trials, half, idle_seconds=2.0) as crashes:
+        points = list(crashes.survey().call_points())
+        some = points if full else chance.sample(points, len(points) // 4)
+        report = crashes.crash_at(some)
 
-    figure("crash points, moments", f"{report.hits} hit in {report.seconds:.0f} s")
+    name = f"crash points, store calls, {half}, in memory"
+    figure(name, f"{report.hits} hit of {len(some)} in {report.seconds:.0f} s")
+    assert report.hits > len(some) // 2
+    assert_sound(report)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_killed_at_every_moment(
+    trials: Path, half: str, figure: Figure, full: bool, chance: random.Random
+) -> None:
+    """Killed around every effect's body and every commit, the runs end as if nothing had been."""
+    with lab(trials, half, idle_seconds=2.0) as crashes:
+        points = list(crashes.survey().moment_points())
+        report = crashes.crash_at(points if full else chance.sample(points, min(100, len(points))))
+
+    figure(f"crash points, moments, {half}", f"{report.hits} hit in {report.seconds:.0f} s")
     assert report.hits > 60
     assert_sound(report)
 
 
+@pytest.mark.parametrize("half", HALVES)
 def test_killed_at_every_write(
-    trials: Path, figure: Figure, full: bool, chance: random.Random
+    trials: Path, half: str, figure: Figure, full: bool, chance: random.Random
 ) -> None:
-    """Killed at any system call that writes, the run ends as if nothing had been."""
+    """Killed at any system call that writes, the runs end as if nothing had been."""
     assert shutil.which("strace"), "strace is missing; `make setup` installs it"
-    with lab(trials) as crashes:
+    with lab(trials, half) as crashes:
         points = list(crashes.survey(trace=True).syscall_points())
         chance.shuffle(points)
         report = until_hits(crashes.crash_at, points, len(points) if full else SYSCALLS_MIN)
 
     figure(
-        "crash points, system calls",
+        f"crash points, system calls, {half}",
         f"{report.hits} hit of {len(points)} in {report.seconds:.0f} s",
     )
     assert report.hits >= SYSCALLS_MIN
@@ -106,7 +132,7 @@ def test_killed_under_a_worker(
     trials: Path, figure: Figure, full: bool, chance: random.Random
 ) -> None:
     """Runs that were handed in and are driven by whatever worker comes survive it, too."""
-    with lab(trials, "worker_scene") as crashes:
+    with lab(trials, "agent_under_worker") as crashes:
         points = list(crashes.survey().call_points())
         report = crashes.crash_at(points if full else chance.sample(points, 60))
 
@@ -115,30 +141,32 @@ def test_killed_under_a_worker(
     assert_sound(report)
 
 
+@pytest.mark.parametrize("half", HALVES)
 def test_killed_again_while_it_recovers(
-    trials: Path, figure: Figure, full: bool, chance: random.Random
+    trials: Path, half: str, figure: Figure, full: bool, chance: random.Random
 ) -> None:
     """Killed at a point, and again at the points of the recovery, it still ends as it should."""
     pairs: list[tuple[Point, Point]] = []
-    with lab(trials) as crashes:
+    with lab(trials, half) as crashes:
         survey = crashes.survey(trace=True)
         calls, writes = list(survey.call_points()), list(survey.syscall_points())
         firsts = chance.sample(calls, 4) + chance.sample(writes, 4)
         for first in firsts:
             after = crashes.survey([first], trace=True)
             seconds = [*after.call_points(), *after.syscall_points()]
-            some = seconds if full else chance.sample(seconds, min(30, len(seconds)))
+            some = seconds if full else chance.sample(seconds, min(PAIRS_EACH, len(seconds)))
             pairs += [(first, second) for second in some]
         report = crashes.crash(pairs)
 
-    figure("crash points, pairs", f"{report.hits} hit of {len(pairs)} in {report.seconds:.0f} s")
+    name = f"crash points, pairs, {half}"
+    figure(name, f"{report.hits} hit of {len(pairs)} in {report.seconds:.0f} s")
     assert report.hits >= len(pairs) // 3
     assert_sound(report)
 
 
 def test_the_naive_twin_repeats_itself(trials: Path, figure: Figure, chance: random.Random) -> None:
     """The same agent with plain steps for effects does things twice: the harness can see it."""
-    with lab(trials, "naive_scene") as crashes:
+    with lab(trials, "naive_twin") as crashes:
         points = list(crashes.survey().call_points())
         report = crashes.crash_at(chance.sample(points, 60))
 

@@ -30,6 +30,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
 from outlive.testing.store_suite_journals import JournalRules
+from tests.mutants import killers_waits
 
 Scene = Callable[[Path], None]
 
@@ -286,4 +287,13 @@ KILLERS: dict[str, Scene] = {
     "key claim off": keys_belong_to_one_effect,
     "repeat answered done after takeover": repeats_end_with_the_epoch,
     "exception taken as nothing happened": exceptions_are_doubts,
+    "mail lost at park": killers_waits.sleepers_hear_their_mail,
+    "signal out of order": killers_waits.signals_keep_their_order,
+    "answer taken twice": killers_waits.answers_count_once,
+    "undo before settling": killers_waits.doubts_are_settled_before_undoing,
+    "undone in order": killers_waits.the_last_is_undone_first,
+    "deadline ignored after restart": killers_waits.deadlines_survive_restarts,
+    "child notified never": killers_waits.parents_hear_of_their_children,
+    "parent told too early": killers_waits.parents_hear_what_is_durable,
+    "carry drops mail": killers_waits.chapters_keep_the_mail,
 }

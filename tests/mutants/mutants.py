@@ -26,6 +26,7 @@ from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
+from tests.mutants import mutants_waits as waits
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -201,5 +202,14 @@ MUTANTS = {
         Mutant(name="key claim off", apply=key_claim_off),
         Mutant(name="repeat answered done after takeover", apply=repeat_after_takeover),
         Mutant(name="exception taken as nothing happened", apply=exception_means_nothing),
+        Mutant(name="mail lost at park", apply=waits.mail_lost_at_park),
+        Mutant(name="signal out of order", apply=waits.signal_out_of_order),
+        Mutant(name="answer taken twice", apply=waits.answer_taken_twice),
+        Mutant(name="undo before settling", apply=waits.undo_before_settling),
+        Mutant(name="undone in order", apply=waits.undone_in_order),
+        Mutant(name="deadline ignored after restart", apply=waits.deadline_ignored_after_restart),
+        Mutant(name="child notified never", apply=waits.child_notified_never),
+        Mutant(name="parent told too early", apply=waits.parent_told_too_early),
+        Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
     )
 }

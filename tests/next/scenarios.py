@@ -18,6 +18,7 @@ from outlive.model.events import (
     Replied,
     SignalReceived,
 )
+from tests.next import chapters
 from tests.next.theatre import Theatre
 from tests.next.world import note, pay, world
 
@@ -319,4 +320,22 @@ SCENARIOS = [
     Scenario(flow=abandoned, tick=cancel_parent, ends=["cancelled"]),
     Scenario(flow=racing, tick=signal_late, ends=["the signal"]),
     Scenario(flow=mapping, tick=nobody, ends=[MAPPED], left=[["p", "q", "x", "z"]]),
+    Scenario(
+        flow=chapters.chatting,
+        args=([], chapters.MESSAGES),
+        tick=chapters.talk,
+        ends=[[str(number) for number in range(chapters.MESSAGES)]],
+        left=[["chapter 2", "chapter 4", "chapter 5"]],
+    ),
+    Scenario(
+        flow=chapters.failing_late, args=(0,), tick=nobody, ends=["failed ValueError"], left=[[]]
+    ),
+    Scenario(
+        flow=chapters.never_ending,
+        args=(0,),
+        tick=chapters.cancel_early,
+        ends=["cancelled"],
+        left=[[]],
+    ),
+    Scenario(flow=chapters.parenting, args=(0,), tick=chapters.send_word, ends=["WHISPER 2 hi"]),
 ]

@@ -16,9 +16,9 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
-    KIND_BITS,
     Answered,
     CancelRequested,
+    ChapterBegan,
     ChildEnded,
     Claimed,
     Event,
@@ -28,6 +28,7 @@ from outlive.model.events import (
     SignalReceived,
     encode_events,
 )
+from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
 from outlive.store import Conflict, Entry, Posted
 from outlive.stores.memory import MemoryStore
@@ -118,7 +119,7 @@ def _takes_letter(event: Event, letters: list[str]) -> str:
 
 class _Journal:
     def __init__(self) -> None:
-        self.run, self.link = Run(), LINK_START
+        self.run, self.link, self.chapter_link = Run(), LINK_START, b""
 
 
 def rebuild(tape: Sequence[Deed]) -> MemoryStore:
@@ -139,6 +140,8 @@ def rebuild(tape: Sequence[Deed]) -> MemoryStore:
 def _entry(journal: _Journal, deed: Deed, event: Event) -> Entry:
     run, after = journal.run, journal.run.seq
     apply(run, event)
+    if isinstance(event, ChapterBegan):
+        journal.chapter_link = journal.link
     record, journal.link = pack(
         deed.run_id,
         prev=journal.link,
@@ -156,7 +159,7 @@ def _entry(journal: _Journal, deed: Deed, event: Event) -> Entry:
         epoch=run.epoch,
         record=record,
         link=journal.link,
-        header=header_of(run),
+        header=header_of(run, journal.chapter_link),
         lease="take" if takes else "free" if frees else "keep",
         worker=event.worker if isinstance(event, Claimed) else None,
         consumed=(deed.mail_id,) if deed.mail_id else (),

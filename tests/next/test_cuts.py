@@ -25,6 +25,7 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
 from outlive.store import Query
 from outlive.testing.auditor import JOURNAL_RULES
+from tests.next.chapters import whispering
 from tests.next.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf
 from tests.next.tape import Deed, TapedStore, rebuild
 from tests.next.theatre import EVICTING, PATIENCE_SECONDS, STAYING, Theatre, breathe
@@ -47,7 +48,7 @@ async def play(theatre: Theatre, scenario: Scenario) -> Any:
     handle = await app.start(scenario.flow, *scenario.args, id="r")
     waiting = asyncio.ensure_future(handle.outcome())
     await tick_until(theatre, scenario, waiting.done)
-    async with theatre.open().worker([leaf, waiting_leaf, calling]):
+    async with theatre.open().worker([leaf, waiting_leaf, calling, whispering]):
         await tick_until(theatre, scenario, partial(all_over, theatre))
     try:
         return waiting.result()

@@ -16,7 +16,8 @@ from outlive.errors import ReplayMismatch, RunFailed
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import run_immediate
 from outlive.journal.record import LINK_START, pack
-from outlive.model.events import KIND_BITS, Claimed, Event, Parked, encode_events
+from outlive.model.events import Claimed, Event, Parked, encode_events
+from outlive.model.kinds import KIND_BITS
 from outlive.model.run import apply, fold
 from outlive.ports import Ports
 from outlive.settings import Settings

@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, effect: Any, known: OpenEffect | None = None) -> None:
         self.clock = FakeClock()
         self.run_id, self.started_at = "r", self.clock.now_ms()
-        self.stopped = self.lapsed = False
+        self.stopped = self.lapsed = self.draining = False
         self.failure = None
         self.lapses = 0
         self.events: list[Event] = []
@@ -48,6 +48,7 @@ class Bench:
             ports=Ports(clock=self.clock, entropy=bytes),
             lease=cast(Any, self),
             peer=cast(Any, self),
+            kin=cast(Any, self),
             worker="w",
         )
         definition = cast(Effect[..., Any], effect).definition

@@ -48,6 +48,15 @@ async def asynchronous() -> None:
     assert_type(await handle, str)
     assert_type(await handle.outcome(), str)
     assert_type(handle.id, str)
+    assert_type(await handle.signal("go", 5, id="s1"), bool)
+    assert_type(await handle.questions(), list[outlive.Question])
+    assert_type(await handle.answer(True), outlive.Question)
+    await handle.cancel()
+    assert_type(await outlive.ensure(support, "Where?", id="ticket-1"), outlive.Handle[str])
+    later = await outlive.submit(support, "Where?", tags={"customer": "7"}, deadline="1h")
+    assert_type(later, outlive.Handle[str])
+    await outlive.ensure(support, "Where?")  # type: ignore[call-arg]  # an id is needed
+    support.options(queu="slow")  # type: ignore[call-arg]  # there is no such option
 
 
 def blocking() -> None:

@@ -16,8 +16,6 @@ from outlive.model.decide import (
     next_attempt,
 )
 from outlive.model.events import (
-    KIND_BITS,
-    KINDS,
     AttemptFailed,
     Claimed,
     EffectDone,
@@ -36,6 +34,7 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.model.ids import check_run_id, derived_bytes, derived_key, key_journal
+from outlive.model.kinds import KIND_BITS, KINDS
 from outlive.model.mail import Resolve
 from outlive.model.retry import Retry, parse_duration
 from outlive.model.run import fold

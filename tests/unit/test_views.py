@@ -13,38 +13,23 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from outlive.journal.codec import Registry, codec_for
 from outlive.journal.headers import header_of
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
-    KIND_BITS,
-    KINDS,
-    AttemptFailed,
     Claimed,
-    EffectDone,
     EffectDoubted,
-    EffectIntended,
-    EffectRaised,
     Event,
-    Fault,
-    KeyHeld,
-    MailRead,
-    Parked,
     RunCompleted,
     RunFailed,
-    RunQuarantined,
-    RunStarted,
-    StepDone,
-    StepRaised,
-    TimerFired,
     encode_events,
 )
+from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
 from outlive.store import Head, Reading, StoredRecord
 from outlive.views.damage import check_journal
 from outlive.views.runs import iso, outcome, summary
-from outlive.views.timeline import doubts, split_id, timeline
 from outlive.views.values import Unread, as_json, preview, read_value
+from tests.unit.every_event import EVERY_EVENT, FAULT, STARTED, encoded
 
 
 class Colour(enum.Enum):
@@ -59,23 +44,6 @@ class Cat:
 
     name: str
     lives: int
-
-
-def encoded(value: object, *hints: Any) -> bytes:
-    return codec_for(hints, Registry()).encode(value)
-
-
-FAULT = Fault("BankError", "closed")
-STARTED = RunStarted(
-    flow="buy",
-    version="1",
-    args=encoded({"order": "7"}),
-    digest=b"d",
-    seed=b"s",
-    python="3.11",
-    started_at=1_000_000,
-    family="r",
-)
 
 
 # values
@@ -154,82 +122,6 @@ def test_a_value_that_can_not_be_read_is_shown_as_such(data: bytes) -> None:
     assert isinstance(read_value(data), Unread)
     assert "can't be shown" in preview(data)
     assert "can't be shown" in as_json(read_value(data))
-
-
-# timeline
-
-EVERY_EVENT: Sequence[Event] = (
-    STARTED,
-    Claimed(0, 1, "w1", True),
-    StepDone(5, "0.1/search#2", 1, encoded({}), b"", encoded(["hit"])),
-    StepRaised(6, "0/plan#1", 2, encoded({}), b"", FAULT),
-    AttemptFailed(7, "0/read#1", 1, FAULT, 1_000_500),
-    EffectIntended(10, "0/pay#1", 1, encoded({"cents": 5}), b"", "pay:7", 1_060_000),
-    EffectDoubted(30, "0/pay#1", 1, FAULT, True, True),
-    Parked(31, None),
-    Claimed(20, 2, "w2", True),
-    MailRead(40, "m", "resumed"),
-    EffectDone(50, "0/pay#1", 1, encoded("ok"), "human"),
-    EffectIntended(60, "0/mail#1", 1, encoded({}), b"", "mail:7", 1_060_000),
-    EffectRaised(65, "0/mail#1", 1, FAULT, None, "check"),
-    TimerFired(70, "0/sleep#1"),
-    Parked(71, 5_000_000),
-    RunQuarantined(72, "too often"),
-    RunCompleted(73, encoded("done")),
-    RunFailed(74, FAULT),
-    KeyHeld("r", "0/pay#1", b""),
-)
-
-
-def test_every_kind_of_event_has_a_row() -> None:
-    """Seqs count up, times never fall, each row says what happened."""
-    rows = timeline(EVERY_EVENT)
-
-    assert set(KINDS) == {type(event) for event in EVERY_EVENT}
-    assert list(range(1, len(EVERY_EVENT) + 1)) == [row.seq for row in rows]
-    assert sorted(row.at for row in rows) == [row.at for row in rows]
-    assert [
-        "started", "claimed", "done", "raised", "attempt failed", "intended", "in doubt", "parked",
-        "claimed", "mail read", "done", "intended", "raised", "timer fired", "parked",
-        "quarantined", "completed", "failed", "key held",
-    ] == [row.what for row in rows]  # fmt: skip
-
-
-def test_rows_tell_place_attempt_and_duration() -> None:
-    """Branch and step are taken apart; an attempt's time runs from its intent."""
-    rows = timeline(EVERY_EVENT)
-
-    assert ("0.1", "search#2", 1, None) == (
-        rows[2].branch,
-        rows[2].step,
-        rows[2].attempt,
-        rows[2].duration_ms,
-    )
-    assert (20, 40, 5) == (rows[6].duration_ms, rows[10].duration_ms, rows[12].duration_ms)
-    assert ("told by a human", "nobody knows, told by its check") == (rows[10].note, rows[12].note)
-    assert "by worker w2, epoch 2, its last driver is dead" == rows[8].note
-    assert ("until there is mail", 5_000_000) == (rows[7].note, rows[14].due_at)
-
-
-def test_ids_without_a_branch_stay_whole() -> None:
-    """A place is what follows the first slash."""
-    assert ("0.1", "a#1") == split_id("0.1/a#1")
-    assert ("", "a") == split_id("a")
-
-
-def test_doubts_are_what_is_open_and_unknown() -> None:
-    """An attempt under way is none while somebody drives the run, and one when nobody does."""
-    intended = [STARTED, Claimed(0, 1, "w1", True), EVERY_EVENT[5]]
-    doubted = [*intended, EVERY_EVENT[6]]
-    retried = [*intended, AttemptFailed(12, "0/pay#1", 1, FAULT, 1_000_500)]
-
-    assert [] == doubts(intended, driven=True)
-    (cut,) = doubts(intended, driven=False)
-    assert ("0/pay#1", "its driver ended before it did", False) == (cut.step, cut.why, cut.asks)
-    (doubt,) = doubts(doubted, driven=True)
-    assert ("pay:7", "BankError: closed", True) == (doubt.key, doubt.why, doubt.asks)
-    assert [] == doubts(retried, driven=False)
-    assert [] == doubts([*doubted, EVERY_EVENT[10]], driven=False)
 
 
 # a run at a glance

@@ -51,5 +51,7 @@ async def kill_worker(app: App, store: BreakingStore) -> None:
     """What SIGKILL does, as far as the others can see."""
     (worker,) = app._workers.pop(asyncio.get_running_loop())
     store.killed |= {worker.id}
+    # The dead write nothing, not even that they hand over.
+    app._writer.keeper.end(StoreFailed("the process is gone"))
     await worker.stop()
     store.kill(worker.id)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
+import signal
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from outlive.app import App, open_app
+from outlive.blocking import run_loop
 from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import log_to_stderr, print_json, print_note, print_text
-from outlive.errors import RunError, RunFailed
+from outlive.cli.stopping import listening
+from outlive.cli.stuck import watch_stuck
+from outlive.errors import RunCancelled, RunError, RunFailed
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
+from outlive.model.events import QuestionAsked
 from outlive.model.run import fold
-from outlive.store import Reading
-from outlive.views.runs import AFTER_ALL, iso, outcome, summary
-from outlive.views.timeline import doubts
-
-#: How often a driven run is looked at from outside, for what its driver does not say.
-LOOK_SECONDS = 0.5
+from outlive.views.runs import AFTER_ALL, outcome, summary
+from outlive.views.wanted import example, wanted
 
 Begin = Callable[[App], Awaitable[Handle[Any]]]
 
@@ -39,7 +44,8 @@ def run(asked: argparse.Namespace) -> int:
             print_note(f"run {handle.id}")
         return handle
 
-    return asyncio.run(_drive(asked, start, until_stuck=False, must_exist=False))
+    module = asked.flow.partition(":")[0]
+    return _run(asked, Drive(begin=start, modules=[module], until_stuck=False, must_exist=False))
 
 
 def resume(asked: argparse.Namespace) -> int:
@@ -49,17 +55,51 @@ def resume(asked: argparse.Namespace) -> int:
     async def take_up(app: App) -> Handle[Any]:
         return await app.resume(asked.run, flows)
 
-    return asyncio.run(_drive(asked, take_up, until_stuck=True, must_exist=True))
+    modules = list(asked.modules)
+    return _run(asked, Drive(begin=take_up, modules=modules, until_stuck=True, must_exist=True))
 
 
-async def _drive(
-    asked: argparse.Namespace, begin: Begin, *, until_stuck: bool, must_exist: bool
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """How one run is driven here."""
+
+    begin: Begin
+    modules: list[str]
+    #: Return when nothing but a human can help the run.
+    until_stuck: bool
+    must_exist: bool
+
+
+def _run(asked: argparse.Namespace, drive: Drive) -> int:
     log_to_stderr()
-    async with open_app(asked.store, must_exist=must_exist) as app:
-        handle = await begin(app)
-        failure = await _follow(app, handle, until_stuck=until_stuck)
-        return await _tell(app, handle.id, failure, as_json=asked.json)
+    code, is_clean = run_loop(_drive(asked, drive))
+    if not is_clean:
+        # A thread that does not end would keep the process, whose time is over.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+async def _drive(asked: argparse.Namespace, drive: Drive) -> tuple[int, bool]:
+    """The exit code, and whether nothing runs here any more."""
+    with listening() as told:
+        async with open_app(asked.store, must_exist=drive.must_exist) as app:
+            handle = await drive.begin(app)
+            following = asyncio.ensure_future(_follow(app, handle, until_stuck=drive.until_stuck))
+            stop = asyncio.ensure_future(told.once.wait())
+            await asyncio.wait([following, stop], return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if following.done():
+                return await _tell(app, handle.id, await following, as_json=asked.json), True
+            is_clean = await told.drain(app.drain)
+            following.cancel()
+            await asyncio.wait([following])
+            if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
+                return await _tell(app, handle.id, None, as_json=asked.json), is_clean
+            words = ["outlive", "resume", handle.id, *drive.modules]
+            print_note(f"outlive: run {handle.id} stopped; `{shlex.join(words)}` goes on with it")
+            return 128 + (told.signal or signal.SIGTERM), is_clean
 
 
 async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunError | None:
@@ -67,12 +107,10 @@ async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunErr
     if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
         return None
     end = asyncio.ensure_future(handle.outcome())
-    stuck = asyncio.ensure_future(_wait_stuck(app, handle.id))
+    wait = _first_stuck(app, handle) if until_stuck else _tell_all(app, handle)
+    stuck = asyncio.ensure_future(wait)
     await asyncio.wait([end, stuck], return_when=asyncio.FIRST_COMPLETED)
     try:
-        if not end.done() and not until_stuck:
-            print_note(f"outlive: {await stuck}; this command goes on when that is done")
-            await asyncio.wait([end])
         if not end.done():
             return RunError(await stuck)
         await end
@@ -84,43 +122,46 @@ async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunErr
     return None
 
 
-async def _wait_stuck(app: App, run_id: str) -> str:
-    """Wait until the run can't go on by itself; why, and what to do about it."""
-    is_told = False
-    while True:
-        reading = await app.read(run_id, AFTER_ALL)
-        head, header = reading.head, reading.header
-        is_free = head.worker is None and head.posted == head.consumed
-        if is_free and header.status in ("waiting", "in_doubt"):
-            if header.wake_at is None or header.reason:
-                return explain_wait(await app.read(run_id))
-            if not is_told:
-                print_note(f"run {run_id} sleeps until {iso(header.wake_at)}")
-                is_told = True
-        await asyncio.sleep(LOOK_SECONDS)
+async def _first_stuck(app: App, handle: Handle[Any]) -> str:
+    async with aclosing(watch_stuck(app, handle.id, with_questions=True)) as found:
+        return await anext(found)
 
 
-def explain_wait(reading: Reading) -> str:
-    """What keeps a run from going on, and what to do about it."""
-    run_id, reason = reading.head.run_id, reading.header.reason
-    if reason:
-        return f"run {run_id} can't go on: {reason}"
-    asking = [doubt for doubt in doubts(read_events(reading), driven=False) if doubt.asks]
-    if not asking:
-        return f"run {run_id} waits for mail"
-    doubt = asking[0]
-    resolve = f"outlive resolve {shlex.quote(run_id)} {shlex.quote(doubt.step)}"
-    return (
-        f"run {run_id} is in doubt about effect {doubt.step} (key {doubt.key}): {doubt.why}; "
-        f"find out, then `{resolve} --happened JSON`, or --not-happened, or --fail"
-    )
+async def _tell_all(app: App, handle: Handle[Any]) -> str:
+    """Say whatever the run waits for, and wait with it; only an end of the store ends this."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_tell_questions(handle))
+        async with aclosing(watch_stuck(app, handle.id, with_questions=False)) as found:
+            async for why in found:
+                print_note(f"outlive: {why}; this command goes on when that is done")
+    return ""
+
+
+async def _tell_questions(handle: Handle[Any]) -> None:
+    """Say what the run asks as soon as it does: whoever is asked may sit right here."""
+    asked = await handle.run()
+    for question in asked.questions.values():
+        _tell_question(handle.id, question)
+    async with aclosing(handle.events(asked.seq)) as events:
+        async for event in events:
+            if isinstance(event, QuestionAsked):
+                _tell_question(handle.id, event)
+
+
+def _tell_question(run_id: str, asked: QuestionAsked) -> None:
+    schema = msgspec.json.decode(asked.schema) if asked.schema else None
+    words = f"outlive answer {shlex.quote(run_id)} {example(schema)}"
+    print_note(f"run {run_id} asks: {asked.text}")
+    print_note(f"  {wanted(schema)}: {words} --question {shlex.quote(asked.question)}")
 
 
 async def _tell(app: App, run_id: str, failure: RunError | None, *, as_json: bool) -> int:
     """Print the run as it stands, from what is durable."""
     reading = await app.read(run_id)
     state = fold(read_events(reading))
-    if state.error is not None:
+    if state.status == "cancelled":
+        failure = RunCancelled(run_id)
+    elif state.error is not None:
         failure = RunFailed(run_id, state.error.type_name, state.error.message)
     value, error = outcome(state)
     if as_json:

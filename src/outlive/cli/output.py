@@ -19,11 +19,13 @@ _STYLES = {
     "completed": "green",
     "running": "cyan",
     "waiting": "blue",
+    "pending": "blue",
+    "undoing": "yellow",
     "failed": "red",
+    "cancelled": "red",
     "in_doubt": "bold yellow",
-    "in doubt": "bold yellow",
     "quarantined": "bold red",
-    "raised": "red",
+    "nobody": "bold yellow",
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 

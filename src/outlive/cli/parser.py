@@ -8,7 +8,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NoReturn, TypeAlias
 
+from outlive.cli.completion import completion
+from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
+from outlive.cli.mail import answer, cancel, retry, signal
 from outlive.cli.resolve import resolve
 from outlive.cli.runs import runs
 from outlive.cli.show import show
@@ -31,12 +34,27 @@ def demo(argv: list[str]) -> int:
     return int(import_module("outlive.cli.demo").main(argv))
 
 
+_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name
+Commands: TypeAlias = "_Subparsers[Parser]"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(2)
+
+    def commands(self) -> dict[str, Parser]:
+        """The commands that it offers."""
+        found = [each.choices for each in self._actions if isinstance(each, _Subparsers)]
+        return {name: parser for choices in found for name, parser in choices.items()}
+
+    def words(self) -> list[str]:
+        """What may be typed here: words that are one of a few, and long options."""
+        chosen = [str(word) for each in self._actions for word in each.choices or ()]
+        options = [option for each in self._actions for option in each.option_strings]
+        return chosen + [option for option in options if option.startswith("--")]
 
 
 def build_parser() -> Parser:
@@ -55,9 +73,15 @@ def build_parser() -> Parser:
     _add_runs(commands)
     _add_show(commands)
     _add_resume(commands)
+    _add_answer(commands)
+    _add_signal(commands)
+    _add_cancel(commands)
+    _add_retry(commands)
     _add_resolve(commands)
     _add_worker(commands)
     _add_verify(commands)
+    _add_doctor(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -71,9 +95,6 @@ def _everywhere() -> Parser:
     )
     options.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return options
-
-
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - it has no other name
 
 
 def _add(commands: Commands, name: str, do: Do, about: str) -> Parser:
@@ -158,6 +179,93 @@ def _add_resume(commands: Commands) -> None:
         "modules", metavar="MODULE", nargs="*", help="a module that defines the run's flow"
     )
     _add_json(parser)
+
+
+def _add_by(parser: Parser) -> None:
+    parser.add_argument("--by", metavar="WHO", help="who says so (default: whoever is logged in)")
+
+
+def _add_answer(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "answer",
+        answer,
+        "Answer a question of a run. `outlive show RUN` lists what it asks; "
+        "a stale, second or wrongly typed answer is refused.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's id")
+    parser.add_argument("value", metavar="VALUE", help="JSON, or a text where a text is wanted")
+    parser.add_argument("--question", metavar="ID", help="which one, if the run asks several")
+    _add_by(parser)
+    _add_json(parser)
+
+
+def _add_signal(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "signal",
+        signal,
+        "Send a run a signal, which is kept until its flow takes it. "
+        "With --id a signal is sent once, however often this is repeated.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's id")
+    parser.add_argument("name", metavar="NAME", help="the signal that the flow waits for")
+    parser.add_argument("value", metavar="VALUE", help="JSON, or any text that is none")
+    parser.add_argument("--id", metavar="ID", help="the signal's own id (default: a new one)")
+    _add_json(parser)
+
+
+def _add_cancel(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "cancel",
+        cancel,
+        "Ask a run to stop. It does at its next durable point: doubts are settled, and what "
+        "happened is undone where that was declared.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's id")
+    _add_by(parser)
+    _add_json(parser)
+
+
+def _add_retry(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "retry",
+        retry,
+        "Give a failed run another try, from where it failed. "
+        "What was done before is kept; a worker, or `outlive resume`, goes on with it.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run's id")
+    _add_by(parser)
+    _add_json(parser)
+
+
+def _add_doctor(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "doctor",
+        doctor,
+        "Look at the store, the settings and the runs: what is wrong, and what nobody drives. "
+        "Nothing is changed.",
+    )
+    _add_json(parser)
+
+
+def _complete(asked: argparse.Namespace) -> int:
+    offered = build_parser().commands()
+    return completion(asked, {name: parser.words() for name, parser in offered.items()})
+
+
+def _add_completion(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "completion",
+        _complete,
+        "Print a script that completes commands and options in a shell. "
+        'For bash: eval "$(outlive completion bash)".',
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
 
 
 def _add_resolve(commands: Commands) -> None:

@@ -19,14 +19,20 @@ REASON_CHARS = 80
 
 def runs(asked: argparse.Namespace) -> int:
     """Print the newest runs that fit."""
-    found, is_all = asyncio.run(_find(asked, _parse_tag(asked.tag)))
+    found, is_all, alone = asyncio.run(_find(asked, _parse_tag(asked.tag)))
     if asked.json:
-        print_json([summary(run) for run in found])
+        print_json([summary(run) | {"is_unattended": run.head.run_id in alone} for run in found])
         return 0
     now = SystemClock().now_ms()
-    print_table(COLUMNS, [_row(run, now) for run in found])
+    print_table(COLUMNS, [_row(run, now, alone) for run in found])
     if not is_all:
         print_note(f"the newest {asked.limit}; --limit N shows more")
+    if alone:
+        flows = sorted({run.header.flow for run in found if run.head.run_id in alone})
+        print_note(
+            f"due, and driven by nobody right now: {len(alone)} (flow {', '.join(flows)}); "
+            "`outlive worker MODULE` drives them, `outlive doctor` looks twice"
+        )
     return 0
 
 
@@ -39,7 +45,10 @@ def _parse_tag(text: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-async def _find(asked: argparse.Namespace, tag: tuple[str, str] | None) -> tuple[list[Found], bool]:
+async def _find(
+    asked: argparse.Namespace, tag: tuple[str, str] | None
+) -> tuple[list[Found], bool, set[str]]:
+    """The newest, whether that is all, and which of them nobody drives though they are due."""
     newest: deque[Found] = deque(maxlen=asked.limit)
     count, after = 0, None
     async with open_app(asked.store, drive=False, must_exist=True) as app:
@@ -51,17 +60,19 @@ async def _find(asked: argparse.Namespace, tag: tuple[str, str] | None) -> tuple
             count += len(page.items)
             after = page.next
             if after is None:
-                return list(newest), count == len(newest)
+                found = list(newest)
+                return found, count == len(found), await app.unattended(found)
 
 
-def _row(found: Found, now: int) -> list[str]:
+def _row(found: Found, now: int, alone: set[str]) -> list[str]:
     head, header = found.head, found.header
+    driver = "nobody" if head.run_id in alone else head.worker or "-"
     return [
         head.run_id,
         header.flow,
         header.status,
         age(now - header.started_at),
         str(head.seq),
-        head.worker or "-",
-        header.reason[:REASON_CHARS],
+        driver,
+        header.reason[:REASON_CHARS].rstrip(": "),
     ]

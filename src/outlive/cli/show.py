@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 
 from outlive.app import open_app
+from outlive.cli.draw import draw, draw_row
 from outlive.cli.output import print_json, print_line, print_note, print_table, took
+from outlive.cli.questions import print_questions, question_data
 from outlive.errors import StoreError
-from outlive.model.events import Event
+from outlive.model.events import ChildIntended, Event
 from outlive.model.run import Run
+from outlive.posting import Question, open_questions
 from outlive.store import Reading
 from outlive.views.damage import Checked, check_journal, fold_or_none
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
@@ -31,6 +34,8 @@ DETAIL_CHARS = 2 * PREVIEW_CHARS
 #: Of all columns but the last, where a table's own widths can't be known yet.
 WIDTHS = (4, 8, 8, 16, 14, 3, 7)
 FOLLOW_SECONDS = 0.25
+#: Of the children that a run waits for; `--json` has all of them.
+CHILDREN_SHOWN = 10
 
 
 def show(asked: argparse.Namespace) -> int:
@@ -71,6 +76,9 @@ def _print_row(row: Row, started_at: int, *, as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode(_row_data(row, started_at)).decode(), flush=True)
         return
+    if sys.stdout.isatty():
+        draw_row(row, _detail(row))
+        return
     *cells, detail = _cells(row)
     padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)]
     print_line("  ".join([*padded, detail]).rstrip())
@@ -99,8 +107,23 @@ def _as_data(reading: Reading, events: list[Event]) -> dict[str, Any]:
         "outcome": value,
         "error": error,
         "doubts": [_doubt_data(doubt) for doubt in _doubts(reading, events)],
+        "questions": [question_data(each) for each in _questions(reading, events)],
+        "children": [_child_data(run, child) for child in run.children.values()],
+        "deadline_at": None if run.started is None else iso(run.started.deadline_at),
+        "pins": {} if run.started is None else dict(run.started.pins),
         "timeline": [_row_data(row, started_at) for row in timeline(events)],
     }
+
+
+def _questions(reading: Reading, events: list[Event]) -> list[Question]:
+    run = fold_or_none(events)
+    return [] if run is None or run.started is None else open_questions(reading, events)
+
+
+def _child_data(run: Run, child: ChildIntended) -> dict[str, Any]:
+    is_begun = child.step in run.children_started
+    told = {"id": child.child_id, "flow": child.flow, "step": child.step}
+    return told | {"is_started": is_begun, "is_awaited": child.is_awaited}
 
 
 def _value(data: bytes | None) -> Any:
@@ -127,26 +150,62 @@ def _row_data(row: Row, started_at: int) -> dict[str, Any]:
 
 
 def _print(reading: Reading, events: list[Event]) -> None:
-    header, run = reading.header, fold_or_none(events) or Run()
+    run = fold_or_none(events) or Run()
     print_line(f"run {reading.head.run_id}")
-    facts = {
-        "flow": f"{header.flow}, version {header.version}",
-        "status": header.status,
-        "reason": header.reason,
-        "started": iso(header.started_at) or "",
-        "ended": iso(header.ended_at) or "",
-        "due": iso(header.wake_at) or "" if header.wake_at else "",
-        "worker": reading.head.worker or "",
-        "tags": ", ".join(f"{name}={value}" for name, value in header.tags.items()),
-        "arguments": "" if run.started is None else preview(run.started.args, 4 * PREVIEW_CHARS),
-        "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
-    }
-    for name, fact in facts.items():
+    for name, fact in (_facts(reading) | _facts_of_journal(run)).items():
         if fact:
             print_line(f"  {name:<9}  {fact}")
     print_line()
-    print_table(COLUMNS, [_cells(row) for row in timeline(events)])
+    rows = timeline(events)
+    if sys.stdout.isatty():
+        draw(rows, [_detail(row) for row in rows])
+    else:
+        print_table(COLUMNS, [_cells(row) for row in rows])
+    _print_children(run)
+    print_questions(reading.head.run_id, _questions(reading, events))
     _print_doubts(reading, events)
+
+
+def _facts(reading: Reading) -> dict[str, str]:
+    head, header = reading.head, reading.header
+    mail = head.posted - head.consumed
+    return {
+        "flow": f"{header.flow}, version {header.version}",
+        "status": header.status,
+        "reason": header.reason.rstrip(": "),
+        "started": iso(header.started_at) or "",
+        "ended": iso(header.ended_at) or "",
+        "due": iso(header.wake_at) or "" if header.wake_at else "",
+        "worker": head.worker or "",
+        "mail": f"{mail} not read yet" if mail else "",
+        "queue": header.queue if header.queue != "default" else "",
+        "parent": header.parent or "",
+        "tags": ", ".join(f"{name}={value}" for name, value in header.tags.items()),
+    }
+
+
+def _facts_of_journal(run: Run) -> dict[str, str]:
+    start = run.started
+    if start is None:
+        return {}
+    return {
+        "deadline": iso(start.deadline_at) or "",
+        "pins": ", ".join(f"{name}={value}" for name, value in start.pins.items()),
+        "arguments": preview(start.args, 4 * PREVIEW_CHARS),
+        "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
+    }
+
+
+def _print_children(run: Run) -> None:
+    waits = [child for child in run.children.values() if child.is_awaited]
+    if not waits:
+        return
+    print_line()
+    print_line(f"waits for {len(waits)} child run{'s' if len(waits) > 1 else ''}:")
+    for child in waits[:CHILDREN_SHOWN]:
+        print_line(f"  {child.child_id}  flow {child.flow}, called at {child.step}")
+    if len(waits) > CHILDREN_SHOWN:
+        print_line(f"  … and {len(waits) - CHILDREN_SHOWN} more")
 
 
 def _cells(row: Row) -> list[str]:
@@ -166,10 +225,10 @@ def _detail(row: Row) -> str:
     parts = []
     if row.value is not None:
         parts.append(preview(row.value))
-    elif row.args is not None:
-        parts.append(preview(row.args))
+    elif row.args is not None and (shown := preview(row.args)) != "{}":
+        parts.append(shown)
     if row.error is not None:
-        parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS])
+        parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS].rstrip(": "))
     if row.due_at is not None:
         parts.append(f"until {iso(row.due_at)}")
     if row.note:

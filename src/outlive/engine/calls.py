@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from contextvars import copy_context
 from types import coroutine
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
-from outlive.engine.definitions import Definition
+from outlive.engine.definitions import Definition, Flow
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
@@ -51,6 +52,7 @@ class Driving(Protocol):
     started_at: int
     start_event: RunStarted
     stopped: bool
+    flow: Flow[Any, Any]
     loop: FlowLoop
     inbox: deque[Event]
     timers: FlowTimers
@@ -69,6 +71,10 @@ class Driving(Protocol):
     @property
     def is_misfit(self) -> bool:
         """Code and journal do not fit; nothing of the flow runs any further."""
+        ...
+
+    def is_patched(self, place: str) -> bool:
+        """Whether the flow takes the new way here."""
         ...
 
     def advance(self, event: Any) -> None:
@@ -90,6 +96,17 @@ class Calls:
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
+        op = self.op(call, args, kwargs)
+        event = self.recorded(op)
+        if event is None:
+            return await self.wait_for(op)
+        self._replayed += 1
+        if self._replayed % REPLAY_TURN == 0:
+            await _turn()
+        return self.outcome(op, event)
+
+    def op(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+        """The call at its place."""
         self._check_alive()
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
         op_id = branch_for(call.name).next_id(call.name)
@@ -98,12 +115,10 @@ class Calls:
         op.digest = digest(op.args)
         if call.effect is not None:
             op.user_key = call.key_for(bound)
-        event = self._recorded(op)
-        if event is None:
-            return await self._wait(op)
-        self._replayed += 1
-        if self._replayed % REPLAY_TURN == 0:
-            await _turn()
+        return op
+
+    def outcome(self, op: Op, event: Event) -> Any:
+        """What the record says; raises what it says was raised."""
         value, error = self._drive.comparing.outcome(op, event)
         if error is not None:
             raise error
@@ -111,7 +126,7 @@ class Calls:
             raise RunStopped
         return value
 
-    def _recorded(self, op: Op) -> Event | None:
+    def recorded(self, op: Op) -> Event | None:
         """This op's outcome, if it is the next delivery and nothing else is ready to run."""
         drive = self._drive
         inbox = drive.inbox
@@ -139,7 +154,8 @@ class Calls:
             raise RunStopped
         self._drive.inbox.popleft()
 
-    async def _wait(self, op: Op) -> Any:
+    async def wait_for(self, op: Op) -> Any:
+        """Wait for its delivery; it is begun when the flow is quiet."""
         drive = self._drive
         is_effect = op.definition.effect is not None
         op.future = EffectFuture(loop=drive.loop) if is_effect else drive.loop.create_future()
@@ -171,6 +187,24 @@ class Calls:
         self._check_alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
         return await self._drive.children.run(step, flow, bound, awaited=awaited)
+
+    async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """End this chapter; the flow begins anew with these arguments."""
+        self._check_alive()
+        drive = self._drive
+        drive.ending.carries = drive.flow.args_codec.encode(drive.flow.bind(*args, **kwargs))
+        # The flow is stopped as soon as none of its branches has anything left to run.
+        await drive.loop.create_future()
+        raise RunStopped
+
+    def is_patched(self, place: str) -> bool:
+        """Whether the flow takes the new way here."""
+        self._check_alive()
+        return self._drive.is_patched(place)
+
+    def pins(self) -> Mapping[str, str]:
+        """What was pinned when the run began."""
+        return dict(self._drive.start_event.pins)
 
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
@@ -214,7 +248,9 @@ def _is_cancelled_effect(op: Op, loop: FlowLoop) -> bool:
     """Its task has cancelled itself: that comes at the effect's end, so the effect must wait."""
     if op.definition.effect is None:
         return False
-    return bool(asyncio.current_task(loop)._must_cancel)  # type: ignore[union-attr]  # noqa: SLF001
+    task: Any = asyncio.current_task(loop)
+    # A thread that calls it holds back the loop: nobody can have cancelled anything.
+    return task is not None and bool(task._must_cancel)  # noqa: SLF001
 
 
 def _set_if_waiting(future: asyncio.Future[Any]) -> None:

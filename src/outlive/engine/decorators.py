@@ -19,6 +19,7 @@ from outlive.engine.definitions import (
     milliseconds,
     registry,
     seconds_or_none,
+    undoables,
 )
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
@@ -45,7 +46,7 @@ def flow(fn: Any = None, /, **options: Any) -> Any:
     """Make a function durable: its runs survive crashes, redeploys and restarts."""
     if fn is None:
         return lambda function: _flow(function, **options)
-    return _flow(fn)
+    return _flow(fn, **options)
 
 
 def _flow(
@@ -55,8 +56,10 @@ def _flow(
     accepts: tuple[str, ...] = (),
     **preset: Any,
 ) -> Flow[..., Any]:
-    if not inspect.iscoroutinefunction(fn):
-        raise DefinitionRefused(f"flow {fn!r} is not an async function; write `async def`")
+    if not inspect.isroutine(fn):
+        raise DefinitionRefused(f"flow {fn!r} is no function; write `def` or `async def`")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DefinitionRefused(f"flow {fn!r} is a generator; return a list instead")
     given = {key: value for key, value in preset.items() if value is not None}
     return Flow(
         name=check_name(name or fn.__name__),
@@ -164,6 +167,8 @@ def effect(
             ignore=ignore,
             rules=rules,
         )
+        if undo is not None:
+            undoables.add(definition)
         return Effect(definition)
 
     return decorate if fn is None else decorate(fn)

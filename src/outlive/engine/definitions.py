@@ -8,17 +8,25 @@ flow it is recorded, elsewhere a step is a plain call and an effect is refused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from outlive.engine.binding import Bound, Unbinder, compile_binder, signature_of
 from outlive.engine.faults import declared
-from outlive.engine.place import Body, Branch, place
-from outlive.errors import DefinitionRefused, InsideStep, NotInRun, ValueRefused
+from outlive.engine.place import Body, Branch, Plain, place
+from outlive.errors import (
+    DefinitionRefused,
+    InsideStep,
+    NotInRun,
+    RunError,
+    UsageError,
+    ValueRefused,
+)
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
@@ -26,6 +34,8 @@ from outlive.model.retry import Duration, Retry, parse_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 EFFECT_TIMEOUT_SECONDS = 60.0
 SETTLE_AFTER_SECONDS = 5.0
@@ -157,6 +167,8 @@ class Step(Generic[P, R]):
         here = place.get()
         if type(here) is Branch:
             result: Any = here.drive.perform(self.definition, args, kwargs)
+        elif type(here) is Plain:
+            result = here.bridge.perform(self.definition, args, kwargs)
         else:
             result = self.definition.fn(*args, **kwargs)
         return result  # type: ignore[no-any-return]  # R is what the function returns
@@ -179,10 +191,13 @@ class Effect(Generic[P, R]):
         name = self.definition.name
         if type(here) is Branch:
             result: Any = here.drive.perform(self.definition, args, kwargs)
-            return result  # type: ignore[no-any-return]  # R is what the function returns
-        if type(here) is Body:
+        elif type(here) is Plain:
+            result = here.bridge.perform(self.definition, args, kwargs)
+        elif type(here) is Body:
             raise InsideStep(name, here.step)
-        raise NotInRun(name)
+        else:
+            raise NotInRun(name)
+        return result  # type: ignore[no-any-return]  # R is what the function returns
 
     @property
     def plain(self) -> Callable[P, R]:
@@ -197,8 +212,35 @@ class RunOptions:
     id: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     queue: str | None = None
-    deadline: Duration | None = None
+    #: From the run's start on, or an instant.
+    deadline: Duration | datetime | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named: tuple[tuple[str, Any], ...] = (("tags", self.tags), ("pins", self.pins))
+        for what, given in named:
+            pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
+            if any(type(part) is not str for pair in pairs for part in pair):
+                raise DefinitionRefused(f"{what} are texts by name, not {given!r}")
+        if self.queue is not None and (type(self.queue) is not str or not self.queue):
+            raise DefinitionRefused(f"a queue is named by a text, not {self.queue!r}")
+        self.deadline_from(0)
+
+    def deadline_from(self, started_at: int) -> int | None:
+        """The instant (ms since 1970) at which a run that starts then is stopped."""
+        if not isinstance(self.deadline, datetime):
+            return None if self.deadline is None else started_at + milliseconds(self.deadline)
+        if self.deadline.tzinfo is None:
+            raise DefinitionRefused(f"deadline {self.deadline} has no time zone; add one")
+        return round(self.deadline.timestamp() * 1000)
+
+
+class Startable(Protocol[T_co]):
+    """A flow, async or plain, by what its runs return. For type checkers: nobody calls this."""
+
+    def returns(self) -> T_co:
+        """The outcome's type."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,12 +254,42 @@ class Flow(Generic[P, R]):
     preset: RunOptions = field(default_factory=RunOptions)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The plain function: for tests, and for use inside another flow."""
+        """The plain function: for tests, and for use inside another flow of its kind."""
+        other_kind: type = Plain if self.is_async else Branch
+        if isinstance(place.get(), other_kind):
+            mine, other = ("async", "plain") if self.is_async else ("plain", "async")
+            raise UsageError(
+                f"flow {self.name} is {mine} code and was called in {other} code; "
+                f"start it as a run of its own: outlive.call({self.name}, ...)"
+            )
         return self.fn(*args, **kwargs)
 
-    def options(self, **options: Any) -> Flow[P, R]:
-        """The same flow with options for the runs started from it."""
-        return replace(self, preset=replace(self.preset, **options))
+    if TYPE_CHECKING:
+
+        @overload
+        def returns(self: Flow[P, Coroutine[Any, Any, T]]) -> T: ...
+        @overload
+        def returns(self: Flow[P, T]) -> T: ...
+        def returns(self) -> Any: ...
+
+    @cached_property
+    def is_async(self) -> bool:
+        """Its code awaits what it calls; plain code has a thread of its own."""
+        return inspect.iscoroutinefunction(self.fn)
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        deadline: Duration | datetime | None = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> Flow[P, R]:
+        """The same flow with options for the runs started from it; what is None stays as it is."""
+        named = {"id": id, "tags": tags, "queue": queue, "deadline": deadline, "pins": pins}
+        given: dict[str, Any] = {name: each for name, each in named.items() if each is not None}
+        return replace(self, preset=replace(self.preset, **given))
 
     @property
     def versions(self) -> frozenset[str]:
@@ -239,6 +311,42 @@ class Flow(Generic[P, R]):
     @cached_property
     def value_codec(self) -> Codec:
         return codec_for([return_hint(self.fn)], registry)
+
+
+class Undoables:
+    """Effects that can be undone, by name: a chapter's successor has only their names."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Definition]] = {}
+
+    def add(self, definition: Definition) -> None:
+        """An effect was defined; a later one of the same place replaces it."""
+        self._known.setdefault(definition.name, {})[place_of(definition)] = definition
+
+    def find(self, name: str, where: str) -> Definition:
+        """The effect of that name: the one at that place, or the only one.
+
+        Raises:
+            RunError: there is none in this process, or it can't be told which.
+        """
+        known = self._known.get(name, {})
+        found = known.get(where) or (next(iter(known.values())) if len(known) == 1 else None)
+        if found is None:
+            has = "several, " + ", ".join(sorted(known)) if known else "none of that name"
+            raise RunError(
+                f"effect {where} ({name!r}) of an earlier chapter has to be undone; this process "
+                f"has {has}; import the module that defines it, or give it its old name="
+            )
+        return found
+
+
+def place_of(definition: Definition) -> str:
+    """Where in the program an effect is defined."""
+    fn = definition.fn
+    return f"{fn.__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+undoables = Undoables()
 
 
 def check_name(name: str) -> str:

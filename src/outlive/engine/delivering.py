@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
-from outlive.engine.ending import Ending
+from outlive.engine.ending import Ending, Verdict
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
@@ -61,6 +61,11 @@ class Woken(Protocol):
     timers: FlowTimers
 
     @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+    @property
     def flow_is_over(self) -> bool:
         """The flow returned, raised, or was stopped."""
         ...
@@ -69,7 +74,7 @@ class Woken(Protocol):
         """The flow's time is that of this event."""
         ...
 
-    def cut(self, fault: Fault) -> None:
+    def cut(self, verdict: Verdict) -> None:
         """The flow stops here."""
         ...
 
@@ -109,7 +114,8 @@ class Delivering:
     def _compare_intent(self, event: EffectIntended) -> None:
         op = self._drive.comparing.find(event, event.step)
         self._drive.waiting.shield(event.step)
-        if op is not None:
+        if op is not None and not self._drive.is_live:
+            # A living one is "intended" when it is durable, which it need not be yet.
             op.stage = "intended"
 
     def _doubt(self, event: EffectDoubted) -> None:
@@ -139,9 +145,15 @@ class Delivering:
     def _cancel(self, _: CancelRequested) -> None:
         """Takes hold where the flow waits; what it does then is its own."""
         drive = self._drive
-        if drive.main is not None and not drive.flow_is_over:
+        if drive.main is None:
+            return
+        if drive.flow_is_over:
+            # It is the next chapter's, if one is about to begin.
+            drive.ending.cancel_is_due = True
+        else:
             drive.ending.cancel_requested = True
             drive.main.cancel()
 
     def _cut_at_deadline(self, _: DeadlinePassed) -> None:
-        self._drive.cut(Fault("TimedOut", "the run's deadline passed"))
+        fault = Fault("TimedOut", "the run's deadline passed")
+        self._drive.cut(Verdict("failed", error=fault))

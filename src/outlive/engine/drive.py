@@ -18,6 +18,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
 from outlive.engine.children import Children
@@ -25,12 +27,13 @@ from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
 from outlive.engine.delivering import Delivering
 from outlive.engine.effects import EffectRunner
-from outlive.engine.ending import FLOW_STUCK, Deadline, Ending
+from outlive.engine.ending import FLOW_STUCK, Deadline, Ending, Verdict
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.leaving import How, Leaving
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
+from outlive.engine.plain import FlowThreads
 from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments
 from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
@@ -38,7 +41,7 @@ from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
-from outlive.model.events import Event, Fault
+from outlive.model.events import ChapterBegan, DeadlinePassed, Event, Fault, Patched
 from outlive.model.run import Run
 
 logger = logging.getLogger("outlive")
@@ -60,8 +63,11 @@ class Drive:
         self.flow, self.log, self.env = flow, log, env
         self.run_id = log.run_id
         self.start_event = run.start
+        self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, run.start, run.start.args)
         self.started_at = run.start.started_at
         self.stopped = False
+        #: Nothing more is begun; the run leaves memory as soon as nothing runs.
+        self.draining = False
         self._last_at = run.at
         self._replay = Replay(run)
         self.inbox: deque[Event] = deque()
@@ -69,10 +75,11 @@ class Drive:
         self.loop = FlowLoop(  # type: ignore[abstract]  # the rest is refused by name
             self.run_id, self.timers
         )
+        self.threads = FlowThreads(self)
         self.waiting = Waiting()
         self.comparing = Comparing(self, self._replay)
-        self.waits = Waits(self, run)
-        self.ending = Ending(self)
+        self.waits = Waits(self, run, self._replay)
+        self.ending = Ending(self, self._chapter)
         self.children = Children(self, run)
         self.to_start: list[Op] = []
         self.mailbox = Mailbox(self)
@@ -95,12 +102,22 @@ class Drive:
         except (TypeError, ValueRefused) as error:
             self.leaving.misfit(misfit_arguments(self.run_id, error))
             return
-        self.main = self.loop.create_main(main, Branch(Calls(self), "0"))
+        chapter = self._chapter
+        self.main = self.loop.create_main(main, Branch(Calls(self), str(chapter.number)))
+        self.loop.seconds = chapter.at / 1000
+        self.waits.keep(chapter.signals)
+        if chapter.is_cancelled:
+            self.ending.cancel_requested = True
+            self.main.cancel()
         self.activate()
 
     def _call_flow(self) -> Coroutine[Any, Any, Any]:
-        recorded = self.flow.args_codec.decode(self.start_event.args)
+        recorded = self.flow.args_codec.decode(self._chapter.args)
+        if isinstance(recorded, list):  # it was asked for by name: as they were given
+            recorded = self.flow.bind(*recorded[0], **recorded[1])
         args, kwargs = self.flow.unbinder.call(complete(signature_of(self.flow.fn), recorded))
+        if not self.flow.is_async:
+            return self.threads.run(partial(self.flow.fn, *args, **kwargs))
         main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)
         return main
 
@@ -150,8 +167,20 @@ class Drive:
 
     def attend(self) -> None:
         """Something came from outside: look at it, unless the flow is running."""
-        if self._live and not self._active and not self.stopped:
+        if not self._live or self._active or self.stopped:
+            return
+        if not self.loop.is_away:
             self._settle_down()
+        elif not self.mailbox.is_open:
+            self.mailbox.open()  # in time for the timers that it beats; delivered later
+
+    def drain(self) -> None:
+        """Begin nothing more, and leave memory at the next durable point."""
+        self.draining = True
+        if self._live:
+            self.attend()
+        else:
+            self.leaving.hand_over()
 
     def refuse(self, error: OutliveError) -> None:
         """The run can't go on here: nothing of the flow runs any further."""
@@ -167,8 +196,9 @@ class Drive:
     @property
     def is_busy(self) -> bool:
         """Something of it runs, is about to, or has just ended."""
-        is_running = self._active or not self._live or bool(self.loop.ready)
-        has_more = bool(self.to_start or self.inbox or self.children.busy)
+        is_running = self._active or not self._live or bool(self.loop.ready or self.loop.is_away)
+        is_starting = bool(self.to_start) and not self.draining
+        has_more = bool(is_starting or self.inbox or self.children.busy)
         return self.stopped or is_running or has_more or self.mailbox.is_open or self._is_ending()
 
     @property
@@ -178,6 +208,13 @@ class Drive:
         if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
             self.ending.returned(main)
         return self.ending.verdict is not None
+
+    def is_patched(self, place: str) -> bool:
+        """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
+        if place not in self._replay.patches and not self.inbox:
+            self._replay.patches.add(place)
+            self.note(Patched(self.at(), place))
+        return place in self._replay.patches
 
     @property
     def takes_mail(self) -> bool:
@@ -202,6 +239,8 @@ class Drive:
             self._active = False
         if self.comparing.misfit is not None:
             self.leaving.misfit(self.comparing.misfit)
+        elif self.loop.is_away:
+            pass  # the thread that computes comes back here
         elif not is_quiet:
             self.env.host.call_soon(self.activate)
         else:
@@ -214,12 +253,14 @@ class Drive:
         loop, inbox = self.loop, self.inbox
         while not self.is_misfit:
             self._spun += loop.run_ready(SLICE_HANDLES)
+            if self._is_held():
+                return False
             if loop.ready:
+                if clock.monotonic() > until:
+                    return False
                 if self._spun > SPIN_MAX:
                     self.comparing.refuse(RunError(SPINS))
-                elif clock.monotonic() > until:
-                    return False
-            elif self.main is not None and self.main.done() and not self._winding_up:
+            elif self._flow_has_ended():
                 self._wind_up()
             elif inbox:
                 self._spun = 0
@@ -229,6 +270,13 @@ class Drive:
             else:
                 return True
         return True
+
+    def _is_held(self) -> bool:
+        """Plain code computes, and all else waits for it; only a deadline does not."""
+        inbox = self.inbox
+        if self.loop.is_away and inbox and isinstance(inbox[0], DeadlinePassed):
+            self._delivering.deliver(inbox.popleft())
+        return self.loop.is_away
 
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
@@ -262,11 +310,13 @@ class Drive:
         """The flow is quiet: read mail, start what it asked for, end it, or let it leave memory."""
         if self.mailbox.is_open:
             return  # whoever reads there goes on from here
-        self._begin_open_effects()
-        self.mailbox.open()
+        if not self.draining:
+            self._begin_open_effects()
+            self.mailbox.open()
         if self.stopped or self.loop.ready or self.inbox:
             return  # what was read has led to the end, or to more than fits into one turn
-        self._start_ops()
+        if not self.draining:
+            self._start_ops()
         if self._is_ending():
             self._end()
         else:
@@ -287,17 +337,38 @@ class Drive:
             return
         ops, self.to_start = self.to_start, []
         for op in ops:
+            if self._replay.knows and self._deliver_known(op):
+                continue
             if op.id in self.waiting.unsettled:
                 self.effects.start(op, None)
             elif not op.orphan:
                 self._steps.start(op, self._replay.backoffs.pop(op.id, None))
 
-    def _wind_up(self) -> None:
-        """The flow returned; what it left running is cancelled, as ``asyncio.run`` does."""
-        self._winding_up = True
-        self.loop.cancel_all()
+    def _deliver_known(self, op: Op) -> bool:
+        """What was done before the run failed is not done again."""
+        try:
+            event = self._replay.known_of(op)
+        except RunError as error:
+            self.refuse(error)
+            return True
+        if event is not None:
+            self.record(msgspec.structs.replace(event, at=self.at()))
+        return event is not None
 
-    def cut(self, fault: Fault) -> None:
+    def _flow_has_ended(self) -> bool:
+        """The flow returned or asked for another chapter, just now."""
+        has_returned = self.main is not None and self.main.done()
+        return (has_returned or self.ending.carries is not None) and not self._winding_up
+
+    def _wind_up(self) -> None:
+        """What the flow left running is cancelled, as ``asyncio.run`` does, or cut off."""
+        self._winding_up = True
+        if self.ending.carries is not None and not self.flow_is_over:
+            self.cut(self.ending.next_chapter())
+        else:
+            self.loop.cancel_all()
+
+    def cut(self, verdict: Verdict) -> None:
         """The flow stops here; what it began that changes the world runs to its end."""
         if self.flow_is_over:
             return
@@ -306,11 +377,11 @@ class Drive:
         self.waits.cut()
         self.children.cut()
         self.timers.stop()
-        self.ending.cut(fault)
+        self.ending.verdict = verdict
 
     def stop_stuck(self) -> None:
         """Nothing will ever wake this flow: say so instead of waiting for ever."""
-        self.cut(Fault(FLOW_STUCK, STUCK))
+        self.cut(Verdict("failed", error=Fault(FLOW_STUCK, STUCK)))
         self._end()
 
     def _is_ending(self) -> bool:
@@ -321,5 +392,7 @@ class Drive:
     def _end(self) -> None:
         """Nothing is open any more: undo, or say how it ended."""
         event = self.ending.proceed()
-        if event is not None:
+        if isinstance(event, ChapterBegan):
+            self.leaving.turn_page(event)
+        elif event is not None:
             self.leaving.end(event)

@@ -145,6 +145,8 @@ class EffectRunner:
             self.happened(op, task.result(), "body")
         elif isinstance(error, NotBegun):
             self._put_off(op)
+        elif op.cut and isinstance(error, asyncio.CancelledError):
+            self._cut_short(op)
         elif _nothing_happened(op, error):
             self.absent(op, error, "body")
         else:
@@ -226,6 +228,12 @@ class EffectRunner:
             op.effect.over_at = self._drive.env.ports.clock.now_ms()
         self._note_doubt(op, fault_of(error, op.definition.value_codec, op.definition.own_errors))
         self._settle(op, error)
+
+    def _cut_short(self, op: Op) -> None:
+        """The worker goes; the next one settles it, and the attempt does not count."""
+        assert op.effect is not None, "an attempt ends behind its intent"
+        op.effect.over_at = self._drive.env.ports.clock.now_ms()
+        self._note_doubt(op, Fault(DRIVER_ENDED, "its worker was told to stop before it ended"))
 
     def _settle(self, op: Op, error: BaseException | None) -> None:
         """Recording the doubt may have let a human's word in, which settled it."""

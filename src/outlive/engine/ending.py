@@ -13,15 +13,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
 from outlive.engine.faults import fault_of
 from outlive.engine.host import Cancellable
 from outlive.engine.ops import Op, Recorder
-from outlive.engine.undoing import undo_of
+from outlive.engine.undoing import recalled, undo_of, undoable
 from outlive.engine.waiting import Waiting
-from outlive.errors import ValueRefused
+from outlive.engine.waits import Waits
+from outlive.errors import RunError, ValueRefused
 from outlive.model.events import (
+    ChapterBegan,
     DeadlinePassed,
     EffectDone,
     EffectRaised,
@@ -30,6 +34,7 @@ from outlive.model.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunStarted,
     RunUndoing,
 )
 from outlive.model.ids import derived_key
@@ -42,7 +47,8 @@ FLOW_STUCK = "FlowStuck"
 class Verdict:
     """How the flow ended."""
 
-    status: Literal["completed", "failed", "cancelled"]
+    status: Literal["completed", "failed", "cancelled", "carried"]
+    #: The outcome; of a chapter that is followed by another, the next one's arguments.
     value: bytes = b""
     error: Fault | None = None
 
@@ -66,18 +72,25 @@ class Closing(Recorder, Protocol):
         """The flow returned, raised, or was stopped."""
         ...
 
-    def cut(self, fault: Fault) -> None:
+    waits: Waits
+    start_event: RunStarted
+
+    def cut(self, verdict: Verdict) -> None:
         """The flow stops here."""
         ...
 
 
 class Ending:
-    """The end of one run."""
+    """The end of one run, or of one of its chapters."""
 
-    def __init__(self, drive: Closing) -> None:
-        self._drive = drive
+    def __init__(self, drive: Closing, chapter: ChapterBegan) -> None:
+        self._drive, self._chapter = drive, chapter
         self.verdict: Verdict | None = None
         self.cancel_requested = False
+        #: Somebody asked for it when the flow was over.
+        self.cancel_is_due = False
+        #: The arguments of the next chapter, once the flow has asked for it.
+        self.carries: bytes | None = None
         self._happened: list[tuple[Op, EffectDone | EffectRaised]] = []
         self._to_undo: deque[tuple[Op, EffectDone | EffectRaised]] | None = None
 
@@ -107,9 +120,10 @@ class Ending:
             status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
             self.verdict = Verdict(status, error=fault_of(error, codec))
 
-    def cut(self, fault: Fault) -> None:
-        """The flow was stopped from outside."""
-        self.verdict = Verdict("failed", error=fault)
+    def next_chapter(self) -> Verdict:
+        """The flow asked to begin anew."""
+        assert self.carries is not None, "it was asked for"
+        return Verdict("carried", self.carries)
 
     # the phase of undoing
 
@@ -117,7 +131,9 @@ class Ending:
         """The flow is over and nothing is open: the last event, or None while there is more."""
         verdict = self.verdict
         assert verdict is not None, "the flow is over"
-        if verdict.status != "completed" and self._happened and self._to_undo is None:
+        if verdict.status == "carried":
+            return self._begin_chapter(verdict.value)
+        if verdict.status != "completed" and self._to_undo is None and self._has_to_undo():
             self._drive.record(RunUndoing(self._drive.at(), verdict.status, verdict.error))
             return None
         at = self._drive.at()
@@ -126,17 +142,40 @@ class Ending:
         fault = verdict.error or Fault("CancelledError", "")
         return RunFailed(at, fault) if verdict.status == "failed" else RunCancelled(at, fault)
 
+    def _has_to_undo(self) -> bool:
+        return bool(self._happened or self._chapter.happened)
+
+    def _begin_chapter(self, args: bytes) -> ChapterBegan:
+        drive, last = self._drive, self._chapter
+        start = msgspec.structs.replace(drive.start_event, version=drive.flow.version)
+        return ChapterBegan(
+            at=drive.at(),
+            seq=drive.log.seq + 1,
+            epoch=drive.log.run.epoch,
+            number=last.number + 1,
+            start=start,
+            args=args,
+            signals=drive.waits.kept(),
+            happened=[*last.happened, *(undoable(op, end) for op, end in self._happened)],
+            is_cancelled=self.cancel_is_due,
+        )
+
     def undo(self, event: RunUndoing) -> None:
         """The phase has begun, now or in the journal: begin the last of what happened."""
         if event.error is not None and event.error.type_name == FLOW_STUCK:
             # That it was stuck only its driver could see, who had nothing more to deliver.
-            self._drive.cut(event.error)
+            self._drive.cut(Verdict("failed", error=event.error))
         if not self._drive.flow_is_over or self.verdict is None:
             self._drive.comparing.differs(event)
         elif self.verdict.status != event.status:
             self._drive.comparing.differs(event, f"the end as {self.verdict.status}")
         else:
-            self._to_undo = deque(reversed(self._happened))
+            try:
+                earlier = [recalled(each) for each in self._chapter.happened]
+            except RunError as error:
+                self._drive.comparing.refuse(error)
+                return
+            self._to_undo = deque(reversed([*earlier, *self._happened]))
             self._undo_next()
 
     def _undo_next(self, ended: Event | None = None) -> None:

@@ -7,17 +7,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from outlive.engine.definitions import Effect, Flow, Step
-from outlive.engine.place import branch_for
+from outlive.engine.place import awaited, branch_for
 from outlive.errors import DefinitionRefused
 
 MAP_LIMIT = 100
 
 
+@awaited
 async def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
     """Start a child run and wait for its outcome; it ends with this run."""
     return await _child(flow, args, kwargs, id, awaited=True)
 
 
+@awaited
 async def spawn(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> str:
     """Start a run on its own, once, and return its id."""
     run_id: str = await _child(flow, args, kwargs, id, awaited=False)
@@ -45,6 +47,7 @@ class Outcome:
         return f"Outcome(value={self.value!r})" if self.ok else f"Outcome(error={self.error!r})"
 
 
+@awaited
 async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Outcome]:
     """Call a step, effect or flow once per item, at most ``limit`` at a time; failures are told."""
     branch_for("outlive.map")

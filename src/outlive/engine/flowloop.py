@@ -63,6 +63,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         #: Seconds since the run's start of the last delivered event.
         self.seconds = 0.0
         self.dead = False
+        #: A thread of plain flow code computes: until it is back nothing runs here.
+        self.is_away = False
         self._timers = timers
         self._salt = crc32(run_id.encode()) << 24
         self._made = 0
@@ -182,12 +184,18 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Run up to ``limit`` handles; return how many were run."""
         ready = self.ready
         ran = 0
-        while ready and ran < limit:
+        while ready and ran < limit and not self.is_away:
             handle = ready.popleft()
             if not handle.cancelled():
                 handle._run()  # noqa: SLF001  # that is how every asyncio loop runs a handle
             ran += 1
         return ran
+
+    def wake_first(self, future: asyncio.Future[None]) -> None:
+        """Go on with the one task that waits for this, before whatever else is ready."""
+        ready = len(self.ready)
+        future.set_result(None)
+        self.ready.rotate(len(self.ready) - ready)
 
     def cancel_all(self) -> None:
         """Cancel what is left, in the order of the branches: ``as_completed`` makes them in any."""

@@ -15,16 +15,10 @@ from functools import partial
 from outlive.engine.faults import fault_of
 from outlive.engine.ops import Op, Recorder, later
 from outlive.errors import KeyTaken, OutliveError
+from outlive.journal.entries import first_entry
 from outlive.journal.headers import key_header
 from outlive.journal.keeper import Answer, Loose
-from outlive.journal.record import LINK_START, pack
-from outlive.model.events import (
-    KIND_BITS,
-    EffectDone,
-    EffectRaised,
-    KeyHeld,
-    encode_events,
-)
+from outlive.model.events import EffectDone, EffectRaised, KeyHeld
 from outlive.model.ids import key_journal
 from outlive.store import Entry
 
@@ -58,24 +52,7 @@ class KeyClaims:
 
     def _entry(self, op: Op) -> Entry:
         held = KeyHeld(self._drive.run_id, op.id, op.digest)
-        journal = key_journal(op.key)
-        record, link = pack(
-            journal,
-            prev=LINK_START,
-            epoch=0,
-            seq=1,
-            kinds=KIND_BITS[KeyHeld],
-            body=encode_events([held]),
-        )
-        return Entry(
-            run_id=journal,
-            after=0,
-            last=1,
-            epoch=0,
-            record=record,
-            link=link,
-            header=key_header(),
-        )
+        return first_entry(key_journal(op.key), held, key_header())
 
     def _settled(self, op: Op, answer: Answer) -> None:
         if self._drive.stopped or isinstance(answer, OutliveError):

@@ -1,4 +1,4 @@
-"""How a run leaves memory: it ended, it waits (parked), it was lost, or its code does not fit.
+"""How a run leaves memory: it ended, waits (parked), was lost, does not fit, or turns a page.
 
 In each case every frame of the flow is closed here and now; nothing is thrown into user code. An
 awaited run that ended leaves only when its parent has been told.
@@ -7,23 +7,25 @@ awaited run that ended leaves only when its parent has been told.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol
 
 from outlive.engine.children import Children, tell_parent
 from outlive.engine.ending import Deadline
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import Recorder, hurry
+from outlive.engine.ops import Op, Recorder, hurry
 from outlive.engine.place import RunStopped
+from outlive.engine.plain import FlowThreads
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.errors import OutliveError
 from outlive.journal.log import RunLog
-from outlive.model.events import Event, Parked, RunStarted
+from outlive.model.events import ChapterBegan, Event, Parked, RunStarted
 
 #: When a worker tries again to drive a run whose code did not fit its journal.
 MISMATCH_RETRY_MS = 60_000
 
-How = Literal["ended", "parked", "lost", "misfit"]
+How = Literal["ended", "parked", "lost", "misfit", "chapter"]
 
 
 class Resident(Recorder, Protocol):
@@ -32,10 +34,12 @@ class Resident(Recorder, Protocol):
     log: RunLog
     start_event: RunStarted
     loop: FlowLoop
+    threads: FlowThreads
     waiting: Waiting
     timers: FlowTimers
     children: Children
     deadline: Deadline
+    to_start: list[Op]
 
     @property
     def is_busy(self) -> bool:
@@ -63,6 +67,12 @@ class Leaving:
         self.stop()
         self._drive.when_durable(self._ended)
 
+    def turn_page(self, event: ChapterBegan) -> None:
+        """The chapter is over: the next one is begun from what is durable, as by anybody else."""
+        self._drive.note(event)
+        self.stop()
+        self._drive.when_durable(lambda: self._leave("chapter"))
+
     def _ended(self) -> None:
         if self._drive.start_event.is_awaited:
             self._drive.env.host.create_task(self._tell_parent())
@@ -73,11 +83,16 @@ class Leaving:
         drive = self._drive
         if await tell_parent(drive.env, drive.log, drive.log.run):
             drive.when_durable(lambda: self._leave("ended"))
+        elif drive.log.failure is None:
+            self._leave("lost")  # the store is gone, though the log does not know yet
 
-    def park_if_idle(self) -> None:
+    def park_if_idle(self, patience_ms: int | None = None) -> None:
         """Leave memory if every branch only waits, and for long enough."""
         drive = self._drive
         if drive.is_busy:
+            return
+        if drive.draining:
+            self._leave_if_drained()
             return
         waits = [op.wait for op in drive.waiting.all()]
         if "busy" in waits:
@@ -89,7 +104,8 @@ class Leaving:
             return
         wake_at = min(times) if times else None
         now = drive.env.ports.clock.now_ms()
-        if wake_at is None or wake_at - now > drive.env.idle_ms:
+        patience = drive.env.idle_ms if patience_ms is None else patience_ms
+        if wake_at is None or wake_at - now > patience:
             drive.note(Parked(drive.at(), wake_at))
             self.stop()
             drive.when_durable(lambda: self._leave("parked"))
@@ -111,13 +127,29 @@ class Leaving:
         self.stop()
         self._leave("lost", error)
 
-    def hand_over(self) -> bool:
-        """Stop driving here; the lease is the worker's to free. False: an effect still runs."""
-        is_clean = not self._drive.waiting.has_running_effects()
+    def _leave_if_drained(self) -> None:
+        """Nothing that was begun is under way any more. A doubt is the next driver's to settle."""
+        drive = self._drive
+        begun = [op for op in drive.waiting.all() if op not in drive.to_start]
+        if not any(op.wait == "busy" and not _is_doubted(op) for op in begun):
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Stop driving here and free the lease: the run is due at once, for whoever comes first.
+
+        What still runs here is called off or runs out, unheard; an effect among it is in doubt.
+        """
+        drive = self._drive
+        if not drive.stopped:
+            drive.note(Parked(drive.at(), drive.env.ports.clock.now_ms()))
+            self.stop()
+            drive.when_durable(lambda: self._leave("parked"))
+
+    def abandon(self) -> None:
+        """Stop driving here; nothing can be written any more."""
         if not self._drive.stopped:
             self.stop()
             self._leave("lost")
-        return is_clean
 
     def stop(self) -> None:
         """Close every frame; from here on every durable call of this flow raises."""
@@ -132,4 +164,8 @@ class Leaving:
 
     def _leave(self, how: How, error: OutliveError | None = None) -> None:
         self._drive.log.close()
-        self._left(how, error)
+        self._drive.threads.when_unwound(partial(self._left, how, error))
+
+
+def _is_doubted(op: Op) -> bool:
+    return op.effect is not None and op.effect.doubt is not None

@@ -110,12 +110,14 @@ class Op:
         "bound",
         "checks",
         "context",
+        "cut",
         "definition",
         "digest",
         "effect",
         "expired",
         "future",
         "id",
+        "is_over",
         "key",
         "lapses",
         "limit",
@@ -152,7 +154,11 @@ class Op:
         #: Called with its end where no flow waits for it.
         self.on_end: Callable[[Event], None] | None = None
         self.orphan = False
+        #: Of a plain step: its end is recorded, though perhaps not delivered yet.
+        self.is_over = False
         self.expired = False
+        #: Its body was asked to end because its worker goes.
+        self.cut = False
         self.task: asyncio.Future[Any] | None = None
         self.limit: Cancellable | None = None
         self.timer: Cancellable | None = None
@@ -160,11 +166,6 @@ class Op:
         self.wait: int | str | None = "busy"
         #: What to do when the time that it waits for has come.
         self.wake: Callable[[Op], None] | None = None
-
-    @property
-    def is_intended(self) -> bool:
-        """An intent of this effect was written, now or by an earlier driver."""
-        return self.stage != "new" or self.effect is not None
 
     @property
     def is_intended(self) -> bool:
@@ -184,6 +185,7 @@ class Recorder(Protocol):
     log: RunLog
     env: Env
     stopped: bool
+    draining: bool
     started_at: int
 
     def at(self) -> int:
@@ -236,7 +238,7 @@ def hurry(drive: Recorder, op: Op, until: int) -> None:
 
 def _wake(drive: Recorder, op: Op) -> None:
     op.timer = None
-    if not drive.stopped and op.wake is not None:
+    if not drive.stopped and not drive.draining and op.wake is not None:
         op.wait = "busy"
         op.wake(op)
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Definition, Effect
-from outlive.engine.place import Branch, branch_for
+from outlive.engine.definitions import Definition, Effect, milliseconds
+from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
 from outlive.engine.typed import decode_as, schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
 from outlive.model.events import QuestionAsked
@@ -28,6 +28,7 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
     """A time limit that survives restarts; raises ``TimedOut`` when it passes."""
 
     def __init__(self, within: Duration | None) -> None:
+        refuse_plain("timeout")
         branch_for("outlive.timeout")
         self._within = within
         self._limit = asyncio.timeout(None if within is None else parse_duration(within))
@@ -47,6 +48,7 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
             raise TimedOut(f"it took longer than {self._within}") from None
 
 
+@awaited
 async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
     """The next signal of that name; ``TimedOut`` when the limit passes."""
     branch = branch_for("outlive.wait_signal")
@@ -55,10 +57,12 @@ async def wait_signal(name: str, type: Any = Any, within: Duration | None = None
     return decode_as(type, event.value, is_json=event.is_json)
 
 
+@awaited
 async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
     """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes."""
     branch = branch_for("outlive.ask")
-    asked = QuestionAsked(0, branch.next_id("ask"), _text(text), schema_of(type))
+    place, schema, until = branch.next_id("ask"), schema_of(type), _until(branch, within)
+    asked = QuestionAsked(0, place, _text(text), schema, until=until)
     async with timeout(within):
         value, _ = await branch.drive.question(asked, type)
         return value
@@ -78,6 +82,7 @@ class _Verdict(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+@awaited
 async def approve(
     effect: Effect[..., Any],
     *args: Any,
@@ -98,6 +103,7 @@ async def approve(
         schema_of(bool | _Verdict),
         digest(call.encode_args(bound)),
         by,
+        _until(branch, within),
     )
     async with timeout(within):
         said, event = await branch.drive.question(asked, bool | _Verdict)
@@ -115,6 +121,11 @@ def _shown(call: Definition, bound: Bound) -> str:
 
 def _instant(branch: Branch) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=branch.drive.now_ms())
+
+
+def _until(branch: Branch, within: Duration | None) -> int | None:
+    """When a question's own limit passes, for those who look at it from outside."""
+    return None if within is None else branch.drive.now_ms() + milliseconds(within)
 
 
 def _text(text: str) -> str:
@@ -137,6 +148,7 @@ class Request:
         self._branch.drive.reply(self.id, value)
 
 
+@awaited
 async def requests(
     name: str, type: Any = Any, idle: Duration | None = None
 ) -> AsyncIterator[Request]:

@@ -7,10 +7,15 @@ among the parent's tasks, so ids depend on the structure of the code and on noth
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from outlive.errors import InsideStep, NotInRun
+from outlive.errors import InsideStep, NotInRun, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Driven(Protocol):
@@ -34,6 +39,18 @@ class Driven(Protocol):
         self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
     ) -> Any:
         """A run of its own: its outcome, or its id."""
+        ...
+
+    async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """End this chapter; the flow begins anew with these arguments."""
+        ...
+
+    def is_patched(self, place: str) -> bool:
+        """Whether the flow takes the new way here."""
+        ...
+
+    def pins(self) -> Mapping[str, str]:
+        """What was pinned when the run began."""
         ...
 
     def reply(self, signal_id: str, value: object) -> None:
@@ -92,6 +109,40 @@ class Branch:
         return first
 
 
+class Bridge(Protocol):
+    """The thread of a plain flow, and its way to the flow's loop."""
+
+    def check(self, name: str) -> None:
+        """Refuse calls from any other thread."""
+        ...
+
+    def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do a step or effect; this thread waits for it."""
+        ...
+
+    def wait(self, work: Callable[[], Any]) -> Any:
+        """Await what this makes, on the flow's loop; this thread waits for it."""
+        ...
+
+    def beside(self, fn: Callable[[], Any]) -> Any:
+        """What runs a plain function in a branch and a thread of its own, to be awaited."""
+        ...
+
+
+class Plain:
+    """A branch as plain code sees it: what is awaited elsewhere, its own thread waits for."""
+
+    __slots__ = ("branch", "bridge")
+
+    def __init__(self, branch: Branch, bridge: Bridge) -> None:
+        self.branch, self.bridge = branch, bridge
+
+    @property
+    def drive(self) -> Driven:
+        """The run that this belongs to."""
+        return self.branch.drive
+
+
 class RunStopped(BaseException):
     """Raised by every durable call of a run that left memory; never seen by a living flow."""
 
@@ -105,7 +156,7 @@ class Body:
         self.run_id, self.step, self.attempt, self.key = run_id, step, attempt, key
 
 
-place: ContextVar[Branch | Body | None] = ContextVar("outlive_place", default=None)
+place: ContextVar[Branch | Plain | Body | None] = ContextVar("outlive_place", default=None)
 
 
 def branch_for(name: str) -> Branch:
@@ -113,6 +164,67 @@ def branch_for(name: str) -> Branch:
     here = place.get()
     if type(here) is Branch:
         return here
+    if type(here) is Plain:
+        here.bridge.check(name)
+        return here.branch
     if type(here) is Body:
         raise InsideStep(name, here.step)
     raise NotInRun(name)
+
+
+def plain_for(name: str) -> Bridge:
+    """The thread that a plain verb is called in; refuses calls from async flows and elsewhere."""
+    here = place.get()
+    if type(here) is Plain:
+        here.bridge.check(name)
+        return here.bridge
+    if type(here) is Branch:
+        raise UsageError(
+            f"outlive.sync.{name} was called in an async flow, which it would block; "
+            f"`import outlive` there and await outlive.{name}"
+        )
+    if type(here) is Body:
+        raise InsideStep(f"outlive.{name}", here.step)
+    raise NotInRun(f"outlive.{name}")
+
+
+def awaited(verb: Callable[P, R]) -> Callable[P, R]:
+    """A verb that must be awaited: called in a plain flow it says so at once."""
+
+    @wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_plain(verb.__name__)
+        return verb(*args, **kwargs)
+
+    return checked
+
+
+def refuse_plain(name: str) -> None:
+    """Nothing can be awaited in a plain flow."""
+    if type(place.get()) is Plain:
+        raise UsageError(
+            f"outlive.{name} must be awaited, which a plain flow can't; write "
+            f"`from outlive import sync as outlive` there, then outlive.{name} returns its outcome"
+        )
+
+
+def on_loop(work: Callable[[], R]) -> R:
+    """Call what changes the run: here, or from plain code's thread where the run is changed."""
+    here = place.get()
+    if type(here) is not Plain:
+        return work()
+
+    async def call() -> R:
+        return work()
+
+    outcome: R = here.bridge.wait(call)
+    return outcome
+
+
+def refuse_in_run(name: str, remedy: str) -> None:
+    """A verb for the outside was called from within a run."""
+    here = place.get()
+    if here is None:
+        return
+    where = f"the body of step {here.step}" if type(here) is Body else "a flow"
+    raise UsageError(f"{name} was called inside {where}; {remedy}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
-from outlive.errors import ReplayMismatch
+from outlive.errors import ReplayMismatch, RunError
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -30,6 +30,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.model.past import Past, past_of
 from outlive.model.run import Run
 
 #: What a replay goes through, in order: deliveries, intents to compare the code with, and what
@@ -65,23 +66,52 @@ class Replay:
         # Copies: the fold goes on with the keeper, on its thread.
         self.effects = {step: replace(effect) for step, effect in run.effects.items()}
         self.backoffs = dict(run.backoffs)
-        self._events: Sequence[Event] = ()
+        self.patches = set(run.patches)
+        self._seq = run.seq
+        self._past = Past()
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
-        self._events = events
-        return [event for event in events if type(event) in _REPLAYED]
+        self._past = past_of(events, self._seq - len(events) + 1)
+        return [event for _, event in self._past.events if type(event) in _REPLAYED]
 
     def seq_of(self, event: Event) -> int:
         """Where in the journal an event stands (0: it is not there yet)."""
-        for seq, each in enumerate(self._events, 1):
-            if each is event:
-                return seq
-        return 0
+        return next((seq for seq, each in self._past.events if each is event), 0)
 
     def is_over(self) -> None:
         """Everything recorded was delivered; it need not be kept."""
-        self._events = ()
+        self._past.events = []
+
+    @property
+    def knows(self) -> bool:
+        """There are outcomes from before a failure."""
+        return bool(self._past.known)
+
+    def known_of(self, op: Op) -> Event | None:
+        """The outcome of this very call, recorded before the run was given another try.
+
+        Raises:
+            RunError: the effect was done with other arguments.
+        """
+        event = self._past.known.pop(op.id, None)
+        if isinstance(event, StepDone):
+            return event if event.digest == op.digest else None
+        return event if event is None else self._insist(event, op.id, op.digest)
+
+    def known_answer(self, asked: QuestionAsked) -> Event | None:
+        """A human's answer to this very question, from before the run was given another try.
+
+        Raises:
+            RunError: it was about other arguments.
+        """
+        event = self._past.known.pop(asked.question, None)
+        return event if event is None else self._insist(event, asked.question, asked.digest)
+
+    def _insist(self, event: Event, place: str, digest: bytes) -> Event:
+        if self._past.digests.get(place) != digest:
+            raise RunError(f"{place} was done before the retry, with other arguments")
+        return event
 
 
 def difference(op: Op, event: Event) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from outlive.engine.definitions import Flow, milliseconds
+from outlive.engine.definitions import Flow
 from outlive.model.events import RunStarted
 from outlive.model.ids import digest
 
@@ -26,7 +26,7 @@ def start_event(
         started_at=now,
         family=run_id,
         queue=options.queue or "default",
-        deadline_at=None if options.deadline is None else now + milliseconds(options.deadline),
+        deadline_at=options.deadline_from(now),
         tags=dict(options.tags),
         pins=dict(options.pins),
     )

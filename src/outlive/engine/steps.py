@@ -38,10 +38,11 @@ class StepRunner:
         set_limit(self._drive, op, op.definition.timeout_seconds)
 
     def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
+        was_cut = op.task is None
         expired, error = op.expired, error_of(op, task)
         if self._drive.stopped:
             return
-        if op.orphan and error is not None:
+        if was_cut or (op.orphan and error is not None):
             self._drive.drop(op)
         elif error is None:
             self._returned(op, task.result())
@@ -55,6 +56,7 @@ class StepRunner:
             self._give_up(op, refused)
             return
         done = StepDone(self._drive.at(), op.id, op.attempt, op.args, op.digest, encoded)
+        op.is_over = True
         self._drive.record(done)
 
     def _raised(self, op: Op, error: BaseException) -> None:
@@ -73,6 +75,7 @@ class StepRunner:
     def _give_up(self, op: Op, error: BaseException) -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         at = self._drive.at()
+        op.is_over = True
         self._drive.record(StepRaised(at, op.id, op.attempt, op.args, op.digest, fault))
 
 

@@ -19,9 +19,11 @@ from outlive.engine.definitions import (
     Effect,
     EffectRules,
     Step,
+    place_of,
+    undoables,
 )
 from outlive.engine.ops import Op
-from outlive.model.events import EffectDone, EffectRaised
+from outlive.model.events import EffectDone, EffectRaised, Undoable
 from outlive.model.ids import digest
 from outlive.model.retry import ONCE, Retry
 
@@ -46,6 +48,24 @@ def undo_of(op: Op, event: EffectDone | EffectRaised, value: Any, derived: str) 
     undo.digest = digest(op.digest + outcome)
     undo.context = copy_context()
     return undo
+
+
+def undoable(op: Op, end: EffectDone | EffectRaised) -> Undoable:
+    """What the next chapter must know of an effect that happened in this one."""
+    where = place_of(op.definition)
+    return Undoable(op.definition.name, where, op.id, op.args, op.digest, op.user_key, end)
+
+
+def recalled(earlier: Undoable) -> tuple[Op, EffectDone | EffectRaised]:
+    """An effect of an earlier chapter, by its name.
+
+    Raises:
+        RunError: this process knows no such effect, or several.
+    """
+    definition = undoables.find(earlier.effect, earlier.where)
+    op = Op(earlier.step, definition, definition.args_codec.decode(earlier.args), earlier.args)
+    op.digest, op.user_key = earlier.digest, earlier.key
+    return op, earlier.end
 
 
 def _own_key(call: Definition, offered: dict[str, Any]) -> str | None:

@@ -1,15 +1,18 @@
-"""What flow code and bodies may ask for: sleep, now, random, uuid, and who they are."""
+"""What flow code and bodies may ask for: time, chance, chapters, patches, and who they are."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any, NoReturn
 from uuid import UUID
 
-from outlive.engine.place import Body, branch_for, place
+from outlive.engine.place import Body, awaited, branch_for, on_loop, place
 from outlive.errors import NotInRun
 from outlive.model.retry import Duration, parse_duration
 
 
+@awaited
 async def sleep(until: Duration | datetime) -> None:
     """Wait for a while, or until an instant; survives crashes and redeploys, costs no memory."""
     branch = branch_for("outlive.sleep")
@@ -37,6 +40,35 @@ def uuid() -> UUID:
     """A random UUID: the same on replay."""
     branch = branch_for("outlive.uuid")
     return UUID(bytes=branch.drive.chance(branch.next_id("uuid")), version=4)
+
+
+@awaited
+async def carry(*args: Any, **kwargs: Any) -> NoReturn:
+    """End this chapter of the run and begin the next one with these arguments.
+
+    The flow stops here and is called anew. The journal of the chapters before is not needed any
+    more, so a run of any length resumes at once. Signals that were not taken, effects that can be
+    undone, deadline, tags and pins go along; the next chapter belongs to this code's version.
+    """
+    branch = branch_for("outlive.carry")
+    await branch.drive.carry(args, kwargs)
+    raise AssertionError("unreachable: the flow is stopped where it carries on")
+
+
+def patched(name: str) -> bool:
+    """Whether a change of the flow's code holds for this run at this place.
+
+    True where nothing is recorded yet, False where the run went through with the code before the
+    change; the same on every replay.
+    """
+    branch = branch_for("outlive.patched")
+    at = branch.next_id(f"patched:{name}")
+    return on_loop(lambda: branch.drive.is_patched(at))
+
+
+def pins() -> Mapping[str, str]:
+    """What was pinned when the run began: model, prompt, tool schemas, by name."""
+    return branch_for("outlive.pins").drive.pins()
 
 
 def _body(name: str) -> Body:

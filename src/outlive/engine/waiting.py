@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from outlive.engine.ops import EffectFuture, Op
 
 
@@ -39,9 +42,16 @@ class Waiting:
         self._orphans = {step: op for step, op in orphans if step in self.unsettled}
         return self.all()
 
-    def has_running_effects(self) -> bool:
-        """An attempt that changes the world is under way here."""
-        return any(op.task is not None and op.definition.effect is not None for op in self.all())
+    def cut_effects(self) -> list[asyncio.Future[Any]]:
+        """There is no more time: ask attempts that change the world to end, where that can be."""
+        cut = []
+        for op in self.all():
+            is_effect = op.definition.effect is not None and op.definition.is_async
+            if is_effect and op.task is not None:
+                op.cut = True
+                op.task.cancel()
+                cut.append(op.task)
+        return cut
 
     def close(self, step: str) -> Op | None:
         """The op has its end; returns it if the flow still waits for it."""
@@ -54,7 +64,8 @@ class Waiting:
         if self._ops.pop(op.id, None) is None:
             return
         op.orphan = True
-        if op.definition.effect is not None or op.task is not None or not is_live:
+        is_under_way = op.task is not None or op.is_over or not is_live
+        if op.definition.effect is not None or is_under_way:
             self._orphans[op.id] = op
         if op.definition.effect is None:
             _call_off(op)
@@ -66,6 +77,8 @@ class Waiting:
             if not op.is_intended:
                 # Nothing new is begun: an effect without an intent has nothing to settle.
                 self.close(op.id)
+                # The end of a plain body may be on its way; it comes too late to be recorded.
+                op.task = None
 
     def drop(self, op: Op) -> None:
         """Nobody waits for this op and nothing comes of it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -18,8 +19,9 @@ from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
+from outlive.engine.replay import Replay
 from outlive.engine.typed import from_json
-from outlive.errors import ValueRefused
+from outlive.errors import RunError, ValueRefused
 from outlive.model.events import (
     Answered,
     MailRead,
@@ -56,8 +58,8 @@ class _Wait:
 class Waits:
     """What one run waits for from outside."""
 
-    def __init__(self, drive: Flowing, run: Run) -> None:
-        self._drive = drive
+    def __init__(self, drive: Flowing, run: Run, replay: Replay) -> None:
+        self._drive, self._replay = drive, replay
         self._signals: dict[str, deque[SignalReceived]] = {}
         self._waiting: dict[str, _Wait] = {}
         self._by_name: dict[str, deque[str]] = {}
@@ -72,6 +74,16 @@ class Waits:
     def open_ids(self) -> list[str]:
         """What the flow waits for, by id."""
         return list(self._waiting)
+
+    def keep(self, signals: Iterable[SignalReceived]) -> None:
+        """These were received in an earlier chapter and not taken."""
+        for event in signals:
+            self.deliver(event)
+
+    def kept(self) -> list[SignalReceived]:
+        """Received and not taken, in the order of their arrival."""
+        signals = [event for queue in self._signals.values() for event in queue]
+        return sorted(signals, key=lambda event: event.at)
 
     def cut(self) -> None:
         """The flow is stopped: nobody waits for anything."""
@@ -164,6 +176,18 @@ class Waits:
             asked = msgspec.structs.replace(question, at=self._drive.at())
             self._asked[question.question] = asked
             self._drive.note(asked)
+            if self._replay.knows:
+                self._answer_as_before(asked)
+
+    def _answer_as_before(self, asked: QuestionAsked) -> None:
+        try:
+            known = self._replay.known_answer(asked)
+        except RunError as error:
+            self._drive.comparing.refuse(error)
+            return
+        if known is not None:
+            del self._asked[asked.question]
+            self._drive.record(msgspec.structs.replace(known, at=self._drive.at()))
 
     def _close(self, question: str) -> None:
         if self._drive.stopped:

@@ -7,7 +7,7 @@ from outlive.model.run import Run
 from outlive.store import Header
 
 
-def header_of(run: Run) -> Header:
+def header_of(run: Run, chapter_link: bytes = b"") -> Header:
     """What the store shows of this run."""
     if run.started is None:
         return key_header()
@@ -25,6 +25,8 @@ def header_of(run: Run) -> Header:
         parent=start.parent,
         tags=start.tags,
         reason=_reason(run),
+        chapter=0 if run.chapter is None else run.chapter.seq,
+        chapter_link=chapter_link,
     )
 
 

@@ -16,15 +16,16 @@ from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Side
 from outlive.journal.record import pack
 from outlive.model.events import (
-    KIND_BITS,
+    ChapterBegan,
     Claimed,
     EffectDone,
     Event,
     StepDone,
     encode_events,
 )
+from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
-from outlive.store import Entry
+from outlive.store import Entry, Head, Header
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
 #: its last event it must stay below what a store takes.
@@ -48,6 +49,7 @@ class RunLog:
         "_keeper",
         "_queue",
         "_waiters",
+        "chapter_link",
         "durable",
         "failure",
         "link",
@@ -66,6 +68,8 @@ class RunLog:
         #: The fold of what was taken by the keeper; its thread's alone once something is queued.
         self.run = Run()
         self.link = bytes(16)
+        #: The link before the record with which the last chapter begins.
+        self.chapter_link = b""
         self.seq = self.durable = 0
         self.marked_at = 0
         self.failure: OutliveError | None = None
@@ -76,9 +80,11 @@ class RunLog:
         self._dirty = False
         keeper.adopt(self)
 
-    def resume(self, run: Run, link: bytes) -> None:
+    def resume(self, run: Run, head: Head, header: Header) -> None:
         """Go on behind what the store has."""
-        self.run, self.link = run, link
+        self.run, self.link, self.chapter_link = run, head.link, header.chapter_link
+        # What was read may begin with a chapter, behind the claim.
+        run.epoch = head.epoch
         self.seq = self.durable = run.seq
 
     def append(self, event: Event, mail_id: str | None = None) -> int:
@@ -106,13 +112,15 @@ class RunLog:
         events, consumed, kinds = self._fold_queue()
         body = encode_events(events)
         run = self.run
+        if type(events[0]) is ChapterBegan:
+            self.chapter_link = self.link
         record, link = pack(
             self.run_id, prev=self.link, epoch=run.epoch, seq=after + 1, kinds=kinds, body=body
         )
         self.link = link
         takes = any(type(event) is Claimed for event in events[:2])
         frees = not run.is_held
-        header = header_of(run) if run.header_is_stale else None
+        header = header_of(run, self.chapter_link) if run.header_is_stale else None
         run.header_is_stale = False
         return Entry(
             run_id=self.run_id,
@@ -134,6 +142,8 @@ class RunLog:
         queue, run = self._queue, self.run
         size = 0
         while queue and size < RECORD_FULL_BYTES:
+            if events and type(queue[0]) is ChapterBegan:
+                break  # whoever reads the chapter begins at a record
             item = queue.popleft()
             if type(item) is MailEvent:
                 consumed.append(item.mail_id)

@@ -13,7 +13,7 @@ from outlive.store import Reading
 
 
 def read_events(reading: Reading) -> list[Event]:
-    """All events of a journal that was read from its start.
+    """All events of a journal that was read from its start, or from its last chapter on.
 
     Raises:
         CorruptRecord: a record is damaged, missing, foreign or out of place, or the journal does
@@ -23,9 +23,10 @@ def read_events(reading: Reading) -> list[Event]:
     head = reading.head
     run_id = head.run_id
     events: list[Event] = []
-    link, epoch = LINK_START, 0
+    base, link = begin_of(reading)
+    epoch = 0
     for record in reading.records:
-        seq = len(events) + 1
+        seq = base + len(events)
         if record.seq != seq:
             raise CorruptRecord(run_id, seq, f"the next record begins at seq {record.seq}")
         envelope = unpack(run_id, link, record.body, seq)
@@ -33,10 +34,19 @@ def read_events(reading: Reading) -> list[Event]:
             raise CorruptRecord(run_id, seq, f"epoch {envelope.epoch} follows epoch {epoch}")
         link, epoch = envelope.link, envelope.epoch
         events += _decode(run_id, seq, envelope.body)
-    if len(events) != head.seq or link != head.link:
-        found = f"the journal ends at seq {len(events)}, its head at {head.seq}"
-        raise CorruptRecord(run_id, len(events) + 1, found)
+    last = base + len(events) - 1
+    if last != head.seq or link != head.link:
+        found = f"the journal ends at seq {last}, its head at {head.seq}"
+        raise CorruptRecord(run_id, last + 1, found)
     return events
+
+
+def begin_of(reading: Reading) -> tuple[int, bytes]:
+    """The seq that a reading must begin at, and the link that it must follow."""
+    header = reading.header
+    if header.chapter > 1 and reading.records and reading.records[0].seq == header.chapter:
+        return header.chapter, header.chapter_link
+    return 1, LINK_START
 
 
 def _decode(run_id: str, seq: int, body: bytes) -> Sequence[Event]:

@@ -11,7 +11,7 @@ whoever drives or reads the run.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -198,6 +198,7 @@ class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
     digest: bytes = b""
     #: Who should answer, if the flow says so.
     by: str | None = None
+    until: int | None = None  # ms since 1970, if it has a time limit of its own
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
@@ -305,6 +306,53 @@ class ParentTold(msgspec.Struct, frozen=True, array_like=True, tag=63):
     at: int
 
 
+class Undoable(msgspec.Struct, frozen=True, array_like=True):
+    """An effect of an earlier chapter that happened and can be undone."""
+
+    effect: str
+    #: Which of several effects of that name: its module and place there.
+    where: str
+    step: str
+    args: bytes
+    digest: bytes
+    key: str | None
+    end: EffectDone | EffectRaised
+
+
+class ChapterBegan(msgspec.Struct, frozen=True, array_like=True, tag=47):
+    """The flow began anew with other arguments. Replay begins here; what came before may go."""
+
+    at: int
+    #: Its own place and epoch: the records before it may be gone.
+    seq: int
+    epoch: int
+    number: int
+    #: As the run was started, but for the version: the chapter's is that of the code it began in.
+    start: RunStarted
+    #: What the flow is called with now.
+    args: bytes
+    #: Received and not yet taken by the flow.
+    signals: list[SignalReceived] = []
+    happened: list[Undoable] = []
+    #: Somebody asked the run to stop while the last chapter was ending.
+    is_cancelled: bool = False
+
+
+class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
+    """Somebody gave a failed run another try; events from ``since`` on are not replayed."""
+
+    at: int
+    since: int
+    by: str
+
+
+class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):
+    """The flow took the new way at a place where its code was changed."""
+
+    at: int
+    place: str
+
+
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
     """The only event of a key's own journal: who may use it, for which arguments."""
 
@@ -342,51 +390,11 @@ Event: TypeAlias = (
     | ChildSpawned
     | ChildEnded
     | ParentTold
+    | ChapterBegan
+    | RunRetried
+    | Patched
     | KeyHeld
 )
 
-#: What wakes a flow.
-Delivery: TypeAlias = (
-    StepDone | StepRaised | EffectDone | EffectRaised | TimerFired | SignalReceived | Answered
-)
-
-KINDS: tuple[type[Event], ...] = get_args(Event)
-
-#: One bit per group of kinds, readable in a record's envelope.
-KIND_BITS: dict[type, int] = {
-    RunStarted: 1,
-    Claimed: 2,
-    Parked: 2,
-    StepDone: 4,
-    StepRaised: 4,
-    AttemptFailed: 4,
-    EffectIntended: 8,
-    EffectDone: 16,
-    EffectRaised: 16,
-    EffectDoubted: 16,
-    TimerFired: 32,
-    MailRead: 64,
-    SignalReceived: 64,
-    Replied: 64,
-    QuestionAsked: 64,
-    Answered: 64,
-    QuestionClosed: 64,
-    RunCompleted: 128,
-    RunFailed: 128,
-    RunQuarantined: 128,
-    CancelRequested: 64,
-    DeadlinePassed: 32,
-    RunUndoing: 128,
-    RunCancelled: 128,
-    KeyHeld: 1,
-    ChildIntended: 8,
-    ChildSpawned: 16,
-    ChildEnded: 16,
-    ParentTold: 64,
-}
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Event])
-
-encode_events = _encoder.encode
-decode_events = _decoder.decode
+encode_events = msgspec.msgpack.Encoder().encode
+decode_events = msgspec.msgpack.Decoder(list[Event]).decode

@@ -11,10 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
+import msgspec
+
 from outlive.model.events import (
     Answered,
     AttemptFailed,
     CancelRequested,
+    ChapterBegan,
     ChildEnded,
     ChildIntended,
     ChildSpawned,
@@ -30,6 +33,7 @@ from outlive.model.events import (
     MailRead,
     ParentTold,
     Parked,
+    Patched,
     QuestionAsked,
     QuestionClosed,
     Replied,
@@ -37,6 +41,7 @@ from outlive.model.events import (
     RunCompleted,
     RunFailed,
     RunQuarantined,
+    RunRetried,
     RunStarted,
     RunUndoing,
     SignalReceived,
@@ -119,6 +124,10 @@ class Run:
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)
     is_undoing: bool = False
+    #: How the last chapter began; None: the first one goes on.
+    chapter: ChapterBegan | None = None
+    #: Places at which the flow took the new way.
+    patches: set[str] = field(default_factory=set)
     #: It left memory and waits; nobody holds its lease.
     is_parked: bool = False
     #: The outcome is there; the parent has to be told before the run counts as ended.
@@ -180,18 +189,19 @@ def apply(run: Run, event: Event) -> None:
         case RunStarted():
             run.started, run.wake_at, run.header_is_stale = event, event.started_at, True
         case AttemptFailed():
-            run.at = event.at
-            run.barren = 0
             _back_off(run, event)
         case EffectDoubted():
             run.at = event.at
             _doubt(run, event)
         case MailRead() | Replied():
             run.at = event.at
+        case Patched():
+            run.at = event.at
+            run.patches.add(event.place)
         case QuestionAsked() | Answered() | QuestionClosed():
             run.at = event.at
             _ask(run, event)
-        case RunUndoing() | RunQuarantined() | ParentTold():
+        case RunUndoing() | RunQuarantined() | ParentTold() | ChapterBegan() | RunRetried():
             run.at = event.at
             run.header_is_stale = True
             _turn(run, event)
@@ -214,8 +224,14 @@ def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
         run.questions.pop(event.question, None)
 
 
-def _turn(run: Run, event: RunUndoing | RunQuarantined | ParentTold) -> None:
+def _turn(
+    run: Run, event: RunUndoing | RunQuarantined | ParentTold | ChapterBegan | RunRetried
+) -> None:
     match event:
+        case ChapterBegan():
+            _begin_chapter(run, event)
+        case RunRetried():
+            _begin_again(run)
         case RunUndoing():
             run.status, run.is_undoing = "undoing", True
         case RunQuarantined(reason=reason):
@@ -229,12 +245,36 @@ def _turn(run: Run, event: RunUndoing | RunQuarantined | ParentTold) -> None:
             assert_never(event)
 
 
+def _begin_chapter(run: Run, event: ChapterBegan) -> None:
+    """Nothing of the last chapter is open; this may be the first event that there is."""
+    run.seq, run.epoch, run.chapter, run.started = event.seq, event.epoch, event, event.start
+    run.barren = 0
+    if run.status == "pending":
+        run.status = "running"
+    run.patches.clear()
+    run.backoffs.clear()
+    run.questions.clear()
+    run.children.clear()
+    run.children_started.clear()
+
+
+def _begin_again(run: Run) -> None:
+    """A failed run is due once more; what it had open was closed when it ended."""
+    run.status, run.wake_at, run.ended_at, run.error = "pending", 0, None, None
+    run.is_parked = run.is_undoing = False
+    run.barren = 0
+    # They may have ended while nobody listened.
+    run.children_started.clear()
+    # A deadline that passed has had its say.
+    run.started = msgspec.structs.replace(run.start, deadline_at=None)
+
+
 def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> None:
     """A child is kept as long as the flow may wait for it."""
     match event:
         case ChildIntended():
             run.children[event.step] = event
-        case ChildSpawned(step=step) if run.children[step].is_awaited:
+        case ChildSpawned(step=step) if step in run.children and run.children[step].is_awaited:
             run.barren = 0
             run.children_started.add(step)
         case ChildSpawned() | ChildEnded():
@@ -255,6 +295,7 @@ def _begin_attempt(run: Run, event: EffectIntended) -> None:
 
 
 def _back_off(run: Run, event: AttemptFailed) -> None:
+    run.at, run.barren = event.at, 0
     effect = run.effects.get(event.step)
     if effect is None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)

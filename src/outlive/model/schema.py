@@ -21,7 +21,7 @@ def misfit(value: Any, schema: Schema, root: Schema | None = None, path: str = "
     """Why the value does not fit, with the path to it; None if it does."""
     root = schema if root is None else root
     if "$ref" in schema:
-        return misfit(value, _follow(schema["$ref"], root), root, path)
+        return misfit(value, follow(schema["$ref"], root), root, path)
     for key in ("anyOf", "oneOf"):
         if key in schema:
             found = [misfit(value, option, root, path) for option in schema[key]]
@@ -33,7 +33,8 @@ def misfit(value: Any, schema: Schema, root: Schema | None = None, path: str = "
     return _wrong_type(value, schema, path) or _wrong_inside(value, schema, root, path)
 
 
-def _follow(reference: str, root: Schema) -> Schema:
+def follow(reference: str, root: Schema) -> Schema:
+    """The part of a schema that a reference leads to."""
     found: Any = root
     for part in reference.removeprefix("#/").split("/"):
         found = found[part]

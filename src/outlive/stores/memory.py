@@ -16,6 +16,7 @@ import msgspec
 
 from outlive.ports import Ports
 from outlive.store import (
+    LAST_CHAPTER,
     PAGE_MAX,
     Claims,
     Conflict,
@@ -164,6 +165,8 @@ class MemoryStore:
             journal = self._journals.get(run_id)
             if journal is None:
                 return None
+            if after == LAST_CHAPTER:
+                after = max(0, journal.header.chapter - 1)
             return Reading(
                 head=journal.head,
                 header=journal.header,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from outlive.ports import Ports
 from outlive.store import (
+    LAST_CHAPTER,
     PAGE_MAX,
     Claims,
     Conflict,
@@ -53,7 +54,7 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
+from outlive.stores.sqlite_rows import CHAPTER, FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
@@ -131,7 +132,7 @@ class SQLiteStore:
                 return None
             records = db.execute(
                 "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq",
-                (row[0], after),
+                (row[0], row[CHAPTER] - 1 if after == LAST_CHAPTER else after),
             ).fetchall()
             mail = db.execute(
                 "SELECT mail_id, body, posted_at FROM mail"

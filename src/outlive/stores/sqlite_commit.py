@@ -20,7 +20,7 @@ from outlive.store import Conflict, Entry, Header
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_rows import HEADER_COLUMNS, header_values
 
-#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 19 columns.
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 21 columns.
 ROWS_MAX = 1000
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2

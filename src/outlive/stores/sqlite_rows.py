@@ -14,12 +14,14 @@ from outlive.stores.sqlite_connections import Value
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (
     "flow, version, format, status, family, started_at, wake_at, ended_at, queue, parent, tags,"
-    " reason"
+    " reason, chapter, chapter_link"
 )
 #: What ``found_of`` reads; whatever is selected before it is the caller's.
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"
 _HEAD_NAMES = HEAD_COLUMNS.split(", ")
 _HEADER_NAMES = HEADER_COLUMNS.split(", ")
+#: Where ``chapter`` stands in a row of (id, head, header).
+CHAPTER = 1 + len(_HEAD_NAMES) + _HEADER_NAMES.index("chapter")
 _FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
 
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
@@ -81,6 +83,8 @@ def header_values(header: Header) -> tuple[Value, ...]:
         header.parent,
         _write_tags(header.tags).decode() if header.tags else "{}",
         header.reason,
+        header.chapter,
+        header.chapter_link,
     )
 
 

@@ -14,7 +14,7 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.sqlite_connections import Connection
 
 #: Goes up whenever the tables change.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: The oldest SQLite that this was made for: earlier ones take too few parameters.
 SQLITE_VERSION_MIN = (3, 32, 0)
 
@@ -46,7 +46,9 @@ _TABLES = (
         queue TEXT NOT NULL,
         parent TEXT,
         tags TEXT NOT NULL,
-        reason TEXT NOT NULL
+        reason TEXT NOT NULL,
+        chapter INTEGER NOT NULL DEFAULT 0,
+        chapter_link BLOB NOT NULL DEFAULT x''
     )
     """,
     """
@@ -102,6 +104,15 @@ _TABLES = (
 )
 
 
+#: What turns the tables of one schema into those of the next.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE runs ADD COLUMN chapter INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN chapter_link BLOB NOT NULL DEFAULT x''",
+    ),
+}
+
+
 def check_release(db: Connection) -> None:
     """Refuse a SQLite that is too old."""
     (found,) = db.execute("SELECT sqlite_version()").fetchone()
@@ -114,30 +125,40 @@ def is_ready(db: Connection, path: str) -> bool:
     """Whether the tables are there. Only reads, so that a foreign file is left as it was.
 
     Raises:
-        WrongVersion: another release made them.
+        WrongVersion: a later release made them.
         StoreUnavailable: another program did.
     """
+    return _schema(db, path) == SCHEMA_VERSION
+
+
+def _schema(db: Connection, path: str) -> int:
+    """The schema of the tables that are there; 0: there are none."""
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master").fetchall()}
     if not names:
-        return False
+        return 0
     found = None
     if "meta" in names:
         found = db.execute("SELECT value FROM meta WHERE name = 'outlive.schema'").fetchone()
     if found is None:
         raise StoreUnavailable(f"{path} is another program's database; choose another file")
-    if found[0] != str(SCHEMA_VERSION):
+    if not found[0].isdecimal() or not 1 <= int(found[0]) <= SCHEMA_VERSION:
         raise WrongVersion(
             f"{path} has schema {found[0]}, this release of outlive has schema {SCHEMA_VERSION}; "
             "use the release that made it, or another file"
         )
-    return True
+    return int(found[0])
 
 
 def create_tables(db: Connection, path: str) -> None:
-    """Make the tables, unless somebody else was faster."""
+    """Make the tables, or bring those of an earlier release up to date; once, all or nothing."""
     db.execute("BEGIN IMMEDIATE")
-    if not is_ready(db, path):
+    found = _schema(db, path)
+    if not found:
         for statement in _TABLES:
             db.execute(statement)
         db.execute("INSERT INTO meta VALUES ('outlive.schema', ?)", (str(SCHEMA_VERSION),))
+    for schema in range(found, SCHEMA_VERSION) if found else ():
+        for statement in _UPGRADES[schema]:
+            db.execute(statement)
+    db.execute("UPDATE meta SET value = ? WHERE name = 'outlive.schema'", (str(SCHEMA_VERSION),))
     db.execute("COMMIT")

@@ -11,38 +11,40 @@ sent out which depended on a lost outcome.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from outlive.model.events import (
-    AttemptFailed,
-    Claimed,
+    ChapterBegan,
     EffectDone,
-    EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
     KeyHeld,
-    ParentTold,
-    Parked,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
     StepDone,
-    StepRaised,
-    TimerFired,
 )
 from outlive.model.run import fold
+from outlive.testing.audit_families import check_families
+from outlive.testing.audit_journal import JOURNAL_RULES
+from outlive.testing.audit_waits import UNDO, first_seq
+from outlive.testing.nonces import fresh_nonce, nonces_in
+
+__all__ = [
+    "JOURNAL_RULES",
+    "Policy",
+    "Receipt",
+    "audit",
+    "audit_growth",
+    "audit_order",
+    "effect_name",
+    "fresh_nonce",
+    "nonces_in",
+]
 
 #: "once": the receiver honours the key, or a check works. "at_most_once": neither.
 Policy: TypeAlias = Literal["once", "at_most_once"]
-
-_ENDS = (RunCompleted, RunFailed, RunCancelled)
-NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +59,6 @@ class Receipt:
     nonces: tuple[str, ...] = ()
     #: ms since 1970.
     at: int = 0
-
-
-def fresh_nonce(entropy: Callable[[int], bytes]) -> str:
-    """A text that no other step ever made, and that the auditor knows when it sees it."""
-    return f"nonce-{entropy(8).hex()}"
-
-
-def nonces_in(text: bytes | str) -> tuple[str, ...]:
-    """Every nonce in a text, in order, each once."""
-    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    return tuple(dict.fromkeys(found.decode() for found in NONCE.findall(raw)))
 
 
 def audit(
@@ -97,17 +88,27 @@ def audit(
     broken += _check_acknowledged(journals, acknowledged or {})
     broken += _check_progress(runs, events_min)
     broken += _check_surfaced(runs, policies)
+    broken += check_families(runs)
     broken += _check_receipts(_effects_of(runs), receipts, policies)
     return broken
 
 
 def audit_growth(before: Sequence[Event], after: Sequence[Event]) -> list[str]:
-    """A journal that was read earlier is the beginning of the same journal read later."""
-    for seq, event in enumerate(before, 1):
-        if seq > len(after):
+    """A journal that was read earlier is the beginning of the same journal read later.
+
+    Unless a chapter has begun since: what came before it may be gone.
+    """
+    gone = first_seq(after) - first_seq(before)
+    if gone < 0:
+        return [f"event {first_seq(after)} was gone and is back"]
+    for place, event in enumerate(before):
+        seq = first_seq(before) + place
+        if place < gone:
+            continue
+        if place - gone >= len(after):
             return [f"event {seq} ({type(event).__name__}) was there and is gone"]
-        if after[seq - 1] != event:
-            return [f"event {seq} was {event!r} and is {after[seq - 1]!r}"]
+        if after[place - gone] != event:
+            return [f"event {seq} was {event!r} and is {after[place - gone]!r}"]
     return []
 
 
@@ -123,137 +124,11 @@ def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
     return [] if places == sorted(places) else [f"the flow saw {seen}, the journal has {made}"]
 
 
-# ---------------------------------------------------------------- one journal
+# ---------------------------------------------------------------- all journals
 
 
 def _is_key(events: Sequence[Event]) -> bool:
     return bool(events) and isinstance(events[0], KeyHeld)
-
-
-def _check_frame(events: Sequence[Event]) -> Iterator[str]:
-    """A journal begins with its start, which comes once, and nothing follows its end."""
-    if not events or not isinstance(events[0], RunStarted):
-        yield "its journal does not begin with RunStarted"
-    for seq, event in enumerate(events, 1):
-        if isinstance(event, RunStarted) and seq > 1:
-            yield f"event {seq} starts it a second time"
-        if isinstance(event, _ENDS):
-            # A child has ended for good when its parent was told, by whoever claimed it for that.
-            after = [each for each in events[seq:] if not isinstance(each, (Claimed, ParentTold))]
-            if after or (events[seq:] and not isinstance(events[-1], ParentTold)):
-                yield f"event {seq + 1} ({type(events[seq]).__name__}) follows its end"
-
-
-def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
-    """Each claim takes the next epoch: none falls, none has two workers."""
-    last = 0
-    for seq, event in enumerate(events, 1):
-        if not isinstance(event, Claimed):
-            continue
-        if event.epoch != last + 1:
-            yield f"event {seq} claims epoch {event.epoch} after epoch {last}"
-        last = event.epoch
-
-
-def _check_time(events: Sequence[Event]) -> Iterator[str]:
-    """The time of events never falls; a claim bears its claimant's clock, which may be behind."""
-    last = 0
-    for seq, event in enumerate(events, 1):
-        if isinstance(event, Claimed):
-            continue
-        at: int = getattr(event, "at", last)
-        if at < last:
-            yield f"event {seq} ({type(event).__name__}) is at {at} ms, after one at {last} ms"
-        last = max(last, at)
-
-
-def _check_intents(events: Sequence[Event]) -> Iterator[str]:
-    """An effect's end or doubt follows an intent; a repeat follows the end of the attempt."""
-    open_steps: dict[str, EffectIntended] = {}
-    settled: set[str] = set()
-    for seq, event in enumerate(events, 1):
-        step = getattr(event, "step", "")
-        match event:
-            case EffectIntended():
-                before = open_steps.get(step)
-                if before is not None and step not in settled:
-                    yield f"event {seq} attempts {step} again though it was not settled"
-                if before is not None and before.key != event.key:
-                    yield f"event {seq} attempts {step} with another key"
-                open_steps[step] = event
-                settled.discard(step)
-            case EffectDone() | EffectRaised() | EffectDoubted() if step not in open_steps:
-                yield f"event {seq} ({type(event).__name__}) of {step} has no intent before it"
-            case AttemptFailed() if step in open_steps:
-                settled.add(step)
-
-
-def _check_ends(events: Sequence[Event]) -> Iterator[str]:
-    """A step ends once, a timer fires once, and an ended run leaves no effect open."""
-    ended: set[str] = set()
-    for seq, event in enumerate(events, 1):
-        if isinstance(event, (StepDone, StepRaised, EffectDone, EffectRaised)):
-            name = event.step
-        elif isinstance(event, TimerFired):
-            name = event.timer
-        else:
-            continue
-        if name in ended:
-            yield f"event {seq} ends {name} a second time"
-        ended.add(name)
-    yield from _check_none_open(events)
-
-
-def _check_none_open(events: Sequence[Event]) -> Iterator[str]:
-    over = any(isinstance(event, _ENDS) for event in events)
-    intended = {event.step for event in events if isinstance(event, EffectIntended)}
-    ended = {event.step for event in events if isinstance(event, (EffectDone, EffectRaised))}
-    for step in sorted(intended - ended) if over else ():
-        yield f"it ended and left effect {step} open"
-
-
-def _check_nonces(events: Sequence[Event]) -> Iterator[str]:
-    """What goes into an effect or comes out of a run came out of a step before it."""
-    made: set[str] = set()
-    for seq, event in enumerate(events, 1):
-        match event:
-            case StepDone() | EffectDone():
-                made.update(nonces_in(event.value))
-            case StepRaised() | EffectRaised():
-                made.update(nonces_in(event.error.message))
-            case RunStarted():
-                made.update(nonces_in(event.args))
-            case EffectIntended():
-                yield from _lost(seq, made, event.args)
-            case RunCompleted():
-                yield from _lost(seq, made, event.value)
-
-
-def _lost(seq: int, made: set[str], sent: bytes) -> Iterator[str]:
-    for nonce in nonces_in(sent):
-        if nonce not in made:
-            yield f"event {seq} depends on {nonce}, which no earlier step of the journal made"
-
-
-def _check_fits(events: Sequence[Event]) -> Iterator[str]:
-    """No driver found that code and journal differ."""
-    for seq, event in enumerate(events, 1):
-        if isinstance(event, Parked) and event.reason:
-            yield f"event {seq} parked it: {event.reason}"
-
-
-JOURNAL_RULES: tuple[Callable[[Sequence[Event]], Iterator[str]], ...] = (
-    _check_frame,
-    _check_epochs,
-    _check_time,
-    _check_intents,
-    _check_ends,
-    _check_nonces,
-    _check_fits,
-)
-
-
-# ---------------------------------------------------------------- all journals
 
 
 def _check_acknowledged(
@@ -261,7 +136,8 @@ def _check_acknowledged(
 ) -> Iterator[str]:
     """What a driver was told is durable is there."""
     for run_id, seq in acknowledged.items():
-        there = len(journals.get(run_id, ()))
+        events = journals.get(run_id, ())
+        there = first_seq(events) - 1 + len(events)
         if there < seq:
             yield f"run {run_id}: seq {seq} was acknowledged, the journal ends at {there}"
 
@@ -305,7 +181,9 @@ class _Told:
 
 
 def effect_name(step: str) -> str:
-    """The name of the effect in a step id."""
+    """The name of the effect in a step id; what undoes one goes by a name of its own."""
+    if step.startswith(UNDO):
+        return f"{UNDO}{effect_name(step.removeprefix(UNDO))}"
     return step.rpartition("/")[2].partition("#")[0]
 
 
@@ -313,11 +191,20 @@ def _effects_of(runs: Mapping[str, Sequence[Event]]) -> Mapping[str, list[_Told]
     """By key, every effect that the journals have an intent of."""
     found: dict[str, list[_Told]] = defaultdict(list)
     for run_id, events in runs.items():
-        ends = {e.step: e for e in events if isinstance(e, (EffectDone, EffectRaised))}
-        first = {e.step: e for e in reversed(events) if isinstance(e, EffectIntended)}
-        for step, intent in first.items():
-            found[intent.key].append(_Told(run_id, intent, ends.get(step)))
+        for chapter in _chapters(events):
+            # Of several ends (a run was given another try) the last counts.
+            ends = {e.step: e for e in chapter if isinstance(e, (EffectDone, EffectRaised))}
+            first = {e.step: e for e in reversed(chapter) if isinstance(e, EffectIntended)}
+            for step, intent in first.items():
+                found[intent.key].append(_Told(run_id, intent, ends.get(step)))
     return found
+
+
+def _chapters(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Step ids begin anew with every chapter."""
+    starts = [place for place, event in enumerate(events) if isinstance(event, ChapterBegan)]
+    for begin, end in zip([0, *starts], [*starts, len(events)], strict=True):
+        yield events[begin:end]
 
 
 def _check_receipts(

@@ -15,7 +15,7 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Event
 from outlive.model.run import fold
-from outlive.store import Query, Store
+from outlive.store import Found, Query, Store
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.auditor import Receipt
 from outlive.testing.crash_child import ACKNOWLEDGED, DATABASE, LEDGER
@@ -31,6 +31,8 @@ class Evidence:
     acknowledged: Mapping[str, int]
     #: What could not even be read, in words.
     damage: Sequence[str] = ()
+    #: Heads and headers of all runs.
+    found: Sequence[Found] = ()
 
 
 def collect(folder: Path) -> Evidence:
@@ -39,8 +41,9 @@ def collect(folder: Path) -> Evidence:
     damage: list[str] = []
     store = SQLiteStore(folder / DATABASE)
     try:
-        for run_id in _ids(store):
-            damage += _read(store, run_id, journals)
+        found = list(_find(store))
+        for each in found:
+            damage += _read(store, each.head.run_id, journals)
     finally:
         run_immediate(store.close())
     return Evidence(
@@ -48,6 +51,7 @@ def collect(folder: Path) -> Evidence:
         receipts=Ledger(folder / LEDGER).receipts(),
         acknowledged=_acknowledged(folder / ACKNOWLEDGED),
         damage=damage,
+        found=found,
     )
 
 
@@ -64,12 +68,12 @@ def snapshot(folder: Path) -> Mapping[str, Sequence[Event]]:
         shutil.rmtree(copy)
 
 
-def _ids(store: Store) -> Iterator[str]:
+def _find(store: Store) -> Iterator[Found]:
     for prefix in (None, "key/"):
         after = None
         while True:
             page = run_immediate(store.find(Query(prefix=prefix), after, 1000))
-            yield from (found.head.run_id for found in page.items)
+            yield from page.items
             after = page.next
             if after is None:
                 break
@@ -85,7 +89,7 @@ def _read(store: Store, run_id: str, journals: dict[str, Sequence[Event]]) -> It
     except OutliveError as error:
         yield str(error)
         return
-    made = header_of(fold(events))
+    made = header_of(fold(events), reading.header.chapter_link)
     if made != reading.header:
         yield f"run {run_id}: its header is {reading.header}, its journal says {made}"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from outlive.model.events import KINDS
+from outlive.model.kinds import KINDS
 from outlive.store import Entry
 from outlive.testing.sim_nature import Nature
 
@@ -64,6 +64,14 @@ class Plan:
     at: tuple[tuple[float, FaultKind], ...]
     #: Crash whoever claims this run, so many times in a row.
     poison: tuple[str, int] | None
+    #: Runs that somebody wants to stop.
+    cancels: tuple[str, ...]
+    #: Of some runs, after how many seconds they must be over.
+    deadlines: dict[str, float]
+    #: How likely somebody who sees that a run failed gives it another try.
+    retrying: float
+    #: How likely somebody who looks writes to a run that may wait for it.
+    chatter: float
     #: How likely a human who looks says something that nobody asked for.
     meddling: float
     #: When some process goes in good order.
@@ -95,6 +103,13 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         aims=tuple(aims),
         at=tuple((when, rng.choice(FAULTS)) for when in times),
         poison=(rng.choice(runs), 5) if wants_poison else None,
+        cancels=_some(nature, runs, aims[0].event in ("CancelRequested", "RunCancelled")),
+        deadlines={
+            run_id: rng.choice((0.5, 3.0, 15.0, 60.0, 1800.0))
+            for run_id in _some(nature, runs, aims[0].event == "DeadlinePassed")
+        },
+        retrying=0.7 if aims[0].event == "RunRetried" else rng.choice((0.0, 0.1, 0.3)),
+        chatter=rng.choice((0.05, 0.3, 0.8)),
         meddling=0.6 if aims[0].event == "MailRead" else rng.choice((0.05, 0.05, 0.4)),
         leaving=tuple(rng.uniform(0.0, 20.0) for _ in range(rng.choice((0, 0, 1, 2)))),
         misfortune=rng.choice((0.0, 0.0, 0.1, 0.3)),
@@ -103,6 +118,11 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         poll_seconds=rng.choice((0.6, 1.0, 1.5)),
         idle_ms=rng.choice((0, 400, 700, 2000)),
     )
+
+
+def _some(nature: Nature, runs: Sequence[str], is_wanted: bool) -> tuple[str, ...]:
+    """All runs where that is wanted, else few."""
+    return tuple(run_id for run_id in runs if is_wanted or nature.chance(0.06))
 
 
 def _aim(nature: Nature, event: str, fault: FaultKind, *, soon: bool) -> Aim:

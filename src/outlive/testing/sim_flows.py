@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import outlive
+from outlive.engine import fanout
+from outlive.testing import sim_talk
 from outlive.testing.auditor import Policy
 from outlive.testing.sim_world import (
     LIMIT_SECONDS,
@@ -123,7 +125,8 @@ def order_asked(order: str, note: str) -> Paid:
 EFFECTS = {
     effect.definition.name: effect
     for effect in (
-        pay_honoured, pay_checked, wire_checked, pay_asked, pay_failing, order_checked, order_asked
+        pay_honoured, pay_checked, wire_checked, pay_asked, pay_failing, order_checked, order_asked,
+        *sim_talk.UNDONE
     )
 }  # fmt: skip
 
@@ -136,7 +139,15 @@ POLICIES: dict[str, Policy] = {
     "pay_failing": "at_most_once",
     "order_checked": "once",
     "order_asked": "at_most_once",
+    "rent": "once",
+    "hire": "once",
+    "borrow": "at_most_once",
+    "give_back": "once",
+    "call_off": "once",
+    "pay_one": "once",
 }
+#: What is undone when its run ends badly.
+UNDOABLE = frozenset(effect.definition.name for effect in sim_talk.UNDONE)
 
 # ---------------------------------------------------------------- the interpreter
 
@@ -146,6 +157,9 @@ class Story:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.heard: list[list[str]] = []
+        #: False: branches of an earlier chapter may have heard more.
+        self.heard_all = True
 
     async def tell(self, node: Node) -> Any:
         """Carry out one node."""
@@ -272,6 +286,31 @@ async def _try(story: Story, node: Node) -> Any:
         return [type(error).__name__, str(error)]
 
 
+async def _carry(story: Story, program: list[Node], is_alone: bool) -> Any:
+    """The next chapter; what branches beside this one hear meanwhile nobody knows."""
+    await outlive.carry(program, story.heard if is_alone and story.heard_all else None)
+
+
+async def _patched(story: Story, name: str, node: Node) -> Any:
+    return await story.tell(node) if outlive.patched(name) else "the old way"
+
+
+async def _call(story: Story, program: list[Node]) -> Any:
+    return await fanout.call(tell_story, program)
+
+
+async def _spawn(story: Story, program: list[Node]) -> Any:
+    return await fanout.spawn(tell_story, program)
+
+
+async def _map_flows(story: Story, programs: list[list[Node]], room: int) -> list[Any]:
+    return sim_talk.outcomes(await fanout.map(tell_story, programs, limit=room))
+
+
+async def _map_steps(story: Story, hows: list[str], room: int) -> list[Any]:
+    return sim_talk.outcomes(await fanout.map(think, hows, limit=room))
+
+
 _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
     "step": _step,
     "recall": _recall,
@@ -289,12 +328,30 @@ _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
     "timeout": _timeout,
     "wait_for": _wait_for,
     "try": _try,
+    "signal": sim_talk.signal,
+    "ask": sim_talk.ask,
+    "approve": sim_talk.approve,
+    "requests": sim_talk.requests,
+    "limit": sim_talk.limit,
+    "call": _call,
+    "spawn": _spawn,
+    "map_steps": _map_steps,
+    "map_effects": sim_talk.map_effects,
+    "map_flows": _map_flows,
+    "carry": _carry,
+    "patched": _patched,
 }
 
 
+#: The default of an argument is never written to.
+_NOTHING: list[list[str]] = []
+
+
 @outlive.flow(name="story")
-async def tell_story(program: list[Any]) -> list[Any]:
-    """Carry out a program and return all it came to."""
+async def tell_story(program: list[Any], heard: list[list[str]] | None = _NOTHING) -> list[Any]:
+    """Carry out a program and return all it came to; ``heard`` is from earlier chapters."""
     story = Story()
+    story.heard += heard or []
+    story.heard_all = heard is not None
     told = await story.each(program)
-    return [told, story.seen]
+    return [told, story.seen, story.heard if story.heard_all else None]

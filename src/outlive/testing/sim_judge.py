@@ -7,58 +7,124 @@ must come to the very end that the journal has.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 from outlive.engine.drive import Drive
 from outlive.engine.ops import Env
+from outlive.engine.typed import decode_as
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
-from outlive.model.events import Event, RunCompleted, RunFailed
+from outlive.model.events import Event, RunCancelled, RunCompleted, RunFailed, SignalReceived
+from outlive.model.mail import Letter
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.store import Query
+from outlive.store import Posted, Query
 from outlive.stores.memory import MemoryStore
+from outlive.testing.audit_families import check_asleep, check_deadlines
+from outlive.testing.audit_waits import audit_undone, ended_without_code
 from outlive.testing.auditor import audit
-from outlive.testing.sim_flows import POLICIES, tell_story
+from outlive.testing.sim_flows import POLICIES, UNDOABLE, tell_story
 from outlive.testing.sim_nature import Nature, SimClock
 from outlive.testing.sim_witness import Outcome, Witness
 from outlive.testing.sim_world import World
 
 Journals = Mapping[str, Sequence[Event]]
 
+_ENDS = (RunCompleted, RunFailed, RunCancelled)
+
 
 def judge(nature: Nature, disk: MemoryStore, world: World, witness: Witness) -> list[str]:
     """Every broken promise of a simulation, in words."""
-    broken = list(witness.broken)
+    broken = [*witness.broken, *world.broken]
     journals: dict[str, Sequence[Event]] = {}
-    for found in run_immediate(disk.find(Query(), None, 1000)).items:
+    items = run_immediate(disk.find(Query(), None, 1000)).items
+    broken += check_asleep(items)
+    for found in items:
+        taken = len(witness.consumed.get(found.head.run_id, ()))
+        if found.head.consumed != taken:
+            lost = f"{found.head.consumed} letters are gone, {taken} were taken"
+            broken.append(f"run {found.head.run_id}: {lost}")
+    for found in items:
         run_id = found.head.run_id
         reading = run_immediate(disk.read(run_id))
         try:
             journals[run_id] = [] if reading is None else read_events(reading)
         except OutliveError as error:
             broken.append(str(error))
-    broken += audit(journals, world.receipts, policies=POLICIES, acknowledged=witness.acknowledged)
+    broken += audit(
+        journals,
+        world.receipts,
+        policies=POLICIES,
+        acknowledged=witness.acknowledged,
+    )
+    broken += audit_undone(journals, UNDOABLE)
+    if not witness.faults["clock_jump"]:
+        for run_id, events in journals.items():
+            broken += check_deadlines(run_id, events)
     broken += _check_outcomes(journals, witness.outcomes)
+    broken += _check_mail(journals, witness)
     broken += _check_replays(nature, journals)
     return broken
+
+
+def _check_mail(journals: Journals, witness: Witness) -> Iterator[str]:
+    """Each letter was taken once, signals in the order of their coming; a flow heard them so."""
+    for run_id, taken in witness.consumed.items():
+        twice = [mail_id for mail_id, count in Counter(taken).items() if count > 1]
+        if twice:
+            yield f"run {run_id}: took mail twice: {twice}"
+    for run_id, events in journals.items():
+        signals = [event for event in events if isinstance(event, SignalReceived)]
+        posted = [mail_id.removeprefix("signal/") for mail_id in witness.mail.get(run_id, ())]
+        came = [event.signal_id for event in signals]
+        if came != [each for each in posted if each in set(came)]:
+            yield f"run {run_id}: signals came as {came}, they were posted as {posted}"
+        yield from _check_heard(run_id, events, signals)
+
+
+def _check_heard(
+    run_id: str, events: Sequence[Event], signals: Sequence[SignalReceived]
+) -> Iterator[str]:
+    end = _end_of(events)
+    if end is None or not isinstance(events[end], RunCompleted):
+        return
+    heard = tell_story.value_codec.decode(getattr(events[end], "value", b""))[2]
+    sent: dict[str, list[Any]] = {}
+    for event in signals if heard is not None else ():
+        value = decode_as(Any, event.value, is_json=event.is_json)
+        if isinstance(value, str):
+            sent.setdefault(event.name, []).append(value)
+    for name in {name for name, _ in heard or ()}:
+        values = [value for each, value in heard if each == name]
+        if values != sent.get(name, [])[: len(values)]:
+            yield f"run {run_id}: heard {values} as {name}, {sent.get(name)} came"
+
+
+def _end_of(events: Sequence[Event]) -> int | None:
+    """Where its outcome is; what follows only tells its parent."""
+    ends = [place for place, event in enumerate(events) if isinstance(event, _ENDS)]
+    return ends[-1] if ends else None
 
 
 def _check_outcomes(journals: Journals, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     """What somebody was told is what the journal has."""
     for run_id, outcome in outcomes.items():
-        run = fold(journals.get(run_id, ()))
-        if (run.value, run.error) != outcome:
-            yield f"run {run_id}: told {outcome}, the journal has {(run.value, run.error)}"
+        ends = [each for each in journals.get(run_id, ()) if isinstance(each, _ENDS)]
+        said = [(getattr(end, "value", None), getattr(end, "error", None)) for end in ends]
+        if outcome not in said:
+            yield f"run {run_id}: told {outcome}, the journal has {said}"
 
 
 def _check_replays(nature: Nature, journals: Journals) -> Iterator[str]:
     for run_id, events in journals.items():
-        if events and isinstance(events[-1], (RunCompleted, RunFailed)):
-            yield from replay(nature, run_id, events)
+        end = _end_of(events)
+        if end is not None and not ended_without_code(events):
+            yield from replay(nature, run_id, events[: end + 1])
 
 
 def replay(nature: Nature, run_id: str, events: Sequence[Event]) -> Iterator[str]:
@@ -71,7 +137,7 @@ def replay(nature: Nature, run_id: str, events: Sequence[Event]) -> Iterator[str
         ports=Ports(clock=SimClock(nature), entropy=nature.entropy),
         lease=None,  # type: ignore[arg-type]  # as above
         peer=None,  # type: ignore[arg-type]  # as above
-        kin=None,  # type: ignore[arg-type]  # as above
+        kin=_StillKin(),
         worker="judge",
     )
     past = events[:-1]
@@ -95,8 +161,8 @@ def _essence(event: Event) -> object:
     match event:
         case RunCompleted():
             return event.value
-        case RunFailed():
-            return event.error
+        case RunFailed() | RunCancelled():
+            return type(event), event.error
         case _:
             return event
 
@@ -116,10 +182,25 @@ class _StillLog:
         return self.seq
 
     def wait(self, seq: int, callback: Callable[[], None]) -> None:
-        """It never comes."""
+        """What is there is durable; what is new never will be."""
+        if seq <= self.durable:
+            callback()
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+class _StillKin:
+    """Other runs, who have heard everything before."""
+
+    async def start_child(self, run_id: str, event: object, flow: object) -> Any:
+        return "started"
+
+    def want(self, flow: object, run_id: str) -> None:
+        """Nobody is driven here."""
+
+    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
+        return "already"
 
 
 class _StillHost:
@@ -140,7 +221,11 @@ class _StillHost:
     def create_task(
         self, work: Coroutine[Any, Any, Any], context: Context | None = None
     ) -> asyncio.Task[Any]:
-        self.ran += 1
+        if getattr(work, "__qualname__", "").startswith("Children."):
+            with suppress(StopIteration):
+                work.send(None)  # telling a child to stop leaves no event behind; it is told again
+        else:
+            self.ran += 1
         work.close()
         return _NoTask()  # type: ignore[return-value]
 

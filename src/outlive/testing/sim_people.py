@@ -40,9 +40,11 @@ class Client:
         program: list[Node],
         nature: Nature,
         pick: Callable[[], SimProcess | None],
+        deadline_seconds: float | None = None,
     ) -> None:
         self.run_id = run_id
         self.is_told = False
+        self._deadline_seconds = deadline_seconds
         self._program, self._nature, self._pick = program, nature, pick
 
     def ask(self) -> None:
@@ -60,7 +62,11 @@ class Client:
         """The run's first event, made anew at every try, as the app does."""
         bound = tell_story.bind(self._program)
         seed = self._nature.entropy(16)
-        return start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
+        event = start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
+        if self._deadline_seconds is None:
+            return event
+        deadline_at = BEGINNING_MS + round(self._deadline_seconds * 1000)
+        return msgspec.structs.replace(event, deadline_at=deadline_at)
 
     def _told(self, is_new: bool) -> None:
         """It has begun; or the id is in use, and only this client uses it."""
@@ -81,7 +87,7 @@ class Human:
     def look(self) -> None:
         """Look at what needs a human, and come back later."""
         rng = self._nature.rng
-        for found in run_immediate(self._disk.find(Query(flow="story"))).items:
+        for found in run_immediate(self._disk.find(Query(flow="story"), None, 1000)).items:
             status, run_id = found.header.status, found.head.run_id
             is_busybody = found.header.ended_at is None and rng.random() < self._meddling
             if status == "in_doubt" or is_busybody:
@@ -142,7 +148,7 @@ class Human:
 
     def _meddle(self) -> None:
         """A word on something that nobody asked about; it must change nothing."""
-        runs = run_immediate(self._disk.find(Query(flow="story"))).items
+        runs = run_immediate(self._disk.find(Query(flow="story"), None, 1000)).items
         if runs:
             run_id = self._nature.rng.choice(runs).head.run_id
             self._nudges += 1

@@ -31,7 +31,8 @@ from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import World, here
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
-from outlive.worker.worker import Setting, Worker
+from outlive.worker.setting import Setting
+from outlive.worker.worker import Worker
 
 T = TypeVar("T")
 
@@ -224,14 +225,18 @@ class SimProcess:
 
     def submit_run(self, run_id: str, event: RunStarted, started: Callable[[bool], None]) -> None:
         """``outlive.submit`` in this process."""
+        self.commit(start_entry(run_id, event), started)
+
+    def commit(self, entry: Entry, told: Callable[[bool], None]) -> None:
+        """An entry of somebody who does not drive the run: it is in, or it was refused."""
 
         def answer(said: Answer) -> None:
             if not isinstance(said, OutliveError):
-                started(said is None)
+                told(said is None)
 
         def submit() -> None:
             if self.keeper.failure is None:
-                self.keeper.submit(Loose(start_entry(run_id, event), self._host, answer))
+                self.keeper.submit(Loose(entry, self._host, answer))
 
         self.loop.call_soon(submit, context=self.context)
 

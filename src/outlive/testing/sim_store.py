@@ -274,6 +274,7 @@ class SimStore:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
         self._witness.committed(self._nature.now, batch, heads, answers)
+        self._witness.check_starts(self._disk, batch, heads)
         self._witness.moves += not self.in_air <= WAITING
         return answers
 
@@ -285,7 +286,11 @@ class SimStore:
         return await self._ask(_now(self._disk.read, run_id, after))
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        return await self._ask(_now(self._disk.post, run_id, mail_id, body))
+        def work() -> Posted:
+            self._witness.check_news(self._disk, body)
+            return run_immediate(self._disk.post(run_id, mail_id, body))
+
+        return await self._ask(work)
 
     async def put_blob(self, family: str, node: Node) -> None:
         await self._ask(_now(self._disk.put_blob, family, node))

@@ -10,12 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
 from outlive.journal.record import ENVELOPE_BYTES
-from outlive.model.events import Fault, decode_events
+from outlive.model.events import Event, Fault, decode_events
+from outlive.model.mail import ChildNews, decode_letter
+from outlive.model.run import fold
 from outlive.store import Conflict, Entry, Head
+from outlive.stores.memory import MemoryStore
 
 #: Events that come and go while a run only waits.
-WAITING = frozenset({"Claimed", "Parked", "KeyHeld", "MailRead"})
+WAITING = frozenset({"Claimed", "Parked", "KeyHeld", "MailRead", "SignalReceived"})
 
 #: An outcome as a client was told it: the value's bytes, or the fault.
 Outcome = tuple[bytes | None, Fault | None]
@@ -28,6 +33,11 @@ def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
         for entry in batch
         for event in decode_events(entry.record[ENVELOPE_BYTES:])
     )
+
+
+def _events(disk: MemoryStore, run_id: str) -> Sequence[Event]:
+    reading = run_immediate(disk.read(run_id))
+    return [] if reading is None else read_events(reading)
 
 
 class Witness:
@@ -47,6 +57,11 @@ class Witness:
         self.commits = 0
         #: Commits by which some run got on.
         self.moves = 0
+        #: By run, the mail that came in, in order, and the mail that drivers say they took.
+        self.mail: dict[str, list[str]] = {}
+        self.consumed: dict[str, list[str]] = {}
+        #: Runs that were given another try after they had failed.
+        self.retried: set[str] = set()
         self._trace = blake2b(digest_size=16)
 
     def note(self, what: str) -> None:
@@ -76,6 +91,8 @@ class Witness:
         self._trace.update(f"{at:.6f}".encode())
         for entry, head, conflict in zip(batch, heads, answers, strict=True):
             self._trace.update(entry.record if conflict is None else b"refused")
+            if conflict is None and (head is None or head.seq == entry.after):
+                self.consumed.setdefault(entry.run_id, []).extend(entry.consumed)
             is_stale = head is not None and head.epoch > entry.epoch
             self.zombies += is_stale
             if is_stale and head is not None and conflict is None:
@@ -84,12 +101,41 @@ class Witness:
                     f"after epoch {head.epoch} had begun"
                 )
 
+    def posted(self, run_id: str, mail_id: str, said: str) -> None:
+        """Somebody left mail, and this is what the store said to that."""
+        self.note(f"{run_id} {mail_id} {said}")
+        if said == "posted":
+            self.mail.setdefault(run_id, []).append(mail_id)
+
     def told(self, run_id: str, seq: int) -> None:
         """A driver was told that its journal is durable up to this seq."""
         self.acknowledged[run_id] = max(seq, self.acknowledged.get(run_id, 0))
 
+    def check_starts(
+        self, disk: MemoryStore, batch: Sequence[Entry], heads: Sequence[Head | None]
+    ) -> None:
+        """A child is there only behind its parent's durable intent."""
+        for entry, head in zip(batch, heads, strict=True):
+            header = entry.header
+            if head is None and header is not None and header.parent is not None:
+                intents = _events(disk, header.parent)
+                if not any(getattr(event, "child_id", "") == entry.run_id for event in intents):
+                    self.broken.append(f"run {entry.run_id}: started before it was intended")
+
+    def check_news(self, disk: MemoryStore, body: bytes) -> None:
+        """What a parent is told of its child is durable by then."""
+        letter = decode_letter(body)
+        if isinstance(letter, ChildNews):
+            run = fold(_events(disk, letter.child_id))
+            if (run.status, run.value or b"", run.error) != (
+                letter.status, letter.value, letter.error
+            ):  # fmt: skip
+                self.broken.append(
+                    f"run {letter.child_id}: its parent was told what is not durable"
+                )
+
     def outcome(self, run_id: str, outcome: Outcome) -> None:
         """Somebody who waited for a run got its outcome."""
         before = self.outcomes.setdefault(run_id, outcome)
-        if before != outcome:
+        if before != outcome and run_id not in self.retried:
             self.broken.append(f"run {run_id}: was told to have ended as {before}, then {outcome}")

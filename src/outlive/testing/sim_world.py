@@ -86,6 +86,8 @@ class World:
         #: Called when an effect's body begins.
         self.on_begin: Callable[[Process, Request], None] = lambda process, request: None
         self.calm = False
+        #: What bodies found that should not be, in words.
+        self.broken: list[str] = []
         #: What the model keeps in mind; it hands out the object itself.
         self.memory: list[str] = ["remembered"]
 
@@ -232,6 +234,13 @@ class World:
     def paid(self, key: str) -> dict[str, str] | None:
         """What a careful person finds in the bank's book."""
         return self._paid.get(key)
+
+    def check_paid(self, key: str, outcome: dict[str, str]) -> None:
+        """An undo is about something that happened, and knows what came of it."""
+        if self._paid.get(key) != outcome:
+            self.broken.append(
+                f"key {key}: undone as {outcome}, the bank has {self._paid.get(key)}"
+            )
 
     def is_quiet(self, key: str) -> bool:
         """Nothing more can come of what the bank was asked under this key."""

@@ -18,6 +18,7 @@ from outlive.journal.keeper import run_immediate
 from outlive.ports import Ports
 from outlive.store import Query
 from outlive.stores.memory import MemoryStore
+from outlive.testing.sim_crowd import Crowd
 from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
 from outlive.testing.sim_judge import judge
 from outlive.testing.sim_loop import OutOfTime, SimLoop
@@ -95,7 +96,7 @@ class Simulation:
         self.processes: list[SimProcess] = []
         self._made = 0
         self.clients = [
-            Client(name, program, nature, self._pick)
+            Client(name, program, nature, self._pick, self.plan.deadlines.get(name))
             for name, program in zip(names, programs, strict=True)
         ]
         self._over_at: float | None = None
@@ -132,6 +133,8 @@ class Simulation:
         for when in self.plan.leaving:
             nature.after(when, self._let_go)
         nature.after(1.0, Human(nature, self.disk, self.world, self.plan.meddling).look)
+        crowd = Crowd(nature, self.disk, self.witness, self.plan, self._pick)
+        nature.after(1.0, crowd.look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
         nature.after(TICK_SECONDS, self._tick)
@@ -182,9 +185,9 @@ class Simulation:
         living = sum(process.is_alive for process in self.processes)
         if living < self.plan.workers and nature.chance(0.4):
             self._start_process()
-        if not self._open_runs():
-            self._over_at = self._over_at or nature.now
-        elif nature.now > self._quiet_since() + QUIET_SECONDS:
+        is_open = bool(self._open_runs())
+        self._over_at = None if is_open else self._over_at or nature.now
+        if is_open and nature.now > self._quiet_since() + QUIET_SECONDS:
             self._pass_time()
         nature.after(TICK_SECONDS, self._tick)
 
@@ -196,7 +199,7 @@ class Simulation:
     def _pass_time(self) -> None:
         """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
         now = SimClock(self.nature).now_ms()
-        items = run_immediate(self.disk.find(Query(flow="story"))).items
+        items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
         due = [item.header.wake_at for item in items if item.header.ended_at is None]
         later = [when for when in due if when is not None and when - now > LONG_MS]
         if later:
@@ -204,9 +207,11 @@ class Simulation:
             self._moved_at = self.nature.now
 
     def _open_runs(self) -> list[str]:
-        items = run_immediate(self.disk.find(Query(flow="story"))).items
-        ended = {item.head.run_id for item in items if item.header.ended_at is not None}
-        return [client.run_id for client in self.clients if client.run_id not in ended]
+        """Runs that did not end, children too, and those that were not even begun."""
+        items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
+        begun = {item.head.run_id for item in items}
+        wanted = [client.run_id for client in self.clients if client.run_id not in begun]
+        return wanted + [item.head.run_id for item in items if item.header.ended_at is None]
 
     def _is_over(self) -> bool:
         """All runs ended, what was on its way has arrived, and every sleeper woke up."""

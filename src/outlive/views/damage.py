@@ -16,14 +16,14 @@ import msgspec
 
 from outlive.errors import CorruptRecord, StoreError
 from outlive.journal.headers import header_of
+from outlive.journal.reader import begin_of
 from outlive.journal.record import (
     ENVELOPE_BYTES,
-    LINK_START,
     Envelope,
     unpack,
     unpack_unlinked,
 )
-from outlive.model.events import Event, decode_events
+from outlive.model.events import ChapterBegan, Event, decode_events
 from outlive.model.mail import parse_letter
 from outlive.model.run import Run, fold
 from outlive.store import Header, Reading, StoredRecord
@@ -52,7 +52,7 @@ class Checked:
 
 
 def check_journal(reading: Reading) -> Checked:
-    """Everything that is wrong with a journal that was read from its start."""
+    """Everything that is wrong with a journal that was read as far back as it goes."""
     return _Check(reading).result
 
 
@@ -63,7 +63,10 @@ class _Check:
         self._reading = reading
         self._run_id = reading.head.run_id
         self.result = Checked(records=len(reading.records))
-        self._link, self._seq, self._epoch = LINK_START, 1, 0
+        self._seq, self._link = begin_of(reading)
+        self._epoch = 0
+        #: The link before the last chapter.
+        self._chapter_link = b"" if self._seq == 1 else self._link
         #: The last record was whole and in its place.
         self._follows = True
         for record in reading.records:
@@ -93,6 +96,8 @@ class _Check:
             self._report(record.seq, f"epoch {envelope.epoch} follows epoch {self._epoch}")
         if not self.result.damage:
             self.result.events += events
+        if events and isinstance(events[0], ChapterBegan):
+            self._chapter_link = self._link
         self._link, self._epoch = envelope.link, envelope.epoch
         self._seq, self._follows = record.seq + len(events), True
 
@@ -135,7 +140,7 @@ class _Check:
         if run is None:
             self._report(1, "its events contradict one another")
             return
-        told, shown = header_of(run), self._reading.header
+        told, shown = header_of(run, self._chapter_link), self._reading.header
         wrong = [
             f"{name} is {getattr(shown, name)!r}, the journal says {getattr(told, name)!r}"
             for name in Header.__struct_fields__

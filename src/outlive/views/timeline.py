@@ -7,51 +7,27 @@ caller's (``values.preview`` for people, ``values.as_json`` for programs).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
 
 import msgspec
 
 from outlive.model.events import (
+    Answered,
     AttemptFailed,
-    Claimed,
+    ChapterBegan,
+    ChildEnded,
+    ChildIntended,
     EffectDone,
     EffectDoubted,
     EffectIntended,
     EffectRaised,
     Event,
-    Fault,
-    KeyHeld,
-    MailRead,
-    Parked,
-    RunCompleted,
-    RunFailed,
-    RunQuarantined,
-    RunStarted,
-    StepDone,
-    StepRaised,
-    TimerFired,
+    QuestionAsked,
+    QuestionClosed,
 )
 from outlive.model.run import OpenEffect, fold
+from outlive.views.rows import Row, row_of, split_id
 
-
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event, for people."""
-
-    seq: int
-    #: ms since the run's start.
-    at: int
-    what: str
-    branch: str = ""
-    step: str = ""
-    attempt: int | None = None
-    #: Of an attempt whose begin is in the journal.
-    duration_ms: int | None = None
-    args: bytes | None = None
-    value: bytes | None = None
-    error: Fault | None = None
-    note: str = ""
-    #: Instant (ms since 1970) that a wait or the next attempt is due.
-    due_at: int | None = None
+__all__ = ["Doubt", "Row", "doubts", "split_id", "timeline"]
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,111 +47,32 @@ def timeline(events: Sequence[Event]) -> list[Row]:
     rows: list[Row] = []
     begun: dict[str, int] = {}
     now = 0
-    for seq, event in enumerate(events, 1):
+    for seq, event in enumerate(events, first_seq(events)):
         now = max(now, getattr(event, "at", 0))
-        row = _row(seq, now, event)
-        if isinstance(event, EffectIntended):
-            begun[event.step] = now
-        elif isinstance(event, (EffectDone, EffectRaised, EffectDoubted, AttemptFailed)):
-            since = begun.get(event.step)
-            took = None if since is None else now - since
-            row = msgspec.structs.replace(row, duration_ms=took)
+        row = row_of(seq, now, event)
+        match event:
+            case EffectIntended(step=place) | ChildIntended(step=place):
+                begun[place] = now
+            case QuestionAsked(question=place):
+                begun[place] = now
+            case EffectDone() | EffectRaised() | EffectDoubted() | AttemptFailed() | ChildEnded():
+                row = _timed(row, begun.get(event.step))
+            case Answered() | QuestionClosed():
+                row = _timed(row, begun.get(event.question))
+            case _:
+                pass
         rows.append(row)
     return rows
 
 
-def _row(seq: int, at: int, event: Event) -> Row:
-    match event:
-        case RunStarted() | Claimed() | Parked() | MailRead() | KeyHeld():
-            return _of_run(seq, at, event)
-        case RunCompleted(value=value):
-            return Row(seq=seq, at=at, what="completed", value=value)
-        case RunFailed(error=error):
-            return Row(seq=seq, at=at, what="failed", error=error)
-        case RunQuarantined(reason=reason):
-            return Row(seq=seq, at=at, what="quarantined", note=reason)
-        case TimerFired(timer=timer):
-            branch, step = split_id(timer)
-            return Row(seq=seq, at=at, what="timer fired", branch=branch, step=step)
-        case _:
-            return _of_step(seq, at, event)
+def first_seq(events: Sequence[Event]) -> int:
+    """Where the first of these events stands: what came before a chapter may be gone."""
+    first = events[0] if events else None
+    return first.seq if isinstance(first, ChapterBegan) else 1
 
 
-def _of_run(seq: int, at: int, event: RunStarted | Claimed | Parked | MailRead | KeyHeld) -> Row:
-    match event:
-        case RunStarted():
-            note = f"flow {event.flow}, version {event.version}, Python {event.python}"
-            return Row(seq=seq, at=at, what="started", args=event.args, note=note)
-        case Claimed():
-            found = ", its last driver is dead" if event.certain and event.epoch > 1 else ""
-            note = f"by worker {event.worker}, epoch {event.epoch}{found}"
-            return Row(seq=seq, at=at, what="claimed", note=note)
-        case Parked(wake_at=wake_at, reason=reason):
-            note = reason or ("" if wake_at is not None else "until there is mail")
-            return Row(seq=seq, at=at, what="parked", note=note, due_at=wake_at)
-        case MailRead(why=why):
-            return Row(seq=seq, at=at, what="mail read", note=why)
-        case KeyHeld():
-            note = f"by effect {event.step} of run {event.run_id}"
-            return Row(seq=seq, at=at, what="key held", note=note)
-        case _:
-            assert_never(event)
-
-
-def _of_step(
-    seq: int,
-    at: int,
-    event: StepDone
-    | StepRaised
-    | AttemptFailed
-    | EffectIntended
-    | EffectDone
-    | EffectRaised
-    | EffectDoubted,
-) -> Row:
-    branch, step = split_id(event.step)
-    row = Row(seq=seq, at=at, what="", branch=branch, step=step, attempt=event.attempt)
-    changes: dict[str, object]
-    match event:
-        case StepDone(args=args, value=value):
-            changes = {"what": "done", "args": args, "value": value}
-        case StepRaised(args=args, error=error):
-            changes = {"what": "raised", "args": args, "error": error}
-        case AttemptFailed():
-            note = _told_by(event.by) or "nothing happened"
-            changes = {"what": "attempt failed", "error": event.error, "note": note}
-            changes["due_at"] = event.retry_at
-        case EffectIntended():
-            note = f"key {event.key}"
-            changes = {"what": "intended", "args": event.args or None, "note": note}
-        case EffectDone():
-            changes = {"what": "done", "value": event.value, "note": _told_by(event.by)}
-        case EffectRaised():
-            happened = {True: "it happened", False: "nothing happened", None: "nobody knows"}
-            note = ", ".join(filter(None, (happened[event.happened], _told_by(event.by))))
-            changes = {"what": "raised", "error": event.error, "note": note}
-        case EffectDoubted():
-            note = "a human must tell" if event.asks else "it will be settled"
-            changes = {"what": "in doubt", "error": event.error, "note": note}
-        case _:
-            assert_never(event)
-    return msgspec.structs.replace(row, **changes)
-
-
-def _told_by(by: str) -> str:
-    told = {
-        "check": "told by its check",
-        "human": "told by a human",
-        "holder": "told by the holder of its key",
-        "driver": "told by its driver",
-    }
-    return told.get(by, "")
-
-
-def split_id(step_id: str) -> tuple[str, str]:
-    """Branch and place in it: ``0.1/search#2`` is in branch ``0.1``."""
-    branch, slash, step = step_id.partition("/")
-    return (branch, step) if slash else ("", step_id)
+def _timed(row: Row, since: int | None) -> Row:
+    return msgspec.structs.replace(row, duration_ms=None if since is None else row.at - since)
 
 
 def doubts(events: Iterable[Event], *, driven: bool) -> list[Doubt]:

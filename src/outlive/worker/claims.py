@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from outlive.journal.entries import first_entry, next_entry
 from outlive.journal.headers import header_of
-from outlive.journal.record import LINK_START, pack
-from outlive.model.events import KIND_BITS, Claimed, RunStarted, encode_events
+from outlive.model.events import Claimed, RunStarted
 from outlive.model.run import ENDED, fold
 from outlive.store import Entry, Header, Offer
 
@@ -18,25 +18,7 @@ def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
     # A run that nobody holds was handed over alive: its last attempts may still be running.
     certain = offer.certain and head.worker is not None
     claimed = Claimed(max(0, now - header.started_at), epoch, worker, certain)
-    record, link = pack(
-        head.run_id,
-        prev=head.link,
-        epoch=epoch,
-        seq=head.seq + 1,
-        kinds=KIND_BITS[Claimed],
-        body=encode_events([claimed]),
-    )
-    return Entry(
-        run_id=head.run_id,
-        after=head.seq,
-        last=head.seq + 1,
-        epoch=epoch,
-        record=record,
-        link=link,
-        header=_claimed(header),
-        lease="take",
-        worker=worker,
-    )
+    return next_entry(head, claimed, _claimed(header), epoch=epoch, taken_by=worker)
 
 
 def _claimed(header: Header) -> Header:
@@ -50,13 +32,4 @@ def _claimed(header: Header) -> Header:
 
 def start_entry(run_id: str, event: RunStarted) -> Entry:
     """A run that somebody else will drive."""
-    record, link = pack(
-        run_id,
-        prev=LINK_START,
-        epoch=0,
-        seq=1,
-        kinds=KIND_BITS[RunStarted],
-        body=encode_events([event]),
-    )
-    header = header_of(fold([event]))
-    return Entry(run_id=run_id, after=0, last=1, epoch=0, record=record, link=link, header=header)
+    return first_entry(run_id, event, header_of(fold([event])))

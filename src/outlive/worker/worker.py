@@ -1,64 +1,45 @@
 """A worker: holds leases, drives runs, takes over what dead workers held.
 
-One loop: ask the store what may be claimed and which own runs have mail; commit the claims (one
-batch for all); read, fold and drive what was won. A run that leaves memory gives its place to the
-next. A worker wants either whatever its flows can drive, or only the runs it was told of.
+One loop: ask the store what may be claimed and which own runs have mail; claim and load what there
+is room for (``loading``). A run that leaves memory gives its place to the next. A worker wants
+either whatever its flows can drive, or only the runs it was told of. How it goes is in
+``departure``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from outlive.engine.children import tell_parent
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
-from outlive.engine.host import Host
 from outlive.engine.leaving import MISMATCH_RETRY_MS, How
 from outlive.engine.ops import Env
-from outlive.errors import AppClosed, FlowNotRegistered, LeaseLost, OutliveError
-from outlive.journal.keeper import Answer, Keeper, Loose
-from outlive.journal.lane import Lane
+from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
-from outlive.journal.record import FORMAT
-from outlive.model.decide import CLAIMS_MAX, PROBATION_FROM
-from outlive.model.events import Claimed, Event, MailRead, RunQuarantined, RunStarted
+from outlive.model.decide import PROBATION_FROM
+from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
-from outlive.ports import Ports
-from outlive.store import Mail, Offer, Reading, Store, Wanted
+from outlive.store import LAST_CHAPTER, Mail, Offer, Reading
 from outlive.worker.adoption import Adoption
-from outlive.worker.claims import claim_entry
+from outlive.worker.departure import GRACE_SECONDS, Departure
 from outlive.worker.kin import StoreKin
+from outlive.worker.loading import Loading
 from outlive.worker.peers import StorePeer
 from outlive.worker.probation import LOOK_SECONDS, Probation
-from outlive.worker.pulse import LeaseTime, Pulse
+from outlive.worker.pulse import Pulse
+from outlive.worker.quarantine import Quarantine
+from outlive.worker.repertoire import Repertoire
+from outlive.worker.setting import Setting
+from outlive.worker.watchers import News, Watchers
 
 logger = logging.getLogger("outlive")
 
-POLL_SECONDS = 0.25
 CLAIM_LIMIT = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a worker works with; made by the app."""
-
-    store: Store
-    keeper: Keeper
-    lane: Lane
-    ports: Ports
-    host: Host
-    lease: LeaseTime
-    #: Starts beating for a worker id.
-    start_pulse: Callable[[str, Callable[[OutliveError], None]], Pulse]
-    idle_ms: int = 2000
-    poll_seconds: float = POLL_SECONDS
 
 
 class Worker:
@@ -75,32 +56,35 @@ class Worker:
         self.id = setting.ports.entropy(8).hex()
         self.failure: OutliveError | None = None
         self._setting = setting
-        self._flows: dict[str, Flow[Any, Any]] = {}
-        for flow in flows:
-            self.learn(flow)
+        self._repertoire = Repertoire(flows)
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
         self._drives: dict[str, Drive] = {}
-        self._damaged: dict[str, OutliveError] = {}
+        #: Runs between two chapters: held here, and read again from what is durable.
+        self._turning: set[str] = set()
         #: Runs that do not fit our code, why, and when to try again: mail must not drive them.
         self._misfits: dict[str, tuple[int, OutliveError]] = {}
-        self._watchers: dict[str, list[asyncio.Future[Any]]] = {}
+        self._watchers = Watchers()
         self._probation = Probation(self._barren)
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
+        peer = StorePeer(setting.store, setting.lane)
+        self._quarantine = Quarantine(peer.mail_of)
         self._env = Env(
             host=setting.host,
             keeper=setting.keeper,
             ports=setting.ports,
             lease=setting.lease,
-            peer=StorePeer(setting.store, setting.lane),
+            peer=peer,
             kin=StoreKin(
                 setting.store, setting.lane, setting.keeper, setting.host, self._want_child
             ),
             worker=self.id,
             idle_ms=setting.idle_ms,
         )
+        self._loading = Loading(setting, self._env, self._drive, self._pass_by)
+        self._departure = Departure(setting.host)
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_halted = False
@@ -114,33 +98,44 @@ class Worker:
             self._setting.keeper.on_end.append(self._keeper_ended)
             self._task = self._setting.host.create_task(self._work())
 
-    async def stop(self) -> None:
-        """Hand over what is in memory and free every lease. Stopping twice is fine."""
-        task, self._task = self._task, None
+    async def drain(self, seconds: float | None = None) -> bool:
+        """Take nothing more, let what runs reach a durable point, hand over the rest in the end.
+
+        Called again with a shorter limit it hurries. False: something was cut off at the limit.
+        """
+        task, limit = self._task, self._setting.drain_seconds if seconds is None else seconds
         if task is None:
-            return
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+            return True
+        self._departure.ask(limit)
+        self._poke.set()
+        # A store that hangs must not keep us.
+        self._setting.host.call_later(limit + GRACE_SECONDS, self._leave_loop)
+        await asyncio.wait([task])
+        return self._departure.is_clean
+
+    async def stop(self) -> None:
+        """Hand over what is in memory and free every lease, at once. Stopping twice is fine."""
+        await self.drain(0)
 
     async def wait(self) -> None:
-        """Until this worker stops, by itself or by ``stop``."""
+        """Until this worker stops, by itself or because it was told to."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def _halt(self) -> None:
         """Nothing of this worker runs any further; called wherever its loop ends."""
         self._is_halted = True
-        is_clean = True
+        if self.failure is not None:
+            self._departure.ask(0)
+        if self._setting.keeper.failure is None:
+            await self._departure.see_off(self._drives, self._turning)
         for drive in list(self._drives.values()):
-            is_clean &= drive.leaving.hand_over()
+            drive.leaving.abandon()
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
-        self._tell_all(self.failure)
-        # With an effect still running here the lease is kept: only this process's end, or a
-        # whole lease of silence, may let another worker think about that effect.
-        if is_clean and self._setting.keeper.failure is None:
+        self._watchers.tell_all(self.failure)
+        if self._setting.keeper.failure is None:
             # A store that is gone can't be told; the others will find out.
             with suppress(OutliveError):
                 await self._setting.lane(self._setting.store.release(self.id))
@@ -155,27 +150,35 @@ class Worker:
     def _fail(self, error: OutliveError) -> None:
         if self.failure is None:
             self.failure = error
-            if self._task is not None:
-                self._task.cancel()
+            self._leave_loop()
+            # If it was about to leave in good order: there is nothing left to wait for.
+            self._departure.ask(0)
+
+    def _leave_loop(self) -> None:
+        if self._task is not None and not self._is_halted:
+            self._task.cancel()
 
     # what to drive
 
     def learn(self, flow: Flow[Any, Any]) -> None:
         """This worker can drive runs of this flow."""
-        known = self._flows.setdefault(flow.name, flow)
-        if known.fn is not flow.fn:
-            self._flows[flow.name] = flow
+        if self._repertoire.learn(flow):
             self._misfits.clear()
 
     @property
-    def flows(self) -> Mapping[str, Flow[Any, Any]]:
-        """The flows that this worker drives, by name."""
-        return self._flows
+    def versions(self) -> Mapping[str, frozenset[str]]:
+        """By flow, the versions of runs that this worker drives."""
+        return self._repertoire.versions()
 
     @property
     def driving(self) -> frozenset[str]:
         """The runs in memory here."""
         return frozenset(self._drives)
+
+    def log_of(self, run_id: str) -> RunLog | None:
+        """The journal of a run in memory here, for those who wait for it to grow."""
+        drive = self._drives.get(run_id)
+        return None if drive is None else drive.log
 
     def _want_child(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
         self.learn(flow)
@@ -193,16 +196,15 @@ class Worker:
 
     def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
         """Done with the drive when the run ends here, with None when it leaves otherwise."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future = self._watchers.add(run_id)
         if run_id in self._misfits and run_id not in self._drives:
-            future.set_exception(self._misfits[run_id][1])
-            return future
-        self._watchers.setdefault(run_id, []).append(future)
+            self._watchers.tell(run_id, self._misfits[run_id][1])
         return future
 
     async def start_run(self, run_id: str, start: RunStarted) -> bool:
         """Start a run with a lease of this worker and drive it; False if the id is in use."""
-        log = self.log_for(run_id)
+        self._check_staying()
+        log = self._loading.log_for(run_id)
         events: list[Event] = [start, Claimed(0, 1, self.id, True)]
         begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -221,20 +223,20 @@ class Worker:
             return False
         if self._is_halted:
             log.close()
-            raise self.failure or AppClosed("its worker stopped; another one will drive the run")
+            self._check_staying()
         self._only.add(run_id)
         self._drive(log, fold(events), events)
         return True
 
-    def log_for(self, run_id: str) -> RunLog:
-        """The appending end of a journal, on this worker's side."""
-        return RunLog(self._setting.keeper, self._setting.host, run_id, worker=self.id)
+    def _check_staying(self) -> None:
+        if self._departure.is_asked or self._is_halted:
+            raise self.failure or AppClosed("its worker stopped; another one will drive the run")
 
     # the loop
 
     async def _work(self) -> None:
         try:
-            while True:
+            while not self._departure.is_asked:
                 await self._round()
                 await self._rest()
         except OutliveError as error:
@@ -261,113 +263,67 @@ class Worker:
         """Claim what may be claimed, bring mail to those who have some."""
         await self._adoption.look(self._drives)
         room = self._concurrency - len(self._drives)
-        wanted = self._wanted(room)
-        limit = max(0, room) + self._probation.waiting
-        claims = await self._call(self._setting.store.claim(self.id, wanted, limit))
+        only = None if self._everything else frozenset(self._only - set(self._drives))
+        # One more than there is room for: to see that somebody waits for a place.
+        limit = max(1, room) + self._probation.waiting + self._quarantine.waiting
+        claims = await self._setting.lane(
+            self._setting.store.claim(self.id, self._repertoire.wanted(only=only), limit)
+        )
         for run_id in claims.mail:
             await self._bring_mail(run_id)
-        offers = [each for each in claims.offers if self._may_take(each.head.run_id)]
-        has_suspect = any(d.log.run.barren >= PROBATION_FROM for d in self._drives.values())
-        offers = await self._probation.admit(offers, has_suspect=has_suspect)
+        offers = await self._admit(claims.offers)
+        if offers and room <= 0:
+            self._make_room()
         some = offers[: max(0, min(room, CLAIM_LIMIT))]
-        won = await asyncio.gather(*(self._claim(offer) for offer in some))
-        for run_id in won:
-            if run_id is not None:
-                await self._load(run_id)
+        if some and not self._departure.is_asked:
+            await self._loading.take(some)
 
-    def _wanted(self, room: int) -> Wanted:
-        flows = {flow.name: flow.versions for flow in self._flows.values()} if room > 0 else {}
-        only = None if self._everything else frozenset(self._only - set(self._drives))
-        return Wanted(flows=flows, format=FORMAT, run_ids=only)
+    async def _admit(self, offers: Sequence[Offer]) -> list[Offer]:
+        """Those among the offered that may be claimed now."""
+        open_ones = [each for each in offers if self._may_take(each.head.run_id)]
+        free = await self._quarantine.admit(open_ones)
+        has_suspect = any(d.log.run.barren >= PROBATION_FROM for d in self._drives.values())
+        return await self._probation.admit(free, has_suspect=has_suspect)
 
     def _may_take(self, run_id: str) -> bool:
-        is_open = run_id not in self._drives and run_id not in self._damaged
+        is_open = run_id not in self._drives and run_id not in self._loading.damaged
         retry_at = self._misfits[run_id][0] if run_id in self._misfits else 0
         return is_open and retry_at <= self._setting.ports.clock.now_ms()
 
+    def _make_room(self) -> None:
+        """Others wait for a place: runs that only wait leave memory, however short their wait.
+
+        A parent that stayed for a short time limit of its own could keep its child from ever
+        being driven.
+        """
+        for drive in list(self._drives.values()):
+            drive.leaving.park_if_idle(patience_ms=-1)
+
     async def _barren(self, run_id: str) -> int:
         """Claims in a row without an outcome; a damaged journal is reported when it is loaded."""
-        reading: Reading | None = await self._call(self._setting.store.read(run_id))
+        store = self._setting.store
+        reading: Reading | None = await self._setting.lane(store.read(run_id, LAST_CHAPTER))
         with suppress(OutliveError):
             return 0 if reading is None else fold(read_events(reading)).barren
         return 0
 
-    async def _call(self, work: Any) -> Any:
-        return await self._setting.lane(work)
-
-    async def _claim(self, offer: Offer) -> str | None:
-        """The run's id if the claim was won."""
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        entry = claim_entry(offer, self.id, self._setting.ports.clock.now_ms())
-
-        def settle(answer: Answer) -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        self._setting.keeper.submit(Loose(entry, self._setting.host, settle))
-        answer = await answered
-        if isinstance(answer, OutliveError):
-            raise answer
-        return offer.head.run_id if answer is None else None
-
-    async def _load(self, run_id: str) -> None:
-        """Read, verify, fold and drive a run that was won."""
-        reading: Reading | None = await self._call(self._setting.store.read(run_id))
-        if reading is None or reading.head.worker != self.id:
-            return
-        try:
-            events = read_events(reading)
-        except OutliveError as error:
-            self._report_damage(run_id, error)
-            return
-        run = fold(events)
-        log = self.log_for(run_id)
-        log.resume(run, reading.head.link)
-        if run.tells_parent:
-            await self._tell_parent(log, run)
-            return
-        if run.barren > CLAIMS_MAX:
-            self._quarantine(log, run, reading.mail)
-            return
-        self._drive(log, run, events, reading.mail)
-
-    async def _tell_parent(self, log: RunLog, run: Run) -> None:
-        """Its driver died between the outcome and telling it."""
-        if await tell_parent(self._env, log, run):
-            self._only.discard(log.run_id)
-            log.wait(log.seq, partial(self._tell, log.run_id, None))
-        log.close()
-
-    def _report_damage(self, run_id: str, error: OutliveError) -> None:
-        logger.error("%s", error)
-        self._damaged[run_id] = error
-        self._tell(run_id, error)
-
-    def _quarantine(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
-        reason = f"claimed {run.barren - 1} times in a row without one new outcome"
-        for each in mail:
-            # Unread, it would make the run due again at once; a human's word may be said again.
-            log.append(MailRead(run.at, each.mail_id, reason), each.mail_id)
-        log.append(RunQuarantined(run.at, reason))
-        log.wait(log.seq, lambda: self._tell(log.run_id, None))
-        log.close()
-
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
-        flow = self._flows.get(run.start.flow)
-        if flow is None:
-            raise FlowNotRegistered(run.start.flow, list(self._flows))
+        flow = self._repertoire.find(run.start.flow, run.start.version)
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
         self._misfits.pop(log.run_id, None)
         # Mail first: a run that only waits leaves memory as soon as it has begun.
         drive.mailbox.take(mail)
         drive.begin(events)
+        if self._departure.is_asked:
+            drive.drain()
 
     async def _bring_mail(self, run_id: str) -> None:
         drive = self._drives.get(run_id)
         if drive is None:
             return
-        reading = await self._call(self._setting.store.read(run_id, drive.log.durable))
+        store = self._setting.store
+        reading: Reading | None = await self._setting.lane(store.read(run_id, drive.log.durable))
         if reading is not None and not drive.stopped:
             drive.mailbox.take(reading.mail)
 
@@ -377,26 +333,34 @@ class Worker:
         self._drives.pop(drive.run_id, None)
         if how == "ended":
             self._only.discard(drive.run_id)
-            self._tell(drive.run_id, drive)
+            self._watchers.tell(drive.run_id, drive)
+        elif how == "chapter":
+            self._turning.add(drive.run_id)
+            self._setting.host.create_task(self._turn_page(drive.run_id))
         elif how == "misfit":
             now = self._setting.ports.clock.now_ms()
             assert error is not None, "a run that does not fit says why"
             self._misfits[drive.run_id] = (now + MISMATCH_RETRY_MS, error)
-            self._tell(drive.run_id, error)
+            self._watchers.tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
-            self._tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
+            told = None if isinstance(error, LeaseLost) else error
+            self._watchers.tell(drive.run_id, told)
+        self._departure.notice()
         self._poke.set()
 
-    def _tell(self, run_id: str, what: Drive | OutliveError | None) -> None:
-        for watcher in self._watchers.pop(run_id, ()):
-            if watcher.done():
-                continue
-            if isinstance(what, OutliveError):
-                watcher.set_exception(what)
-            else:
-                watcher.set_result(what)
+    async def _turn_page(self, run_id: str) -> None:
+        """The next chapter is begun as by anybody who takes the run over."""
+        try:
+            await self._loading.load(run_id)
+        except OutliveError as error:
+            self._fail(error)
+        finally:
+            self._turning.discard(run_id)
+            self._departure.notice()
 
-    def _tell_all(self, error: OutliveError | None) -> None:
-        for run_id in list(self._watchers):
-            self._tell(run_id, error)
+    def _pass_by(self, run_id: str, news: News, is_over: bool) -> None:
+        """A run that was claimed and is not driven."""
+        if is_over:
+            self._only.discard(run_id)
+        self._watchers.tell(run_id, news)

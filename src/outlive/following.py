@@ -1,0 +1,72 @@
+"""Following a run: its events as they become durable, until it ends. Nobody polls in vain.
+
+A run that is driven here tells when something of it has become durable; any other is looked at
+every now and then, from where the last look ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from outlive.errors import RunNotFound
+from outlive.journal.lane import Lane
+from outlive.journal.tail import Tail
+from outlive.model.events import Event
+from outlive.store import Reading, Store
+from outlive.worker.worker import Worker
+
+POLL_SECONDS = 0.25
+
+
+class Follower:
+    """Follows one run."""
+
+    def __init__(self, run_id: str, store: Store, lane: Lane, worker: Worker | None) -> None:
+        self._run_id, self._store, self._lane, self._worker = run_id, store, lane, worker
+        #: Done when the run leaves memory here.
+        self._left: asyncio.Future[Any] | None = None
+
+    async def events(self, tail: Tail) -> AsyncGenerator[tuple[int, Event], None]:
+        """Every event after the tail with its seq, until the run is over."""
+        try:
+            while True:
+                reading = await self._read(tail.seq)
+                events = tail.take(reading)
+                first = tail.seq - len(events) + 1
+                for seq, event in enumerate(events, first):
+                    yield seq, event
+                if reading.header.ended_at is not None:
+                    return
+                await self._news(tail.seq)
+        finally:
+            if self._left is not None:
+                self._left.cancel()
+
+    async def _read(self, after: int) -> Reading:
+        reading = await self._lane(self._store.read(self._run_id, after))
+        if reading is None:
+            raise RunNotFound(self._run_id)
+        return reading
+
+    async def _news(self, seq: int) -> None:
+        """Wait until there may be more."""
+        worker = self._worker
+        log = None if worker is None or worker.failure else worker.log_of(self._run_id)
+        if worker is None or log is None:
+            await asyncio.sleep(POLL_SECONDS)
+            return
+        durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def tell() -> None:
+            if not durable.done():
+                durable.set_result(None)
+
+        log.wait(seq + 1, tell)
+        left = self._left = self._left or worker.watch(self._run_id)
+        await asyncio.wait([durable, left], return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
+            # Why it left, whoever waits for the outcome is told; here the journal says enough.
+            left.exception()
+            self._left = None

@@ -1,0 +1,37 @@
+"""Entries of one event: what is written by others than a run's driver."""
+
+from __future__ import annotations
+
+from outlive.journal.record import LINK_START, pack
+from outlive.model.events import Event, encode_events
+from outlive.model.kinds import KIND_BITS
+from outlive.store import Entry, Head, Header
+
+
+def first_entry(journal: str, event: Event, header: Header) -> Entry:
+    """The entry that begins a journal."""
+    record, link = _pack(journal, event, prev=LINK_START, epoch=0, seq=1)
+    return Entry(run_id=journal, after=0, last=1, epoch=0, record=record, link=link, header=header)
+
+
+def next_entry(
+    head: Head, event: Event, header: Header, *, epoch: int, taken_by: str | None = None
+) -> Entry:
+    """The entry that follows a head; with ``taken_by`` it takes the lease."""
+    record, link = _pack(head.run_id, event, prev=head.link, epoch=epoch, seq=head.seq + 1)
+    return Entry(
+        run_id=head.run_id,
+        after=head.seq,
+        last=head.seq + 1,
+        epoch=epoch,
+        record=record,
+        link=link,
+        header=header,
+        lease="keep" if taken_by is None else "take",
+        worker=taken_by,
+    )
+
+
+def _pack(journal: str, event: Event, *, prev: bytes, epoch: int, seq: int) -> tuple[bytes, bytes]:
+    kinds, body = KIND_BITS[type(event)], encode_events([event])
+    return pack(journal, prev=prev, epoch=epoch, seq=seq, kinds=kinds, body=body)

@@ -1,0 +1,84 @@
+"""What can be asked of a store: which runs there are, what they hold, who drives them.
+
+Nothing here drives a run or changes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from outlive.errors import AppClosed, RunNotFound
+from outlive.journal.lane import ThreadLane
+from outlive.journal.record import FORMAT
+from outlive.model.ids import check_run_id, is_key_journal
+from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
+
+
+class Looking:
+    """One store, as those see it who only look."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._pid = os.getpid()
+        self._closed = False
+        self._lane = ThreadLane()
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise AppClosed("this process was forked; open an app of its own")
+        if self._closed:
+            raise AppClosed("the app was closed; open another")
+
+    async def find(
+        self,
+        *,
+        status: str | None = None,
+        flow: str | None = None,
+        tag: tuple[str, str] | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        keys: bool = False,
+    ) -> Page:
+        """A page of runs, in the order in which they were started; ``keys`` have journals, too."""
+        self._check_open()
+        query = Query(status=status, flow=flow, tag=tag)
+        page = await self._lane(self.store.find(query, after, limit))
+        found = [each for each in page.items if keys or not is_key_journal(each.head.run_id)]
+        return Page(items=found, next=page.next)
+
+    async def read(self, journal: str, after: int = 0) -> Reading:
+        """A run's or a key's journal as it is stored: nothing of it is verified yet."""
+        self._check_open()
+        check_run_id(f"~{journal}" if is_key_journal(journal) else journal)
+        reading = await self._lane(self.store.read(journal, after))
+        if reading is None:
+            raise RunNotFound(journal)
+        return reading
+
+    async def health(self) -> Health:
+        """What the store says of itself, its file looked through."""
+        self._check_open()
+        return await self._lane(self.store.health())
+
+    async def unattended(self, found: Iterable[Found]) -> set[str]:
+        """Those of these runs that could be driven right now and that no living worker holds.
+
+        A worker that has their flow takes them within a moment: what is named again after that,
+        nobody alive can drive.
+        """
+        self._check_open()
+        flows: dict[str, set[str]] = {}
+        run_ids = set()
+        for run in found:
+            if run.header.ended_at is None and run.header.status != "quarantined":
+                flows.setdefault(run.header.flow, set()).add(run.header.version)
+                run_ids.add(run.head.run_id)
+        wanted = Wanted(
+            flows={flow: frozenset(versions) for flow, versions in flows.items()},
+            format=FORMAT,
+            run_ids=frozenset(run_ids),
+        )
+        # An offer is no lease: asking for some changes nothing.
+        claims = await self._lane(self.store.claim("nobody", wanted, len(run_ids)))
+        return {offer.head.run_id for offer in claims.offers}

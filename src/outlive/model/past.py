@@ -1,0 +1,150 @@
+"""What of a journal is gone through again when a run is replayed.
+
+Replay begins with the last chapter. A run that failed and was given another try goes through what
+was recorded before its failure; what came after it is not replayed, but neither is it done twice:
+outcomes are kept at hand for the calls that ask for them again, and signals are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from outlive.model.events import (
+    Answered,
+    ChapterBegan,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    DeadlinePassed,
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    Fault,
+    QuestionAsked,
+    Replied,
+    RunFailed,
+    RunRetried,
+    RunUndoing,
+    SignalReceived,
+    StepDone,
+    StepRaised,
+    TimerFired,
+)
+
+#: What a flow is told of.
+_TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
+
+#: What need not be done again.
+Outcome: TypeAlias = StepDone | EffectDone | EffectRaised | Answered
+
+
+@dataclass(slots=True)
+class Past:
+    """The part of a journal that counts."""
+
+    #: Each with its seq.
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    #: By step or question: outcomes that were recorded after a failure.
+    known: dict[str, Outcome] = field(default_factory=dict)
+    #: By effect or question: the digest of its arguments.
+    digests: dict[str, bytes] = field(default_factory=dict)
+
+
+def past_of(events: Sequence[Event], first: int) -> Past:
+    """What counts of a journal whose events begin at seq ``first``."""
+    past = Past()
+    for seq, event in enumerate(events, first):
+        match event:
+            case ChapterBegan():
+                past = Past()
+            case RunRetried(since=since):
+                _rewind(past, since)
+            case EffectIntended(step=place) | QuestionAsked(question=place):
+                past.digests.setdefault(place, event.digest)
+                past.events.append((seq, event))
+            case _:
+                past.events.append((seq, event))
+    return past
+
+
+def _rewind(past: Past, since: int) -> None:
+    kept: list[tuple[int, Event]] = []
+    for seq, event in past.events:
+        if seq < since or isinstance(event, (SignalReceived, Replied)):
+            kept.append((seq, event))
+        else:
+            _remember(past, event)
+    past.events = _look_anew(kept)
+
+
+def _look_anew(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
+    """Children that were waited for may have ended while nobody listened: ask for them again."""
+    ended = {event.step for _, event in events if isinstance(event, ChildEnded)}
+    awaited = {e.step for _, e in events if isinstance(e, ChildIntended) and e.is_awaited}
+    unheard = awaited - ended
+    return [
+        (seq, event)
+        for seq, event in events
+        if not (isinstance(event, ChildSpawned) and event.step in unheard)
+    ]
+
+
+def _remember(past: Past, event: Event) -> None:
+    match event:
+        case StepDone() | EffectDone():
+            past.known[event.step] = event
+        case EffectRaised(happened=happened) if happened is not False:
+            # It may have happened: never again unasked.
+            past.known[event.step] = event
+        case Answered():
+            past.known[event.question] = event
+        case _:
+            pass
+
+
+def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
+    """What a failed run failed of, and its seq; None if it did not fail, or was undone.
+
+    The last failure that the flow was told of, if it is the one that it ended with; otherwise the
+    flow failed by itself.
+    """
+    past = past_of(events, first).events
+    if any(isinstance(event, RunUndoing) for _, event in past):
+        return None
+    ends = [(seq, event) for seq, event in past if isinstance(event, RunFailed)]
+    if not ends:
+        return None
+    last = next((event for _, event in reversed(past) if isinstance(event, _TOLD)), None)
+    for seq, event in reversed(past):
+        if isinstance(event, DeadlinePassed):
+            return seq, event
+        fault = _fault_of(event)
+        if fault is not None and (event is last or _is_in(fault, ends[-1][1].error)):
+            return _begin_of(past, seq, event)
+    return ends[-1]
+
+
+def _begin_of(past: Sequence[tuple[int, Event]], seq: int, failure: Event) -> tuple[int, Event]:
+    """Where a failure is to be met again: a child has to be looked for anew."""
+    if isinstance(failure, ChildEnded):
+        for begun, event in past:
+            if isinstance(event, ChildSpawned) and event.step == failure.step:
+                return begun, failure
+    return seq, failure
+
+
+def _fault_of(event: Event) -> Fault | None:
+    match event:
+        case StepRaised(error=error) | EffectRaised(error=error) | ChildEnded(error=error):
+            return error
+        case _:
+            return None
+
+
+def _is_in(cause: Fault, end: Fault) -> bool:
+    """The one was passed on as the other, perhaps with others in a group."""
+    text = cause.message or cause.type_name
+    return text in end.message or end.type_name.endswith("ExceptionGroup")

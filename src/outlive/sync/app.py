@@ -1,0 +1,139 @@
+"""An app for plain code: the verbs of the async one, each waiting for its outcome.
+
+The async app lives on a loop in a thread of its own; whatever is called here is awaited there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from outlive import app as async_app
+from outlive.blocking import LoopThread, check_may_block
+from outlive.engine.definitions import Flow, Startable
+from outlive.engine.place import Body, place, refuse_in_run
+from outlive.model.mail import Verdict
+from outlive.model.retry import Duration
+from outlive.ports import Ports
+from outlive.store import Health, Page
+from outlive.sync.handle import Handle
+from outlive.worker.worker import Worker
+
+T = TypeVar("T")
+
+CALL = "start a child run from the flow with outlive.call(...) or outlive.spawn(...)"
+READ = "do this in a step: only step bodies touch the outside"
+
+
+class App:
+    """Outlive on one store, for plain code. Use it as a context manager."""
+
+    def __init__(self, app: async_app.App) -> None:
+        self._app = app
+        self._loop = LoopThread("outlive-sync")
+
+    # verbs
+
+    def start(
+        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
+    ) -> Handle[T]:
+        """Start a run here, or go on with the one of that id; durable when this returns."""
+        refuse_in_run("outlive.start", CALL)
+        return self._handle(partial(self._app.start, flow, *args, id=id, **kwargs))
+
+    def submit(
+        self,
+        flow: Startable[T] | str,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+        **kwargs: Any,
+    ) -> Handle[T]:
+        """Start a run that a worker elsewhere will drive; durable when this returns."""
+        refuse_in_run("outlive.submit", CALL)
+        options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
+
+    def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+        """Start a run unless there is one of that id: then its arguments are not compared."""
+        refuse_in_run("outlive.ensure", CALL)
+        return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
+
+    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
+        """Start or go on, and return the outcome."""
+        refuse_in_run("outlive.run", CALL)
+        return self.start(flow, *args, id=id, **kwargs).outcome()
+
+    def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
+        """The handle of a run that there is."""
+        return self._handle(partial(self._app.get, run_id, flow))
+
+    def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
+        """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
+        refuse_in_run("outlive.resume", CALL)
+        return self._handle(partial(self._app.resume, run_id, flows))
+
+    def find(self, **query: Any) -> Page:
+        """A page of runs, in the order in which they were started."""
+        return self.call(partial(self._app.find, **query))
+
+    def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null") -> None:
+        """Settle an effect in doubt by a human's word; ``value`` is JSON."""
+        self.call(partial(self._app.resolve, run_id, step, verdict, value))
+
+    def health(self) -> Health:
+        """What the store says of itself, its file looked through."""
+        return self.call(self._app.health)
+
+    @contextmanager
+    def worker(self, flows: Iterable[Flow[Any, Any]], **options: Any) -> Iterator[Worker]:
+        """Drive whatever runs of these flows may be driven, as long as this is open."""
+        refuse_in_run("outlive.worker", CALL)
+        working = self._app.worker(flows, **options)
+        worker: Worker = self.call(working.__aenter__)
+        try:
+            yield worker
+        finally:
+            self.call(partial(working.__aexit__, None, None, None))
+
+    # parts
+
+    def _handle(self, work: Callable[[], Awaitable[Any]]) -> Handle[Any]:
+        return Handle(self.call(work), self.call)
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await on the app's loop what this makes, and wait here for its outcome."""
+        if type(place.get()) is not Body:
+            refuse_in_run("outlive.sync", READ)
+        check_may_block("outlive.sync")
+        return self._loop.call(work)
+
+    # ends
+
+    def close(self) -> None:
+        """Hand over what is driven here, write what is queued, let go of the store."""
+        if not self._loop.is_closed:
+            self._loop.call(self._app.aclose)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_app(url: str | None = None, *, drive: bool = True, ports: Ports | None = None) -> App:
+    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
+    return App(async_app.open_app(url, drive=drive, ports=ports))

@@ -1,0 +1,93 @@
+"""The blocking verbs without an app: on the store that the environment names."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeVar
+
+from outlive.engine.definitions import Startable
+from outlive.engine.place import refuse_in_run
+from outlive.settings import Settings
+from outlive.store import Page
+from outlive.sync.app import CALL, App, open_app
+from outlive.sync.handle import Handle
+
+T = TypeVar("T")
+
+
+class DefaultApp:
+    """The app of this process on the store that the environment names, opened at first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._app: App | None = None
+        self._of: tuple[int, str] | None = None
+
+    def get(self) -> App:
+        """The app; a new one after a fork, or when the environment names another store."""
+        wanted = os.getpid(), Settings.from_environment().store
+        with self._lock:
+            if self._app is not None and self._of != wanted:
+                self._let_go(self._app)
+            if self._app is None:
+                self._app, self._of = open_app(), wanted
+            return self._app
+
+    def close(self) -> None:
+        """Let go of the store; the next verb opens it again."""
+        with self._lock:
+            if self._app is not None:
+                self._let_go(self._app)
+
+    def _let_go(self, app: App) -> None:
+        is_ours = self._of is not None and self._of[0] == os.getpid()
+        self._app = self._of = None
+        if is_ours:
+            app.close()
+
+
+default_app = DefaultApp()
+
+
+def run(
+    flow: Startable[T],
+    *args: Any,
+    id: str | None = None,
+    store: str | None = None,
+    **kwargs: Any,
+) -> T:
+    """Start a run, or go on with the one of that id, and return its outcome."""
+    refuse_in_run("outlive.run", CALL)
+    with open_app(store) as app:
+        return app.run(flow, *args, id=id, **kwargs)
+
+
+def start(flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
+    """Start a run here, or go on with the one of that id, on the default store."""
+    return default_app.get().start(flow, *args, id=id, **kwargs)
+
+
+def submit(flow: Startable[T] | str, *args: Any, **kwargs: Any) -> Handle[T]:
+    """Start a run that a worker elsewhere will drive, on the default store."""
+    return default_app.get().submit(flow, *args, **kwargs)
+
+
+def ensure(flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    """Start a run on the default store unless there is one of that id."""
+    return default_app.get().ensure(flow, *args, id=id, **kwargs)
+
+
+def get(run_id: str) -> Handle[Any]:
+    """The handle of a run on the default store."""
+    return default_app.get().get(run_id)
+
+
+def find(**query: Any) -> Page:
+    """A page of runs on the default store."""
+    return default_app.get().find(**query)
+
+
+def close() -> None:
+    """Let go of the default store; the next verb opens it again."""
+    default_app.close()

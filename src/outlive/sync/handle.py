@@ -1,0 +1,89 @@
+"""A run as its owner sees it from plain code: what the async handle awaits, this waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from outlive import handle as async_handle
+from outlive.model.events import Event
+from outlive.model.retry import Duration
+from outlive.model.run import Run
+from outlive.posting import Question
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Call(Protocol):
+    """Awaits somewhere else what this makes."""
+
+    def __call__(self, work: Callable[[], Awaitable[R]], /) -> R: ...
+
+
+class Handle(Generic[T]):
+    """One run: its status, its outcome, its events, and what it is told."""
+
+    def __init__(self, handle: async_handle.Handle[T], call: Call) -> None:
+        self.id = handle.id
+        self._handle, self._call = handle, call
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    def status(self) -> str:
+        """Where the run stands."""
+        return self._call(self._handle.status)
+
+    def outcome(self, timeout: Duration | None = None) -> T:
+        """What the flow returned, once it has; raises ``RunFailed`` if it failed."""
+        return self._call(partial(self._handle.outcome, timeout))
+
+    def run(self) -> Run:
+        """The fold of the journal, as it stands."""
+        return self._call(self._handle.run)
+
+    def read(self) -> list[Event]:
+        """All events so far, verified."""
+        return self._call(self._handle.read)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """Every event after a seq, as it becomes durable, until the run is over."""
+        found: Any = self._handle.events(after)
+        try:
+            while (event := self._call(partial(anext, found, None))) is not None:
+                yield event
+        finally:
+            self._call(found.aclose)
+
+    # what it is told
+
+    def cancel(self, by: str = "") -> None:
+        """Ask the run to stop: at its next durable point, what happened is undone."""
+        self._call(partial(self._handle.cancel, by))
+
+    def signal(self, name: str, value: object = None, id: str | None = None) -> bool:
+        """Send a signal, kept until the flow takes it; False if that id was sent before."""
+        return self._call(partial(self._handle.signal, name, value, id))
+
+    def questions(self) -> list[Question]:
+        """What the run asks and nobody has answered yet."""
+        return self._call(self._handle.questions)
+
+    def answer(
+        self, value: object, question_id: str | Question | None = None, by: str = ""
+    ) -> Question:
+        """Answer the only open question, or the one named; which one it was is returned."""
+        return self._call(partial(self._handle.answer, value, question_id, by))
+
+    def request(
+        self,
+        name: str,
+        value: object,
+        id: str | None = None,
+        timeout: Duration | None = None,
+        type: Any = Any,
+    ) -> Any:
+        """Send a message and wait for the flow's reply; the same id again gets the same reply."""
+        return self._call(partial(self._handle.request, name, value, id, timeout, type))

@@ -1,0 +1,151 @@
+"""What plain flow code calls: the verbs of async flows, each waiting for its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn
+
+from outlive.engine import fanout, people, verbs
+from outlive.engine.definitions import Effect, Flow
+from outlive.engine.fanout import MAP_LIMIT, Outcome
+from outlive.engine.people import Approval
+from outlive.engine.place import Bridge, plain_for
+from outlive.errors import DefinitionRefused
+from outlive.model.retry import Duration
+
+
+def sleep(until: Duration | datetime) -> None:
+    """Wait for a while, or until an instant; survives crashes and redeploys, costs no memory."""
+    plain_for("sleep").wait(partial(verbs.sleep, until))
+
+
+def carry(*args: Any, **kwargs: Any) -> NoReturn:
+    """End this chapter of the run and begin the next one with these arguments."""
+    plain_for("carry").wait(partial(verbs.carry, *args, **kwargs))
+    raise AssertionError("unreachable: the flow is stopped where it carries on")
+
+
+class timeout:  # noqa: N801  # used as a verb: ``with outlive.timeout("10m"):``
+    """A time limit that survives restarts; raises ``TimedOut`` when it passes."""
+
+    def __init__(self, within: Duration | None) -> None:
+        self._bridge = plain_for("timeout")
+        self._within = within
+        self._limit: people.timeout
+
+    def __enter__(self) -> None:
+        self._limit = self._bridge.wait(self._begin)
+
+    async def _begin(self) -> people.timeout:
+        limit = people.timeout(self._within)
+        await limit.__aenter__()
+        return limit
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._bridge.wait(partial(self._limit.__aexit__, kind, error, tb))
+
+
+def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
+    """The next signal of that name; ``TimedOut`` when the limit passes."""
+    return plain_for("wait_signal").wait(partial(people.wait_signal, name, type, within))
+
+
+def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
+    """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes."""
+    return plain_for("ask").wait(partial(people.ask, text, type, within))
+
+
+def approve(
+    effect: Effect[..., Any],
+    *args: Any,
+    by: str | None = None,
+    within: Duration | None = None,
+    **kwargs: Any,
+) -> Approval:
+    """Ask a human whether this effect may happen with exactly these arguments."""
+    work = partial(people.approve, effect, *args, by=by, within=within, **kwargs)
+    approval: Approval = plain_for("approve").wait(work)
+    return approval
+
+
+class Request:
+    """A message that wants a reply."""
+
+    __slots__ = ("_bridge", "_request", "id", "value")
+
+    def __init__(self, bridge: Bridge, request: people.Request) -> None:
+        self._bridge, self._request = bridge, request
+        self.id, self.value = request.id, request.value
+
+    def reply(self, value: object) -> None:
+        """Answer it; whoever asked gets this, once."""
+        self._bridge.check("Request.reply")
+        self._bridge.wait(partial(self._request.reply, value))
+
+
+def requests(name: str, type: Any = Any, idle: Duration | None = None) -> Iterator[Request]:
+    """Messages of that name, one after another, until none came for ``idle``."""
+    bridge = plain_for("requests")
+    stream: Any = bridge.wait(partial(_stream, name, type, idle))
+    return _requests(bridge, stream)
+
+
+async def _stream(name: str, type: Any, idle: Duration | None) -> Any:
+    return people.requests(name, type, idle)
+
+
+def _requests(bridge: Bridge, stream: Any) -> Iterator[Request]:
+    while True:
+        request = bridge.wait(partial(anext, stream, None))
+        if request is None:
+            return
+        yield Request(bridge, request)
+
+
+def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+    """Start a child run and wait for its outcome; it ends with this run."""
+    return plain_for("call").wait(partial(fanout.call, flow, *args, id=id, **kwargs))
+
+
+def spawn(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> str:
+    """Start a run on its own, once, and return its id."""
+    run_id: str = plain_for("spawn").wait(partial(fanout.spawn, flow, *args, id=id, **kwargs))
+    return run_id
+
+
+def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Outcome]:
+    """Call a step, effect or flow once per item, at most ``limit`` at a time; failures are told."""
+    bridge = plain_for("map")
+    # Here, where the flow's own code runs; a set stays one, to be refused.
+    given = items if isinstance(items, (set, frozenset)) else list(items)
+    outcomes: list[Outcome] = bridge.wait(partial(fanout.map, fn, given, limit))
+    return outcomes
+
+
+def gather(*functions: Callable[[], Any]) -> list[Any]:
+    """Call these beside one another, each in a thread of its own, and return their outcomes.
+
+    The first that raises ends the waiting; the others go on until the flow returns.
+    """
+    bridge = plain_for("gather")
+    for function in functions:
+        if not callable(function):
+            raise DefinitionRefused(
+                f"outlive.sync.gather: {function!r} can't be called; "
+                "give it functions, as in gather(lambda: find(1), lambda: find(2))"
+            )
+
+    async def all_of_them() -> list[Any]:
+        return list(await asyncio.gather(*(bridge.beside(each) for each in functions)))
+
+    outcomes: list[Any] = bridge.wait(all_of_them)
+    return outcomes

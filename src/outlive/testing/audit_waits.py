@@ -1,0 +1,274 @@
+"""Laws of one journal, second part: mail, questions, children, and ending badly.
+
+Ids of steps, questions and children begin anew with every chapter. A run that was given another
+try may ask and attempt again what ended badly; what it had done it does not do again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from outlive.model.events import (
+    Answered,
+    ChapterBegan,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    DeadlinePassed,
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    MailRead,
+    QuestionAsked,
+    QuestionClosed,
+    Replied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunRetried,
+    RunUndoing,
+    SignalReceived,
+    TimerFired,
+)
+
+ENDS = (RunCompleted, RunFailed, RunCancelled)
+UNDO = "undo:"
+Rule: TypeAlias = Callable[[Sequence[Event]], Iterator[str]]
+
+
+def first_seq(events: Sequence[Event]) -> int:
+    """The place of the first event that is there: records before a chapter may be gone."""
+    return events[0].seq if events and isinstance(events[0], ChapterBegan) else 1
+
+
+def numbered(events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
+    """Each event with its seq."""
+    return enumerate(events, first_seq(events))
+
+
+def counted(events: Sequence[Event]) -> Iterator[Event]:
+    """All but those that another try has taken back."""
+    tries = [(seq, each.since) for seq, each in numbered(events) if isinstance(each, RunRetried)]
+    for seq, event in numbered(events):
+        if not any(since <= seq < retried for retried, since in tries):
+            yield event
+
+
+def ended_without_code(events: Sequence[Event]) -> bool:
+    """It was cancelled in quarantine: nobody could settle or undo what it had begun."""
+    return any(
+        isinstance(event, RunCancelled) and event.error.type_name == "RunQuarantined"
+        for event in events[-3:]
+    )
+
+
+def check_signals(events: Sequence[Event]) -> Iterator[str]:
+    """Each letter is taken once; a reply is to something received, and is one."""
+    letters: dict[str, int] = {}
+    replied: dict[str, int] = {}
+    for seq, event in numbered(events):
+        match event:
+            case ChapterBegan():
+                letters |= {f"signal/{each.signal_id}": seq for each in event.signals}
+            case SignalReceived(signal_id=letter):
+                yield from _once(seq, letters, f"signal/{letter}", "takes")
+            case MailRead(mail_id=letter):
+                yield from _once(seq, letters, letter, "takes")
+            case Replied(signal_id=letter):
+                yield from _once(seq, replied, letter, "replies to")
+                if f"signal/{letter}" not in letters and first_seq(events) == 1:
+                    yield f"event {seq} replies to {letter}, which never came"
+
+
+def _once(seq: int, known: dict[str, int], name: str, verb: str) -> Iterator[str]:
+    if name in known:
+        yield f"event {seq} {verb} {name} a second time"
+    known[name] = seq
+
+
+def check_questions(events: Sequence[Event]) -> Iterator[str]:
+    """A question is asked once and answered or closed once, and none outlives its run."""
+    asked: dict[str, int] = {}
+    still_open: set[str] = set()
+    for seq, event in numbered(events):
+        match event:
+            case ChapterBegan():
+                asked, still_open = {}, set()
+            case RunRetried(since=since):
+                asked = {name: place for name, place in asked.items() if place < since}
+            case QuestionAsked(question=question):
+                yield from _once(seq, asked, question, "asks")
+                still_open.add(question)
+            case Answered(question=question) | QuestionClosed(question=question):
+                if question not in still_open:
+                    yield f"event {seq} ({type(event).__name__}): {question} is not open"
+                still_open.discard(question)
+            case RunCompleted() | RunFailed() | RunCancelled():
+                for question in () if ended_without_code(events) else sorted(still_open):
+                    yield f"event {seq} ends it and leaves question {question} open"
+
+
+def check_children(events: Sequence[Event]) -> Iterator[str]:
+    """A child is intended once, started once behind that, and its end told once."""
+    intended: dict[str, int] = {}
+    started: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    for seq, event in numbered(events):
+        match event:
+            case ChapterBegan():
+                intended, started, ended = {}, {}, {}
+            case RunRetried(since=since):
+                # Children that ended while nobody listened are looked for anew.
+                started = {}
+                intended, ended = (
+                    {step: place for step, place in each.items() if place < since}
+                    for each in (intended, ended)
+                )
+            case ChildIntended(step=step):
+                yield from _once(seq, intended, step, "intends child")
+            case ChildSpawned(step=step):
+                yield from _once(seq, started, step, "starts child")
+            case ChildEnded(step=step):
+                yield from _once(seq, ended, step, "ends child")
+        if isinstance(event, (ChildSpawned, ChildEnded)) and event.step not in intended:
+            yield f"event {seq} ({type(event).__name__}): {event.step} was not intended"
+        if isinstance(event, ChildSpawned) and event.step in ended:
+            yield f"event {seq} starts child {event.step} after its end"
+
+
+#: What only a flow that still runs can bring about.
+_OF_A_FLOW = (QuestionAsked, Answered, ChildIntended, TimerFired, ChapterBegan, RunCompleted)
+
+
+def check_stopped(events: Sequence[Event]) -> Iterator[str]:
+    """A flow that ended badly begins nothing new: open effects end, what happened is undone."""
+    stopped_by: Event | None = None
+    intended: set[str] = set()
+    for seq, event in numbered(events):
+        if isinstance(event, RunRetried):
+            stopped_by = None
+        elif isinstance(event, DeadlinePassed) and isinstance(stopped_by, DeadlinePassed):
+            yield f"event {seq}: its deadline passes a second time"
+        elif stopped_by is not None:
+            is_new = isinstance(event, EffectIntended) and event.step not in intended
+            is_undo = isinstance(event, EffectIntended) and event.step.startswith(UNDO)
+            if isinstance(event, _OF_A_FLOW) or (is_new and not is_undo):
+                kind = type(stopped_by).__name__
+                yield f"event {seq} ({type(event).__name__}) comes after {kind}"
+        if isinstance(event, (DeadlinePassed, RunUndoing)):
+            stopped_by = event
+        if isinstance(event, EffectIntended):
+            intended.add(event.step)
+
+
+class _Undoing:
+    """What was done so far, and what of it was undone."""
+
+    def __init__(self) -> None:
+        self.open_steps: set[str] = set()
+        #: By step, its place among the ends, of what happened by this run's own doing.
+        self.happened: dict[str, int] = {}
+        self.begun: RunUndoing | None = None
+        self._last: int | None = None
+
+    def turn_page(self, event: ChapterBegan) -> None:
+        """Only what can be undone is taken along, in its order."""
+        count = len(event.happened)
+        self.happened = {e.step: n - count for n, e in enumerate(event.happened)}
+
+    def intend(self, seq: int, step: str) -> Iterator[str]:
+        """An effect, or the undo of one, is attempted for the first time or again."""
+        if step.startswith(UNDO) and step not in self.open_steps:
+            yield from self._check(seq, step.removeprefix(UNDO))
+        self.open_steps.add(step)
+
+    def _check(self, seq: int, undone: str) -> Iterator[str]:
+        if self.begun is None:
+            yield f"event {seq} undoes {undone} though the run did not end badly"
+        if self.open_steps:
+            yield f"event {seq} undoes {undone} while {sorted(self.open_steps)} are unsettled"
+        place = self.happened.get(undone)
+        if place is None:
+            yield f"event {seq} undoes {undone}, which did not happen"
+        elif self._last is not None and place > self._last:
+            yield f"event {seq} undoes {undone} out of order"
+        self._last = place
+
+    def end(self, seq: int, event: EffectDone | EffectRaised) -> None:
+        """An effect, or the undo of one, is settled."""
+        self.open_steps.discard(event.step)
+        if _is_own(event):
+            self.happened[event.step] = seq
+
+
+def check_undo(events: Sequence[Event]) -> Iterator[str]:
+    """What happened is undone when every doubt is settled: last first, one by one, each once."""
+    undoing = _Undoing()
+    for seq, event in numbered(events):
+        match event:
+            case ChapterBegan():
+                undoing.turn_page(event)
+            case EffectIntended(step=step):
+                yield from undoing.intend(seq, step)
+            case EffectDone() | EffectRaised():
+                undoing.end(seq, event)
+            case RunUndoing():
+                undoing.begun = event
+                for step in sorted(undoing.open_steps):
+                    yield f"event {seq} begins to undo while effect {step} is unsettled"
+            case RunCompleted() | RunFailed() | RunCancelled() if undoing.begun is not None:
+                yield from _check_verdict(seq, undoing.begun, event)
+
+
+def _is_own(event: EffectDone | EffectRaised) -> bool:
+    happened = isinstance(event, EffectDone) or event.happened is True
+    return happened and event.by != "holder"
+
+
+def _check_verdict(seq: int, undoing: RunUndoing, end: Event) -> Iterator[str]:
+    kinds: dict[str, type] = {"failed": RunFailed, "cancelled": RunCancelled}
+    if ended_without_code([end]):
+        return
+    if type(end) is not kinds.get(undoing.status):
+        yield f"event {seq} is {type(end).__name__}, it was undone as {undoing.status}"
+
+
+WAIT_RULES: tuple[Rule, ...] = (
+    check_signals,
+    check_questions,
+    check_children,
+    check_stopped,
+    check_undo,
+)
+
+
+def audit_undone(
+    journals: Mapping[str, Sequence[Event]], undoable: frozenset[str]
+) -> Iterator[str]:
+    """A run that ended badly has tried to undo all that it did and that can be undone.
+
+    Args:
+        journals: all events of each run.
+        undoable: the names of effects that declare how they are undone.
+    """
+    for run_id, events in journals.items():
+        is_bad = any(isinstance(event, (RunFailed, RunCancelled)) for event in events[-3:])
+        if is_bad and not ended_without_code(events):
+            for step in _not_undone(events):
+                if step.rpartition("/")[2].partition("#")[0] in undoable:
+                    yield f"run {run_id}: it ended badly and {step} was not undone"
+
+
+def _not_undone(events: Sequence[Event]) -> list[str]:
+    happened: list[str] = []
+    undone: set[str] = set()
+    for event in events:
+        if isinstance(event, ChapterBegan):
+            happened = [each.step for each in event.happened]
+        elif isinstance(event, (EffectDone, EffectRaised)) and event.step.startswith(UNDO):
+            undone.add(event.step.removeprefix(UNDO))
+        elif isinstance(event, (EffectDone, EffectRaised)) and _is_own(event):
+            happened.append(event.step)
+    return [step for step in happened if step not in undone]

@@ -1,0 +1,280 @@
+"""One event as one row: what happened, where, and what of it people want to see."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from outlive.model.events import (
+    Answered,
+    AttemptFailed,
+    CancelRequested,
+    ChapterBegan,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    Claimed,
+    DeadlinePassed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    Fault,
+    KeyHeld,
+    MailRead,
+    ParentTold,
+    Parked,
+    Patched,
+    QuestionAsked,
+    QuestionClosed,
+    Replied,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunQuarantined,
+    RunRetried,
+    RunStarted,
+    RunUndoing,
+    SignalReceived,
+    StepDone,
+    StepRaised,
+    TimerFired,
+)
+
+_UNDO = "undo:"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event, for people."""
+
+    seq: int
+    #: ms since the run's start.
+    at: int
+    what: str
+    branch: str = ""
+    step: str = ""
+    attempt: int | None = None
+    #: Of an attempt, question or child whose begin is in the journal.
+    duration_ms: int | None = None
+    args: bytes | None = None
+    value: bytes | None = None
+    error: Fault | None = None
+    note: str = ""
+    #: Instant (ms since 1970) that a wait or the next attempt is due.
+    due_at: int | None = None
+    #: The other run that this is about.
+    child: str = ""
+
+
+OfStep: TypeAlias = (
+    StepDone
+    | StepRaised
+    | AttemptFailed
+    | EffectIntended
+    | EffectDone
+    | EffectRaised
+    | EffectDoubted
+)
+OfMail: TypeAlias = SignalReceived | Replied | QuestionAsked | Answered | QuestionClosed | MailRead
+OfChild: TypeAlias = ChildIntended | ChildSpawned | ChildEnded | ParentTold
+OfEnd: TypeAlias = (
+    RunCompleted
+    | RunFailed
+    | RunCancelled
+    | RunQuarantined
+    | RunUndoing
+    | CancelRequested
+    | DeadlinePassed
+)
+OfRun: TypeAlias = RunStarted | Claimed | Parked | KeyHeld | TimerFired
+OfCode: TypeAlias = ChapterBegan | RunRetried | Patched
+
+
+def row_of(seq: int, at: int, event: Event) -> Row:
+    """The row of an event at this seq and time."""
+    row = Row(seq=seq, at=at, what="")
+    match event:
+        case RunStarted() | Claimed() | Parked() | KeyHeld() | TimerFired():
+            changes = _of_run(event)
+        case SignalReceived() | Replied() | QuestionAsked() | Answered() | QuestionClosed():
+            changes = _of_mail(event)
+        case MailRead():
+            changes = _of_mail(event)
+        case ChildIntended() | ChildSpawned() | ChildEnded() | ParentTold():
+            changes = _of_child(event)
+        case RunCompleted() | RunFailed() | RunCancelled() | RunQuarantined() | RunUndoing():
+            changes = _of_end(event)
+        case CancelRequested() | DeadlinePassed():
+            changes = _of_end(event)
+        case ChapterBegan() | RunRetried() | Patched():
+            changes = _of_code(event)
+        case _:
+            changes = _of_step(event)
+    return msgspec.structs.replace(row, **changes)
+
+
+def _at(step_id: str) -> dict[str, object]:
+    branch, step = split_id(step_id)
+    return {"branch": branch, "step": step}
+
+
+def _of_run(event: OfRun) -> dict[str, object]:
+    match event:
+        case RunStarted():
+            return {"what": "started", "args": event.args, "note": _origin(event)}
+        case Claimed():
+            found = ", its last driver is dead" if event.certain and event.epoch > 1 else ""
+            note = f"by worker {event.worker}, epoch {event.epoch}{found}"
+            return {"what": "claimed", "note": note}
+        case Parked(wake_at=wake_at, reason=reason):
+            note = reason or ("" if wake_at is not None else "until there is mail")
+            return {"what": "parked", "note": note, "due_at": wake_at}
+        case KeyHeld():
+            return {"what": "key held", "note": f"by effect {event.step} of run {event.run_id}"}
+        case TimerFired(timer=timer):
+            return {"what": "timer fired", **_at(timer)}
+        case _:
+            assert_never(event)
+
+
+def _origin(event: RunStarted) -> str:
+    parts = [f"flow {event.flow}, version {event.version}, Python {event.python}"]
+    if event.parent is not None:
+        parts.append(f"by run {event.parent}")
+    parts += [f"{name} pinned to {value}" for name, value in event.pins.items()]
+    return ", ".join(parts)
+
+
+def _of_code(event: OfCode) -> dict[str, object]:
+    match event:
+        case ChapterBegan():
+            note = f"number {event.number}, {_origin(event.start)}"
+            return {"what": "chapter", "args": event.args, "note": note}
+        case RunRetried():
+            told = f"by {event.by}, " if event.by else ""
+            return {
+                "what": "retried",
+                "note": f"{told}what came from seq {event.since} on is redone",
+            }
+        case Patched(place=place):
+            return {"what": "patched", "note": "the new way", **_at(place)}
+        case _:
+            assert_never(event)
+
+
+def _of_mail(event: OfMail) -> dict[str, object]:
+    match event:
+        case SignalReceived():
+            value = from_json(event.value) if event.is_json else event.value
+            note = f"id {event.signal_id}"
+            return {"what": "signal", "step": event.name, "value": value, "note": note}
+        case Replied():
+            answer = {"error": event.error} if event.error else {"value": event.value}
+            return {"what": "replied", "note": f"to {event.signal_id}", **answer}
+        case QuestionAsked():
+            asked = event.text if event.by is None else f"{event.text} (for {event.by})"
+            return {"what": "asked", **_at(event.question), "note": asked}
+        case Answered():
+            told = f"by {event.by}" if event.by else ""
+            where = _at(event.question)
+            return {"what": "answered", **where, "value": from_json(event.value), "note": told}
+        case QuestionClosed():
+            return {"what": "closed", **_at(event.question), "note": "nobody waits any longer"}
+        case MailRead(why=why):
+            return {"what": "mail read", "note": why}
+        case _:
+            assert_never(event)
+
+
+def _of_child(event: OfChild) -> dict[str, object]:
+    match event:
+        case ChildIntended():
+            how = "calls" if event.is_awaited else "spawns"
+            note = f"{how} run {event.child_id} of flow {event.flow}"
+            told: dict[str, object] = {"what": "child intended", "args": event.args, "note": note}
+        case ChildSpawned():
+            told = {"what": "child started", "note": f"run {event.child_id}"}
+        case ChildEnded():
+            value = None if event.error is not None else event.value
+            told = {"what": f"child {event.status}", "value": value, "error": event.error}
+            told["note"] = f"run {event.child_id}"
+        case ParentTold():
+            return {"what": "parent told"}
+        case _:
+            assert_never(event)
+    return {**told, **_at(event.step), "child": event.child_id}
+
+
+def _of_end(event: OfEnd) -> dict[str, object]:
+    match event:
+        case RunCompleted(value=value):
+            return {"what": "completed", "value": value}
+        case RunFailed(error=error):
+            return {"what": "failed", "error": error}
+        case RunCancelled(error=error):
+            return {"what": "cancelled", "error": error}
+        case RunQuarantined(reason=reason):
+            return {"what": "quarantined", "note": reason}
+        case RunUndoing(status=status, error=fault):
+            note = f"what happened is undone, last first; then the run is {status}"
+            return {"what": "undoing", "error": fault, "note": note}
+        case CancelRequested(by=by):
+            return {"what": "cancel asked", "note": f"by {by}" if by else ""}
+        case DeadlinePassed():
+            return {"what": "deadline passed", "note": "the flow stops here"}
+        case _:
+            assert_never(event)
+
+
+def _of_step(event: OfStep) -> dict[str, object]:
+    told: dict[str, object]
+    match event:
+        case StepDone(args=args, value=value):
+            told = {"what": "done", "args": args, "value": value}
+        case StepRaised(args=args, error=error):
+            told = {"what": "raised", "args": args, "error": error}
+        case AttemptFailed():
+            note = _told_by(event.by) or "nothing happened"
+            told = {"what": "attempt failed", "error": event.error, "note": note}
+            told["due_at"] = event.retry_at
+        case EffectIntended():
+            told = {"what": "intended", "args": event.args or None, "note": f"key {event.key}"}
+        case EffectDone():
+            told = {"what": "done", "value": event.value, "note": _told_by(event.by)}
+        case EffectRaised():
+            happened = {True: "it happened", False: "nothing happened", None: "nobody knows"}
+            note = ", ".join(filter(None, (happened[event.happened], _told_by(event.by))))
+            told = {"what": "raised", "error": event.error, "note": note}
+        case EffectDoubted():
+            note = "a human must tell" if event.asks else "it will be settled"
+            told = {"what": "in doubt", "error": event.error, "note": note}
+        case _:
+            assert_never(event)
+    return {**told, **_at(event.step), "attempt": event.attempt}
+
+
+def _told_by(by: str) -> str:
+    told = {
+        "check": "told by its check",
+        "human": "told by a human",
+        "holder": "told by the holder of its key",
+        "driver": "told by its driver",
+    }
+    return told.get(by, "")
+
+
+def from_json(raw: bytes) -> bytes:
+    """A person's JSON as other values are recorded; what is no JSON stays as it is."""
+    try:
+        return msgspec.msgpack.encode(msgspec.json.decode(raw))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return msgspec.msgpack.encode(raw.decode(errors="replace"))
+
+
+def split_id(step_id: str) -> tuple[str, str]:
+    """Branch and place in it: ``0.1/search#2`` is in ``0.1``; an undo is where its effect is."""
+    undo, place = ("undo ", step_id[len(_UNDO) :]) if step_id.startswith(_UNDO) else ("", step_id)
+    branch, slash, step = place.partition("/")
+    return (branch, undo + step) if slash else ("", undo + place)

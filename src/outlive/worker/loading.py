@@ -1,0 +1,150 @@
+"""From an offer to a run in memory: claim it, read it, verify it, and see what is to be done.
+
+Claims travel in one batch. A run that was won is driven, or only its parent has to be told of its
+end, or it is put aside; one that can't be read is given back with the reason, and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from outlive.engine.children import tell_parent
+from outlive.engine.leaving import MISMATCH_RETRY_MS
+from outlive.engine.ops import Env
+from outlive.errors import OutliveError, WrongVersion
+from outlive.journal.entries import next_entry
+from outlive.journal.keeper import Answer, Loose
+from outlive.journal.log import RunLog
+from outlive.journal.reader import read_events
+from outlive.model.events import Event, Parked
+from outlive.model.mail import Cancel
+from outlive.model.run import ENDED, Run, fold
+from outlive.store import LAST_CHAPTER, Entry, Mail, Offer, Reading
+from outlive.worker.claims import claim_entry
+from outlive.worker.quarantine import end_without_code, judge, put_aside
+from outlive.worker.setting import Setting
+from outlive.worker.watchers import News
+
+logger = logging.getLogger("outlive")
+
+#: A run that was won: its journal's end, its state, what happened to it, what was posted to it.
+Take: TypeAlias = Callable[[RunLog, Run, list[Event], Sequence[Mail]], None]
+#: One that is not driven: what to tell whoever waits for it, and whether it is over.
+Pass: TypeAlias = Callable[[str, News, bool], None]
+
+
+class Loading:
+    """Takes runs for one worker."""
+
+    def __init__(self, setting: Setting, env: Env, take: Take, pass_by: Pass) -> None:
+        self._setting, self._env, self._take, self._pass = setting, env, take, pass_by
+        #: Runs whose journal can't be read here, and why: they are not claimed again.
+        self.damaged: dict[str, OutliveError] = {}
+
+    def log_for(self, run_id: str) -> RunLog:
+        """The appending end of a journal, on this worker's side."""
+        return RunLog(self._setting.keeper, self._setting.host, run_id, worker=self._env.worker)
+
+    async def take(self, offers: Sequence[Offer]) -> None:
+        """Claim these, and load what was won."""
+        now = self._setting.ports.clock.now_ms()
+        claims = [claim_entry(offer, self._env.worker, now) for offer in offers]
+        won = await asyncio.gather(*(self._commit(claim) for claim in claims))
+        for claim, is_won in zip(claims, won, strict=True):
+            if is_won:
+                await self.load(claim.run_id)
+
+    async def _commit(self, entry: Entry) -> bool:
+        """Whether the entry is in."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def settle(answer: Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._setting.keeper.submit(Loose(entry, self._setting.host, settle))
+        answer = await answered
+        if isinstance(answer, OutliveError):
+            raise answer
+        return answer is None
+
+    async def load(self, run_id: str) -> None:
+        """Read a run that this worker holds, and go on with it."""
+        reading: Reading | None = await self._setting.lane(
+            self._setting.store.read(run_id, LAST_CHAPTER)
+        )
+        if reading is None or reading.head.worker != self._env.worker:
+            return
+        try:
+            events = read_events(reading)
+            run = fold(events)
+        except OutliveError as error:
+            await self._give_back(reading, error)
+            return
+        log = self.log_for(run_id)
+        log.resume(run, reading.head, reading.header)
+        if run.tells_parent:
+            await self._tell_parent(log, run)
+            return
+        match judge(run, events, reading.mail):
+            case "drive":
+                self._take(log, run, events, reading.mail)
+            case "quarantine":
+                self._write(log, put_aside(run, reading.mail))
+                log.wait(log.seq, partial(self._pass, run_id, None, False))
+                log.close()
+            case "end":
+                await self._end(log, run, reading.mail)
+
+    def _write(self, log: RunLog, events: list[tuple[Event, str | None]]) -> None:
+        for event, mail_id in events:
+            log.append(event, mail_id)
+
+    async def _end(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
+        """A cancelled run whose code kills its workers ends without it, and so do its children."""
+        children = [child for child in run.children.values() if child.is_awaited]
+        events = end_without_code(run, mail)
+        for child in children:
+            mail_id = f"cancel/{log.run_id}/{child.step}"
+            await self._env.kin.post(child.child_id, mail_id, Cancel(f"run {log.run_id}"))
+        self._write(log, events)
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        log.on_failure = lambda error: settled.set_result(None)
+        log.wait(log.seq, lambda: settled.set_result(None))
+        await settled
+        if log.failure is None and run.tells_parent:
+            await self._tell_parent(log, run)
+            return
+        self._pass(log.run_id, None, True)
+        log.close()
+
+    async def _tell_parent(self, log: RunLog, run: Run) -> None:
+        """Its driver ended between the outcome and telling it."""
+        if await tell_parent(self._env, log, run):
+            log.wait(log.seq, partial(self._pass, log.run_id, None, True))
+        log.close()
+
+    async def _give_back(self, reading: Reading, error: OutliveError) -> None:
+        """Nobody can drive what can't be read: say so, loudly, and let go of it.
+
+        One that a newer release wrote is offered again later; a damaged one only with new mail.
+        """
+        logger.error("%s", error)
+        head, header = reading.head, reading.header
+        self.damaged[head.run_id] = error
+        now = self._setting.ports.clock.now_ms()
+        wake_at = now + MISMATCH_RETRY_MS if isinstance(error, WrongVersion) else None
+        status = header.status if header.status in ENDED else "waiting"
+        shown = msgspec.structs.replace(
+            header, status=status, wake_at=wake_at, reason=str(error)[:500]
+        )
+        parked = Parked(max(0, now - header.started_at), wake_at, str(error))
+        entry = next_entry(head, parked, shown, epoch=head.epoch)
+        await self._commit(msgspec.structs.replace(entry, lease="free"))
+        self._pass(head.run_id, error, False)

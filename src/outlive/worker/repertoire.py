@@ -1,0 +1,66 @@
+"""What a worker can drive: flows, and the versions of their runs that each of them accepts.
+
+A run keeps the version it began with. Two versions of one flow may stand side by side: a run goes
+to the code of its own version, else to the newest that was learned and accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from outlive.engine.definitions import Flow
+from outlive.errors import FlowNotRegistered, WrongVersion
+from outlive.journal.record import FORMAT
+from outlive.store import Wanted
+
+
+class Repertoire:
+    """The flows of one worker."""
+
+    def __init__(self, flows: Iterable[Flow[Any, Any]]) -> None:
+        #: By name, in the order of learning.
+        self._flows: dict[str, list[Flow[Any, Any]]] = {}
+        for flow in flows:
+            self.learn(flow)
+
+    def learn(self, flow: Flow[Any, Any]) -> bool:
+        """Drive runs of this flow, too; True if that is news."""
+        known = self._flows.setdefault(flow.name, [])
+        for position, each in enumerate(known):
+            if each.version == flow.version:
+                known[position] = flow
+                return each.fn is not flow.fn or each.versions != flow.versions
+        known.append(flow)
+        return True
+
+    def find(self, name: str, version: str) -> Flow[Any, Any]:
+        """The code for a run of this flow and version.
+
+        Raises:
+            FlowNotRegistered: nobody here knows the flow.
+            WrongVersion: the flow is known, and does not accept that version.
+        """
+        known = self._flows.get(name)
+        if not known:
+            raise FlowNotRegistered(name, list(self._flows))
+        own = [flow for flow in known if flow.version == version]
+        able = own or [flow for flow in known if version in flow.versions]
+        if not able:
+            accepted = ", ".join(sorted(self.versions()[name]))
+            raise WrongVersion(
+                f"the run was started with version {version!r} of flow {name!r}; this code drives "
+                f"{accepted}: add accepts=({version!r},) if it can drive it"
+            )
+        return able[-1]
+
+    def versions(self) -> dict[str, frozenset[str]]:
+        """By flow, the versions of runs that can be driven here."""
+        return {
+            name: frozenset().union(*(flow.versions for flow in known))
+            for name, known in self._flows.items()
+        }
+
+    def wanted(self, *, only: frozenset[str] | None) -> Wanted:
+        """What to ask a store for: any run that can be driven here, or some of them only."""
+        return Wanted(flows=self.versions(), format=FORMAT, run_ids=only)

@@ -1,0 +1,34 @@
+"""What a worker works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outlive.engine.host import Host
+from outlive.errors import OutliveError
+from outlive.journal.keeper import Keeper
+from outlive.journal.lane import Lane
+from outlive.ports import Ports
+from outlive.store import Store
+from outlive.worker.pulse import LeaseTime, Pulse
+
+POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Made by the app."""
+
+    store: Store
+    keeper: Keeper
+    lane: Lane
+    ports: Ports
+    host: Host
+    lease: LeaseTime
+    #: Starts beating for a worker id.
+    start_pulse: Callable[[str, Callable[[OutliveError], None]], Pulse]
+    idle_ms: int = 2000
+    poll_seconds: float = POLL_SECONDS
+    #: How long what runs may take to reach a durable point when the worker is told to stop.
+    drain_seconds: float = 30.0

@@ -1,0 +1,40 @@
+"""Who waits in this process for a run to end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+from outlive.engine.drive import Drive
+from outlive.errors import OutliveError
+
+#: The drive of a run that ended here; None: it left memory otherwise, ask the store; or an error.
+News: TypeAlias = Drive | OutliveError | None
+
+
+class Watchers:
+    """By run, who wants to be told."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Future[Drive | None]]] = {}
+
+    def add(self, run_id: str) -> asyncio.Future[Drive | None]:
+        """Done with the next news of this run."""
+        future: asyncio.Future[Drive | None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run_id, []).append(future)
+        return future
+
+    def tell(self, run_id: str, news: News) -> None:
+        """Tell everybody who waits for this run, once."""
+        for watcher in self._waiting.pop(run_id, ()):
+            if watcher.done():
+                continue
+            if isinstance(news, OutliveError):
+                watcher.set_exception(news)
+            else:
+                watcher.set_result(news)
+
+    def tell_all(self, error: OutliveError | None) -> None:
+        """The worker ends: nobody will hear anything from it any more."""
+        for run_id in list(self._waiting):
+            self.tell(run_id, error)

@@ -1,0 +1,262 @@
+"""The commands that speak to a run: what they do, what they refuse, in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlive.cli.draw import since
+from outlive.views.wanted import example, wanted
+from tests.doors.desk import (
+    Desk,
+    ask_all,
+    ask_number,
+    fails_at_first,
+    parent,
+    wait_two,
+)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A store and the command line on it."""
+    return Desk(tmp_path, monkeypatch)
+
+
+def test_answer_is_shown_checked_and_taken(desk: Desk) -> None:
+    """``show`` has the command, a slip is refused in one line, the right answer is read."""
+    desk.park(ask_number)
+    code, shown, _ = desk("show", "r")
+    assert 0 == code
+    assert "asks: How many?" in shown
+    assert "wants      a whole number" in shown
+    assert "answer it  outlive answer r NUMBER" in shown
+    (asked,) = json.loads(desk("show", "r", "--json")[1])["questions"]
+    assert ("0/ask#1", {"type": "integer"}) == (asked["id"], asked["schema"])
+
+    assert (
+        2,
+        "",
+        "outlive: question 0/ask#1 refuses this answer: $: integer is wanted, not str; "
+        "it stays open and wants a whole number\n",
+    ) == desk("answer", "r", "many")
+    code, told, _ = desk("answer", "r", "41", "--by", "ann", "--json")
+    assert {"id": "r", "question": "0/ask#1", "answer": 41, "worker": None} == json.loads(told)
+    code, _, refused = desk("answer", "r", "42")
+    assert (2, 1) == (code, refused.count("\n"))
+    assert "asks nothing right now" in refused
+
+    ended = desk.end()
+    assert 42 == ended["outcome"]
+    (answered,) = [row for row in ended["timeline"] if row["what"] == "answered"]
+    assert "by ann" == answered["note"]
+    assert "run r has ended (completed)" in desk("answer", "r", "1")[2]
+
+
+def test_several_questions_need_a_name(desk: Desk) -> None:
+    """A text may be given as it is, and yes is true."""
+    desk.park(ask_all)
+    code, _, refused = desk("answer", "r", "Ada")
+    assert 2 == code
+    assert "asks 2 questions, name one" in refused
+    assert "--question '0.1/ask#1'" in desk("show", "r")[1]
+    assert 0 == desk("answer", "r", "Ada", "--question", "0.1/ask#1")[0]
+    assert 0 == desk("answer", "r", "yes")[0]
+
+    assert ["Ada", True] == desk.end()["outcome"]
+
+
+def test_signal_is_json_or_text_and_once_per_id(desk: Desk) -> None:
+    """A repeat is told, and changes nothing."""
+    desk.park(wait_two)
+    assert "noted: run r: signal go" in desk("signal", "r", "go", '{"a": 1}', "--id", "s")[1]
+    again = desk("signal", "r", "go", '{"a": 1}', "--id", "s")
+    assert (0, True) == (again[0], "signal s was sent before: no change" in again[1])
+    assert json.loads(desk("signal", "r", "go", "now", "--json")[1])["is_new"]
+
+    assert [{"a": 1}, "now"] == desk.end()["outcome"]
+
+
+def test_cancel_ends_a_run(desk: Desk) -> None:
+    """As cancelled; whoever waits for it is told with exit code 1."""
+    desk.park(wait_two)
+    code, told, _ = desk("cancel", "r", "--by", "ann")
+    assert (0, True) == (code, "outlive resume r MODULE" in told)
+
+    assert "cancelled" == desk.end()["status"]
+    assert (1, "", "outlive: run r was cancelled\n") == desk("resume", "r")
+
+
+def test_retry_gives_another_try(desk: Desk) -> None:
+    """What failed is run again; a run that did not fail is refused."""
+    desk.start(fails_at_first)
+    assert "failed" == desk.end()["status"]
+    Path("works").touch()
+    assert 0 == desk("retry", "r", "--by", "ann")[0]
+
+    assert "done" == desk.end()["outcome"]
+    code, _, refused = desk("retry", "r")
+    assert (2, True) == (code, "run r can't be tried again" in refused)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("answer", "x", "1"), ("signal", "x", "a", "1"), ("cancel", "x"), ("retry", "x")],
+)
+def test_a_run_that_is_not_there_is_named(desk: Desk, words: tuple[str, ...]) -> None:
+    """One line with the remedy."""
+    desk.start(ask_number)
+
+    assert (2, "", "outlive: no run has the id 'x'; `outlive runs` lists those there are\n") == (
+        desk(*words)
+    )
+
+
+def test_show_tells_of_children_deadline_and_pins(desk: Desk) -> None:
+    """What the run waits for, and what it was started with."""
+    desk.park(parent)
+    desk.drive(lambda header: header.status == "waiting", "kid")
+    shown = desk("show", "r")[1]
+    data = json.loads(desk("show", "r", "--json")[1])
+
+    assert "waits for 1 child run:\n  kid  flow child, called at 0/call:child#1" in shown
+    assert "pins       model=m1" in shown
+    assert "deadline   " in shown
+    assert [("kid", True, True)] == [
+        (each["id"], each["is_started"], each["is_awaited"]) for each in data["children"]
+    ]
+    assert {"model": "m1"} == data["pins"]
+    assert "parent     r" in desk("show", "kid")[1]
+
+
+def test_runs_that_nobody_drives_are_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ``runs`` at once, in ``doctor`` after a second look; what sleeps is not among them."""
+    monkeypatch.setattr("outlive.cli.doctor.PATIENCE_SECONDS", 0.01)
+    desk.park(wait_two, id="sleeps")
+    desk.start(ask_number, id="due")
+    _, listed, hint = desk("runs")
+    rows = {line.split()[0]: line.split() for line in listed.splitlines()[1:]}
+    as_data = json.loads(desk("runs", "--json")[1])
+    code, said, _ = desk("doctor")
+
+    assert ("-", "nobody") == (rows["sleeps"][5], rows["due"][5])
+    assert "driven by nobody right now: 1 (flow ask_number); `outlive worker MODULE`" in hint
+    assert {"sleeps": False, "due": True} == {run["id"]: run["is_unattended"] for run in as_data}
+    assert 0 == code
+    assert "nobody drives flow ask_number (version 1): 1 due (due)" in said
+    assert "the store is sound; some runs need a worker" in said
+    forsaken = json.loads(desk("doctor", "--json")[1])["forsaken"]
+    assert {"ask_number (version 1)": ["due"]} == forsaken
+
+
+def test_doctor_says_what_is_set_and_what_is_wrong(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3 if the store has a problem."""
+    desk.start(ask_number)
+    monkeypatch.setenv("OUTLIVE_LEASE_SECONDS", "7")
+    monkeypatch.setattr("outlive.cli.doctor.PATIENCE_SECONDS", 0.0)
+    assert "OUTLIVE_LEASE_SECONDS=7.0" in desk("doctor")[1]
+    database = Path("desk.db")
+    content = bytearray(database.read_bytes())
+    content[4096 * 2 : 4096 * 2 + 600] = b"x" * 600
+    database.write_bytes(bytes(content))
+    for wal in Path().glob("desk.db-wal"):
+        wal.unlink()
+
+    assert 3 == desk("doctor")[0]
+
+
+def test_completion_is_made_from_the_commands(desk: Desk) -> None:
+    """Each shell's script names every command and its options; bash completes by it."""
+    scripts = {shell: desk("completion", shell)[1] for shell in ("bash", "zsh", "fish")}
+    for script in scripts.values():
+        for word in ("answer", "question", "resume", "doctor", "status"):
+            assert word in script
+    bash = shutil.which("bash")
+    assert bash is not None
+    for typed, wanted_word in (
+        (("outlive", "ans"), "answer"),
+        (("outlive", "show", "--f"), "--follow"),
+    ):
+        words = " ".join(typed)
+        tried = (
+            f"{scripts['bash']}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _outlive; "
+            'echo "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run([bash, "-c", tried], capture_output=True, text=True, timeout=20)
+        assert wanted_word == done.stdout.strip(), done.stderr
+
+
+def test_a_timeline_on_a_terminal_has_marks(desk: Desk) -> None:
+    """Branches are set in, times are short, and it can be followed."""
+    desk.park(ask_all)
+    desk("answer", "r", "Ada", "--question", "0.1/ask#1")
+    desk("answer", "r", "no")
+    desk.end()
+
+    for words in (("show", "r"), ("show", "r", "--follow")):
+        shown = _on_a_terminal(*words)
+        assert "│ 0.1" in shown
+        assert "? asked" in shown
+        assert "● answered" in shown
+        assert "■ completed" in shown
+
+
+def _on_a_terminal(*words: str) -> str:
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "outlive", *words]
+    process = subprocess.Popen(command, env=environment, stdout=slave)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    assert 0 == process.wait(20)
+    return shown.decode()
+
+
+def test_times_are_as_exact_as_they_are_interesting() -> None:
+    """Seconds at first, days in the end."""
+    times = (0, 1234, 61_000, 3_700_000, 90_000_000)
+
+    assert ["+0.000s", "+1.234s", "+1m 01s", "+1h 01m", "+1d 01h"] == [since(at) for at in times]
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "typed"),
+    [
+        (None, "anything", "JSON"),
+        ({"type": "number"}, "a number", "NUMBER"),
+        ({"enum": ["red", "dark blue"]}, "red or dark blue", "red"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "a text, or null", "TEXT"),
+        (
+            {
+                "$ref": "#/$defs/A",
+                "$defs": {"A": {"properties": {"a": {}, "b": {}}, "required": ["a"]}},
+            },
+            "an object {a, [b]}",
+            "JSON",
+        ),
+        ({"type": "array"}, 'JSON of the schema {"type":"array"}', "JSON"),
+    ],
+)
+def test_schemas_are_told_in_words(
+    schema: dict[str, object] | None, words: str, typed: str
+) -> None:
+    """What people are asked for, and what they might type."""
+    assert (words, typed) == (wanted(schema), example(schema))

@@ -1,0 +1,296 @@
+"""One small test per rule of waiting, ending badly, other runs and chapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.app import App
+from outlive.engine.typed import encode_own
+from outlive.errors import RunFailed
+from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.model.events import (
+    Answered,
+    EffectDone,
+    EffectRaised,
+    Event,
+    QuestionAsked,
+    RunUndoing,
+)
+from outlive.model.mail import Answer, ChildNews, Signal, decode_letter, encode_letter
+from outlive.model.run import fold
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.store import Entry, Posted
+from outlive.stores.memory import MemoryStore
+from outlive.testing.clock import FakeClock
+
+Play = Callable[[App, MemoryStore], Awaitable[Any]]
+
+SETTINGS = Settings(lease_seconds=5.0, poll_seconds=0.01, idle_seconds=0.0)
+#: A mutant that makes a run hang is given up after so many seconds.
+PATIENCE_SECONDS = 3
+
+
+def play(scene: Play, store: MemoryStore | None = None, ports: Ports | None = None) -> Any:
+    async def main() -> Any:
+        disk = store or MemoryStore()
+        async with App(disk, ports=ports, settings=SETTINGS) as app:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await scene(app, disk)
+
+    return asyncio.run(main())
+
+
+async def events_of(store: MemoryStore, run_id: str, *kinds: type) -> list[Any]:
+    reading = await store.read(run_id)
+    found: Sequence[Event] = [] if reading is None else read_events(reading)
+    return [event for event in found if isinstance(event, kinds)]
+
+
+async def until_there(store: MemoryStore, run_id: str, kind: type) -> None:
+    while not await events_of(store, run_id, kind):
+        await asyncio.sleep(0.001)
+
+
+async def send(store: MemoryStore, run_id: str, number: int) -> None:
+    await store.post(run_id, f"signal/{number}", encode_letter(Signal("s", encode_own(number))))
+
+
+# ---------------------------------------------------------------- mail
+
+
+class _Busy(MemoryStore):
+    """Somebody posts at the very moment at which a run goes to sleep."""
+
+    async def commit(self, batch: Sequence[Entry]) -> Any:
+        for entry in batch:
+            if entry.lease == "free" and not (entry.header and entry.header.ended_at):
+                await send(self, entry.run_id, 1)
+        return await super().commit(batch)
+
+
+def sleepers_hear_their_mail(folder: Path) -> None:
+    """A signal that comes in while its run goes to sleep wakes it up again."""
+
+    @outlive.flow
+    async def waiting() -> int:
+        return await outlive.wait_signal("s", int)  # type: ignore[no-any-return]
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        return await (await app.start(waiting, id="r")).outcome()
+
+    assert 1 == play(scene, _Busy())
+
+
+def signals_keep_their_order(folder: Path) -> None:
+    """Signals are heard in the order in which they were posted."""
+
+    @outlive.flow
+    async def listening() -> list[int]:
+        return [await outlive.wait_signal("s", int) for _ in range(3)]
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        handle = await app.submit(listening, id="r")
+        for number in range(3):
+            await send(store, "r", number)
+        async with app.worker([listening]):
+            return await handle.outcome()
+
+    assert [0, 1, 2] == play(scene)
+
+
+def answers_count_once(folder: Path) -> None:
+    """Of two answers that both reached the run one is taken."""
+
+    @outlive.flow
+    async def asking() -> list[str]:
+        first = await outlive.ask("Well?")
+        await outlive.wait_signal("s", int)
+        return [first]
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        handle = await app.start(asking, id="r")
+        await until_there(store, "r", QuestionAsked)
+        question = (await events_of(store, "r", QuestionAsked))[0].question
+        for name in ("ann", "bob"):
+            letter = Answer(question, f'"{name}"'.encode(), name)
+            await store.post("r", f"answer/{name}", encode_letter(letter))
+        await send(store, "r", 1)
+        await handle.outcome()
+        return await events_of(store, "r", Answered)
+
+    assert ["ann"] == [event.by for event in play(scene)]
+
+
+# ---------------------------------------------------------------- ends
+
+
+def doubts_are_settled_before_undoing(folder: Path) -> None:
+    """Nothing is undone while nobody knows whether another effect of the run happened."""
+
+    async def scene(app: App, store: MemoryStore) -> list[Any]:
+        has_begun = asyncio.Event()
+
+        async def take_back() -> None:
+            """Harmless."""
+
+        @outlive.effect(undo=take_back)
+        async def pay() -> None:
+            """Always comes off."""
+
+        @outlive.effect
+        async def ring() -> None:
+            has_begun.set()
+            raise OSError("the line went dead")
+
+        @outlive.step
+        async def fail() -> None:
+            await has_begun.wait()
+            raise ValueError("no good")
+
+        @outlive.flow
+        async def shop() -> None:
+            await pay()
+            await asyncio.gather(ring(), fail())
+
+        handle = await app.start(shop, id="r")
+        while (await _head(store)).worker is not None:
+            await asyncio.sleep(0.001)
+        await app.resolve("r", "0.1/ring#1", "happened")
+        with pytest.raises(RunFailed):
+            await handle.outcome()
+        return await events_of(store, "r", EffectDone, RunUndoing)
+
+    kinds = [getattr(event, "by", "undoing") for event in play(scene)]
+    assert ["body", "human", "undoing", "body"] == kinds
+
+
+def the_last_is_undone_first(folder: Path) -> None:
+    """What happened is undone in reverse."""
+
+    async def scene(app: App, store: MemoryStore) -> list[str]:
+        async def take_back(name: str) -> None:
+            """Harmless."""
+
+        @outlive.effect(undo=take_back)
+        async def pay(name: str) -> None:
+            """Always comes off."""
+
+        @outlive.flow
+        async def shop() -> None:
+            for name in "abc":
+                await pay(name)
+            raise ValueError("no good")
+
+        with pytest.raises(RunFailed):
+            await (await app.start(shop, id="r")).outcome()
+        ends = await events_of(store, "r", EffectDone, EffectRaised)
+        return [event.step for event in ends if event.step.startswith("undo:")]
+
+    assert [f"undo:0/pay#{number}" for number in (3, 2, 1)] == play(scene)
+
+
+def deadlines_survive_restarts(folder: Path) -> None:
+    """A run whose deadline passed while nobody drove it is not driven any further."""
+    clock = FakeClock()
+    ports = Ports(clock=clock)
+    store = MemoryStore(ports=ports, lease_seconds=1000.0)
+
+    @outlive.flow(deadline="1m")
+    async def waiting() -> int:
+        return await outlive.wait_signal("s", int)  # type: ignore[no-any-return]
+
+    async def begin(app: App, disk: MemoryStore) -> None:
+        await app.start(waiting, id="r")
+        while (await _head(disk)).worker is not None:
+            await asyncio.sleep(0.001)
+
+    async def go_on(app: App, disk: MemoryStore) -> None:
+        await send(disk, "r", 1)
+        await (await app.start(waiting, id="r")).outcome()
+
+    play(begin, store, ports)
+    clock.advance(61)
+    with pytest.raises(RunFailed, match="deadline"):
+        play(go_on, store, ports)
+
+
+async def _head(store: MemoryStore) -> Any:
+    reading = await store.read("r")
+    assert reading is not None
+    return reading.head
+
+
+# ---------------------------------------------------------------- other runs, chapters
+
+
+class _Told(MemoryStore):
+    """Looks what is durable of a child when its parent is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_over: list[bool] = []
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        letter = decode_letter(body)
+        if isinstance(letter, ChildNews):
+            reading = run_immediate(self.read(letter.child_id))
+            assert reading is not None
+            self.was_over.append(fold(read_events(reading)).status == letter.status)
+        return await super().post(run_id, mail_id, body)
+
+
+@outlive.flow
+async def small() -> int:
+    return 1
+
+
+@outlive.flow
+async def large() -> int:
+    return 1 + await outlive.call(small)  # type: ignore[no-any-return]
+
+
+async def _call(app: App, store: MemoryStore) -> Any:
+    async with app.worker([small, large]):
+        return await (await app.submit(large, id="r")).outcome()
+
+
+def parents_hear_of_their_children(folder: Path) -> None:
+    """A parent that waits for its child gets its outcome."""
+    assert 2 == play(_call)
+
+
+def parents_hear_what_is_durable(folder: Path) -> None:
+    """When a parent is told, its child's outcome is in the store."""
+    store = _Told()
+
+    play(_call, store)
+    assert store.was_over
+    assert all(store.was_over)
+
+
+def chapters_keep_the_mail(folder: Path) -> None:
+    """What one chapter received and did not take the next one gets."""
+
+    @outlive.flow
+    async def chat(heard: list[int]) -> list[int]:
+        heard = [*heard, await outlive.wait_signal("s", int)]
+        if len(heard) < 3:
+            await outlive.carry(heard)
+        return heard
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        handle = await app.submit(chat, [], id="r")
+        for number in range(3):
+            await send(store, "r", number)
+        async with app.worker([chat]):
+            return await handle.outcome()
+
+    assert [0, 1, 2] == play(scene)

@@ -1,0 +1,163 @@
+"""Known-bad variants of waiting, ending badly, other runs and chapters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlive.engine import leaving
+from outlive.engine.drive import Drive
+from outlive.engine.ending import Deadline, Ending
+from outlive.engine.leaving import Leaving
+from outlive.engine.mailbox import Mailbox
+from outlive.engine.waits import Waits
+from outlive.model.events import (
+    Answered,
+    ChapterBegan,
+    Event,
+    ParentTold,
+    RunCancelled,
+    RunCompleted,
+)
+from outlive.model.mail import Answer, ChildNews
+from outlive.store import Entry, Mail
+from outlive.stores.memory import MemoryStore
+from outlive.worker import loading
+
+# ---------------------------------------------------------------- mail
+
+
+def mail_lost_at_park(patch: pytest.MonkeyPatch) -> None:
+    """A run that goes to sleep takes along what was posted meanwhile, unread."""
+    real = MemoryStore._extend
+
+    def extend(self: MemoryStore, journal: Any, entry: Entry) -> None:
+        real(self, journal, entry)
+        unread = [name for name, mail in journal.mail.items() if mail is not None]
+        if entry.lease == "free" and journal.header.ended_at is None and unread:
+            journal.mail.update(dict.fromkeys(unread))
+            head = journal.head
+            journal.head = msgspec.structs.replace(head, consumed=head.consumed + len(unread))
+
+    patch.setattr(MemoryStore, "_extend", extend)
+
+
+def signal_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """What was posted last is read first."""
+    real = Mailbox.take
+
+    def take(self: Mailbox, mail: Sequence[Mail]) -> None:
+        real(self, list(reversed(mail)))
+
+    patch.setattr(Mailbox, "take", take)
+
+
+def answer_taken_twice(patch: pytest.MonkeyPatch) -> None:
+    """Every answer counts, whether or not somebody still waits for one."""
+
+    def take_answer(self: Waits, letter: Answer, mail_id: str) -> None:
+        at = self._drive.at()
+        self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
+
+    patch.setattr(Waits, "take_answer", take_answer)
+
+
+# ---------------------------------------------------------------- ends
+
+
+def undo_before_settling(patch: pytest.MonkeyPatch) -> None:
+    """What happened is undone as soon as the flow is over, whatever is still in doubt."""
+
+    def is_ending(self: Drive) -> bool:
+        busy = self.stopped or self.children.busy
+        running = self.waiting.unsettled and self.ending._to_undo is not None
+        return not busy and not running and self.flow_is_over
+
+    patch.setattr(Drive, "_is_ending", is_ending)
+
+
+def deadline_ignored_after_restart(patch: pytest.MonkeyPatch) -> None:
+    """A deadline that passed while nobody drove the run is forgotten."""
+    real = Deadline.arm
+
+    def arm(self: Deadline) -> None:
+        at, self._at = self._at, self._at
+        if at is not None and at <= self._drive.env.ports.clock.now_ms() and self._timer is None:
+            return
+        real(self)
+
+    patch.setattr(Deadline, "arm", arm)
+
+
+# ---------------------------------------------------------------- other runs
+
+
+def child_notified_never(patch: pytest.MonkeyPatch) -> None:
+    """A child writes down that it told its parent, and does not."""
+
+    async def tell_parent(env: Any, log: Any, run: Any) -> bool:
+        log.append(ParentTold(max(run.at, env.ports.clock.now_ms() - run.start.started_at)))
+        return True
+
+    patch.setattr(leaving, "tell_parent", tell_parent)
+    patch.setattr(loading, "tell_parent", tell_parent)
+
+
+def parent_told_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A parent hears how its child ended before that is durable."""
+    real = Leaving.end
+
+    def end(self: Leaving, event: Event) -> None:
+        drive = self._drive
+        start = drive.start_event
+        if start.is_awaited and start.parent is not None:
+            news = _news(drive.run_id, event)
+            drive.env.host.create_task(_post(drive.env.kin, start.parent, news))
+        real(self, event)
+
+    patch.setattr(Leaving, "end", end)
+
+
+async def _post(kin: Any, parent: str, news: ChildNews) -> None:
+    await kin.post(parent, f"child/{news.child_id}", news)
+
+
+def _news(child_id: str, event: Any) -> ChildNews:
+    if isinstance(event, RunCompleted):
+        return ChildNews(child_id, "completed", event.value, None)
+    status = "cancelled" if isinstance(event, RunCancelled) else "failed"
+    return ChildNews(child_id, status, b"", event.error)
+
+
+# ---------------------------------------------------------------- chapters
+
+
+def carry_drops_mail(patch: pytest.MonkeyPatch) -> None:
+    """The next chapter does not get what was received and not taken."""
+    real = Ending._begin_chapter
+
+    def begin_chapter(self: Ending, args: bytes) -> ChapterBegan:
+        return msgspec.structs.replace(real(self, args), signals=[])
+
+    patch.setattr(Ending, "_begin_chapter", begin_chapter)
+
+
+def undone_in_order(patch: pytest.MonkeyPatch) -> None:
+    """What happened first is undone first."""
+    real = Ending.undo
+
+    def undo(self: Ending, event: Any) -> None:
+        def next_one(ended: Event | None = None) -> None:
+            if self._to_undo:
+                self._to_undo = deque(reversed(self._to_undo))
+            del self._undo_next  # type: ignore[method-assign]
+            self._undo_next(ended)
+
+        self._undo_next = next_one  # type: ignore[method-assign]
+        real(self, event)
+
+    patch.setattr(Ending, "undo", undo)

@@ -1,0 +1,140 @@
+"""What the simulation found in waits, ends, children and retries, each as small as it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.app import App
+from outlive.errors import RunFailed
+from outlive.journal.reader import read_events
+from outlive.model.events import (
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
+    Claimed,
+    DeadlinePassed,
+    Event,
+    Fault,
+    RunRetried,
+    RunStarted,
+    StepDone,
+)
+from outlive.model.events import (
+    RunFailed as RunHasFailed,
+)
+from outlive.model.past import past_of
+from outlive.model.run import fold
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.stores.memory import MemoryStore
+from outlive.testing.clock import FakeClock
+
+SETTINGS = Settings(lease_seconds=900.0, poll_seconds=0.01, idle_seconds=0.0)
+
+
+async def test_a_keyed_effect_that_a_human_sent_back_is_begun_once() -> None:
+    """The answers to its key and to its new intent come together, and one of them begins it."""
+    begun: list[int] = []
+
+    @outlive.effect(key="order:7")
+    async def pay() -> str:
+        begun.append(outlive.attempt())
+        if len(begun) == 1:
+            raise OSError("the line went dead")
+        await asyncio.sleep(0.02)
+        return "paid"
+
+    @outlive.flow
+    async def shop() -> str:
+        return await pay()  # type: ignore[no-any-return]
+
+    async with App(MemoryStore(), settings=SETTINGS) as app, asyncio.timeout(20):
+        handle = await app.start(shop, id="r")
+        while await handle.status() != "in_doubt":
+            await asyncio.sleep(0.001)
+        await app.resolve("r", "0/pay#1", "not_happened")
+
+        assert "paid" == await handle.outcome()
+    assert 2 == len(begun)
+
+
+async def test_a_step_that_ends_with_the_deadline_does_not_stop_its_run() -> None:
+    """Its end was on its way when the flow was cut: it is not recorded, and the run fails clean."""
+    clock = FakeClock()
+    store = MemoryStore(ports=Ports(clock=clock), lease_seconds=900.0)
+
+    async with App(store, ports=Ports(clock=clock), settings=SETTINGS) as app:
+
+        @outlive.step
+        async def think() -> str:
+            clock.advance(61)
+            # Before anybody hears that this step is done.
+            asyncio.get_running_loop().call_soon(deadline_of(app, "r")._due)
+            return "thought"
+
+        @outlive.flow(deadline="1m")
+        async def late() -> str:
+            return await think()
+
+        with pytest.raises(RunFailed, match="deadline"):
+            await (await app.start(late, id="r")).outcome("20s")
+
+    reading = await store.read("r")
+    assert reading is not None
+    events = read_events(reading)
+    assert any(isinstance(event, DeadlinePassed) for event in events)
+    assert not any(isinstance(event, StepDone) for event in events)
+
+
+def deadline_of(app: App, run_id: str) -> Any:
+    """The deadline of a run in memory."""
+    for workers in app._workers.values():
+        for worker in workers:
+            return worker._drives[run_id].deadline
+    raise AssertionError("nobody drives it")
+
+
+START = RunStarted("flow", "1", b"", b"", b"", "3.11", 0, "r")
+INTENDED = ChildIntended(5, "0/call:f#1", "r.c", "f", b"", b"", True)
+STARTED = ChildSpawned(6, "0/call:f#1", "r.c")
+BROKE = Fault("TimedOut", "the run's deadline passed")
+FAILED: tuple[Event, ...] = (
+    START,
+    Claimed(0, 1, "w", True),
+    INTENDED,
+    STARTED,
+    DeadlinePassed(7),
+    RunHasFailed(8, BROKE),
+    RunRetried(9, 5, "ann"),
+)
+
+
+def test_another_try_asks_anew_for_children_that_ended_unheard() -> None:
+    """Their news were refused while the run was over, so that it would wait for ever."""
+    past = [event for _, event in past_of(FAILED, 1).events]
+
+    assert INTENDED in past
+    assert STARTED not in past
+    assert set() == fold(FAILED).children_started
+
+
+def test_a_child_that_was_spawned_stays_so() -> None:
+    """Nobody waits for its end, and its start is what the flow was told."""
+    alone = (*FAILED[:2], ChildIntended(5, "0/spawn:f#1", "r.c", "f", b"", b"", False))
+    spawned = ChildSpawned(6, "0/spawn:f#1", "r.c")
+
+    past = [event for _, event in past_of((*alone, spawned, *FAILED[4:]), 1).events]
+
+    assert spawned in past
+
+
+def test_a_child_may_be_started_by_another_try() -> None:
+    """Its first try had called it off before it began; the fold takes that as it comes."""
+    called_off = ChildEnded(6, "0/call:f#1", "r.c", "cancelled", b"", BROKE)
+    events = (*FAILED[:3], called_off, RunHasFailed(8, BROKE), RunRetried(9, 4, "ann"))
+
+    assert "running" == fold((*events, Claimed(10, 2, "w", True), STARTED)).status
