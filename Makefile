@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-full lock clean
+.PHONY: help setup demo check format reference test test-full lock clean
 
 help:
 	@echo "make demo       a support agent is killed again and again, and refunds once"
@@ -14,6 +14,7 @@ help:
 	@echo "make test       every test, the long ones sampled"
 	@echo "make test-full  every test at full counts"
 	@echo "make format     put the code into form"
+	@echo "make reference  write what of docs/reference follows from the code"
 	@echo "make lock       renew requirements-dev.lock"
 	@echo "make clean      remove what make made"
 
@@ -42,6 +43,9 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reference: $(STAMP)
+	$(BIN)/python scripts/write_reference.py
 
 test: $(STAMP)
 	$(BIN)/python scripts/run_tests.py

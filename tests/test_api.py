@@ -8,12 +8,17 @@ import importlib.util
 import io
 import re
 import types
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import outlive
 import outlive.cli
+from outlive.model.kinds import KINDS
+from outlive.model.run import Status
+from outlive.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 #: Public modules; those with a blocking twin of the verbs and such join when they are there.
@@ -52,6 +57,17 @@ def visible(module: types.ModuleType) -> set[str]:
 
 def reference() -> str:
     return "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/*.md")))
+
+
+def reference_writer() -> types.ModuleType:
+    """The script that writes what of the reference follows from the code."""
+    path = ROOT / "scripts" / "write_reference.py"
+    spec = importlib.util.spec_from_file_location("write_reference", path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -95,6 +111,38 @@ def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert [] == missing
 
 
+def test_the_reference_is_up_to_date() -> None:
+    """Tables that follow from the code say what the code says; `make reference` writes them."""
+    assert [] == [path.name for path in reference_writer().stale()]
+
+
+@pytest.mark.parametrize("name", ["App", "Handle"])
+def test_every_verb_is_in_the_reference(name: str) -> None:
+    """What an app or a handle can is documented, each verb with a docstring of its own."""
+    text = reference()
+    cls = getattr(outlive, name)
+    verbs = [verb for verb in dir(cls) if not verb.startswith("_") and callable(getattr(cls, verb))]
+
+    assert [] == [verb for verb in verbs if not getattr(cls, verb).__doc__]
+    assert [] == [verb for verb in verbs if f"`{verb}(" not in text]
+
+
+def test_every_event_status_and_setting_is_in_the_reference() -> None:
+    """Whatever people meet in a journal, a list of runs or the environment is explained."""
+    wanted = [kind.__name__ for kind in KINDS] + list(get_args(Status))
+    wanted += [f"OUTLIVE_{field.name.upper()}" for field in fields(Settings)]
+    text = reference()
+
+    assert [] == [name for name in wanted if f"| `{name}` |" not in text]
+
+
+def test_no_row_of_the_reference_is_empty() -> None:
+    """Each name comes with what it means."""
+    rows = [line for line in reference().splitlines() if re.fullmatch(r"\| `[^|]+` \| +\|", line)]
+
+    assert [] == rows
+
+
 def test_a_handle_can_what_users_rely_on() -> None:
     """Each verb is there, and says what it does."""
     assert [] == [name for name in HANDLE if not getattr(outlive.Handle, name).__doc__]
@@ -125,7 +173,9 @@ def test_every_command_has_help() -> None:
 
         assert 0 == code, command
         assert len(sentences) >= 2, f"outlive {command} --help says too little"
-        assert f"outlive {command}" in text, f"outlive {command} is not in docs/reference"
+        assert f"## `outlive {command}" in text, f"outlive {command} is not in docs/reference"
+        options = set(re.findall(r"^  +(--[a-z-]+)", shown, re.MULTILINE)) - {"--help"}
+        assert [] == [option for option in options if option not in text], command
 
 
 def test_a_wrong_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,7 +180,10 @@ class App(Looking):
     async def resolve(
         self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null"
     ) -> None:
-        """Settle an effect in doubt by a human's word; ``value`` is JSON."""
+        """Settle an effect in doubt by a human's word: "happened", "not_happened" or "fail".
+
+        ``value`` is the outcome, if it happened, as JSON.
+        """
         reading = await self._lane(self.store.read(check_run_id(run_id)))
         if reading is None:
             raise RunNotFound(run_id)
@@ -193,7 +196,7 @@ class App(Looking):
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
 
     async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
-        """The handle of a run that there is."""
+        """The handle of a run that there is; an outcome of a class of yours needs the flow."""
         self._check_open()
         if await self._lane(self.store.read(check_run_id(run_id), 1 << 62)) is None:
             raise RunNotFound(run_id)

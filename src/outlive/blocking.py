@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from outlive.errors import AppClosed, UsageError
 from outlive.settings import Settings
@@ -51,11 +54,33 @@ def check_may_block(name: str) -> None:
         )
 
 
+class AtExit:
+    """Closes what a script left open, before the threads that closing needs are gone."""
+
+    def __init__(self) -> None:
+        self._open: WeakSet[Any] = WeakSet()
+        self._is_watching = False
+
+    def watch(self, app: Any) -> None:
+        """Close this at the end of the process, if it is still there."""
+        self._open.add(app)
+        if not self._is_watching:
+            self._is_watching = True
+            # What atexit has runs too late: executors have refused all work by then.
+            register: Any = getattr(threading, "_register_atexit", atexit.register)
+            register(self._close_all)
+
+    def _close_all(self) -> None:
+        for app in list(self._open):
+            app.close()
+
+
 class LoopThread:
     """A loop in a thread of its own, for plain code to call into."""
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._pid = os.getpid()
         self._opening = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -78,8 +103,8 @@ class LoopThread:
 
     def _open(self) -> asyncio.AbstractEventLoop:
         with self._opening:
-            if self.is_closed:
-                raise AppClosed("the app was closed; open another")
+            if self.is_closed or self._pid != os.getpid():
+                raise AppClosed("the app was closed, or this process forked; open another")
             if self._loop is None:
                 self._loop = self._begin()
             return self._loop
@@ -99,8 +124,15 @@ class LoopThread:
         self._thread.start()
         return opened.result()
 
+    @property
+    def is_running(self) -> bool:
+        """It was begun in this process, and not closed."""
+        return self._loop is not None and self._pid == os.getpid()
+
     def close(self) -> None:
         """End the loop and its thread. Closing twice is fine."""
+        if self._pid != os.getpid():
+            return  # it was left behind in the process that this one was forked from
         with self._opening:
             self.is_closed = True
             loop, thread, over = self._loop, self._thread, self._over

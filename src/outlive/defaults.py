@@ -24,7 +24,10 @@ def run(
     store: str | None = None,
     **kwargs: Any,
 ) -> T:
-    """Blocking: start a run, or go on with the one of that id, and return its outcome."""
+    """Blocking: start a run, or go on with the one of that id, and return its outcome.
+
+    Also in a notebook. ``store`` is a URL, if not that of the environment.
+    """
     with open_app(store) as app:
         return app.run(flow, *args, id=id, **kwargs)
 
@@ -42,16 +45,12 @@ def default_app() -> App:
     return app
 
 
-async def start(
-    flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
-) -> Handle[T]:
+async def start(flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
-async def ensure(
-    flow: Startable[T], *args: Any, id: str, **kwargs: Any
-) -> Handle[T]:
+async def ensure(flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
     """Start a run unless there is one of that id, whatever its arguments, on the default store."""
     return await default_app().ensure(flow, *args, id=id, **kwargs)
 
@@ -65,17 +64,29 @@ async def submit(
     deadline: Duration | datetime | None = None,
     **kwargs: Any,
 ) -> Handle[T]:
-    """Start a run that a worker elsewhere will drive, on the default store."""
+    """Start a run that a worker elsewhere will drive, on the default store.
+
+    By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
+    the arguments, and says so if they do not fit; ``version="2"`` says which version is meant.
+    """
     return await default_app().submit(
         flow, *args, id=id, queue=queue, tags=tags, deadline=deadline, **kwargs
     )
 
 
 async def get(run_id: str) -> Handle[Any]:
-    """The handle of a run on the default store."""
+    """The handle of a run on the default store.
+
+    Raises:
+        RunNotFound: no run has this id.
+    """
     return await default_app().get(run_id)
 
 
 async def find(**query: Any) -> Page:
-    """A page of runs on the default store."""
+    """A page of runs: ``find(status=, flow=, tag=, limit=, after=)`` on the default store.
+
+    It has ``items``, each with ``head`` and ``header``, and ``next``, the ``after`` of the next
+    page. ``tag`` is a pair of name and value.
+    """
     return await default_app().find(**query)

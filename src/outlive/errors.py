@@ -13,6 +13,7 @@
     │   ├── RunIdRefused        this can't be a run id
     │   ├── RunIdTaken          the id belongs to a run of another flow or other arguments
     │   ├── StepNotInDoubt      there is nothing to resolve at this step
+    │   ├── RetryRefused        a run can't be tried again
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
@@ -117,7 +118,7 @@ class FlowNotRegistered(UsageError):
 
 
 class RunNotFound(UsageError):
-    """No run has this id; `outlive runs` lists those there are."""
+    """No run has this id; ``outlive runs`` lists those there are."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"no run has the id {run_id!r}; `outlive runs` lists those there are")
@@ -137,11 +138,17 @@ class RunIdTaken(UsageError):
 
 
 class StepNotInDoubt(UsageError):
-    """There is nothing to resolve at this step; `outlive show RUN` lists its doubts."""
+    """There is nothing to resolve at this step (yet); ``outlive show RUN`` lists the doubts.
+
+    It is not in doubt, it was answered before, or its attempt may still be running.
+    """
 
 
 class RetryRefused(UsageError):
-    """A run can't be tried again; the message says why."""
+    """A run can't be tried again: it did not fail, or what it did is undone or not known.
+
+    The message says why; start another run.
+    """
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run {run_id} can't be tried again: {why}")
@@ -160,11 +167,15 @@ class RunEnded(UsageError):
 
 
 class QuestionNotOpen(UsageError):
-    """The run does not wait for this answer; ``handle.questions()`` lists what it asks."""
+    """The run does not wait for this answer; ``handle.questions()`` lists what it asks.
+
+    It was answered, closed, expired or never asked, or the run asks several things and none was
+    named.
+    """
 
 
 class AnswerRefused(UsageError):
-    """The answer is not what the question asks for; the question stays open."""
+    """The answer is not what the question asks for; the question stays open, so answer again."""
 
     def __init__(self, question: str, why: str, wanted: str) -> None:
         super().__init__(
@@ -174,7 +185,7 @@ class AnswerRefused(UsageError):
 
 
 class AppClosed(UsageError):
-    """The app was closed, or this process was forked from the one that opened it."""
+    """The app was closed, or this process was forked from the one that opened it; open another."""
 
 
 class RunError(OutliveError):
@@ -182,7 +193,10 @@ class RunError(OutliveError):
 
 
 class StepFailed(RunError):
-    """A step raised an error of a type that its decorator does not declare (``raises=``)."""
+    """A step raised an error of a type that its decorator does not declare (``raises=``).
+
+    ``type_name`` and ``message`` say which.
+    """
 
     def __init__(self, type_name: str, message: str) -> None:
         super().__init__(f"{type_name}: {message}" if message else type_name)
@@ -190,11 +204,11 @@ class StepFailed(RunError):
 
 
 class TimedOut(RunError, TimeoutError):
-    """A time limit passed."""
+    """A time limit passed; also a ``TimeoutError``."""
 
 
 class InDoubt(RunError):
-    """Nobody knows whether an effect happened; find out, then `outlive resolve RUN STEP`."""
+    """Nobody knows whether an effect happened, and it was declared with ``doubt="fail"``."""
 
     def __init__(self, step: str, key: str, why: str) -> None:
         super().__init__(f"effect {step} (key {key}) is in doubt: {why}")
@@ -202,7 +216,7 @@ class InDoubt(RunError):
 
 
 class KeyTaken(RunError):
-    """Another step holds this idempotency key with other arguments."""
+    """Another step holds this idempotency key with other arguments; put more into the key."""
 
     def __init__(self, key: str, holder: str, wanted: str) -> None:
         super().__init__(
@@ -217,7 +231,7 @@ class NotHappened(RunError):
 
 
 class RunFailed(RunError):
-    """The run ended as failed; the message holds the flow's error."""
+    """The run ended as failed; the message holds the flow's error, and so does ``__cause__``."""
 
     def __init__(self, run_id: str, type_name: str, message: str) -> None:
         super().__init__(f"run {run_id} failed: {type_name}: {message}")
@@ -233,7 +247,7 @@ class RunCancelled(RunError):
 
 
 class RunQuarantined(RunError):
-    """The run killed its workers too often; look at it, then `outlive resume RUN`."""
+    """The run killed its workers too often; look at it, then ``outlive resume RUN``."""
 
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(f"run {run_id} is quarantined: {reason}; look at it, then resume it")
@@ -287,7 +301,7 @@ class StoreFailed(StoreError):
 
 
 class UnsafeSettings(StoreError):
-    """The store would lose acknowledged events with these settings."""
+    """The store would lose acknowledged events with these settings, which the message names."""
 
 
 class WrongVersion(StoreError):

@@ -41,7 +41,10 @@ T = TypeVar("T")
 
 
 class Handle(Generic[T]):
-    """One run: its status, its outcome, its events."""
+    """One run: its status, its outcome, its events, and what it is told.
+
+    ``id`` names it. Awaiting the handle is awaiting its ``outcome()``.
+    """
 
     def __init__(
         self,
@@ -67,9 +70,12 @@ class Handle(Generic[T]):
         return (await self._read(after_all=True)).header.status
 
     async def outcome(self, timeout: Duration | None = None) -> T:
-        """What the flow returned, once it has; raises ``RunFailed`` if it failed.
+        """What the flow returned, once it has.
 
         Raises:
+            RunFailed: the run failed.
+            RunCancelled: somebody stopped it.
+            RunQuarantined: it killed its workers too often.
             TimedOut: it was not over in time; the run itself goes on.
         """
         seconds = None if timeout is None else parse_duration(timeout)

@@ -7,6 +7,7 @@ is posted, with the reason: it comes from what is durable, so it is the same in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,13 +37,17 @@ ID_CHARS_MAX = 200
 TEXT_SHOWN = 60
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
     """Something that a run asks a human."""
 
+    #: What to give to ``answer``.
     id: str
+    #: The question, as a person reads it.
     text: str
     #: JSON schema of the answer; None: anything will do.
     schema: dict[str, Any] | None
+    #: When.
     asked_at: datetime
     #: Who should answer, if the flow says so.
     by: str | None = None

@@ -15,15 +15,17 @@ DEFAULT_STORE = "sqlite:///outlive.db"
 class Settings:
     """What can be set from outside. Each field names its variable."""
 
-    #: OUTLIVE_STORE: the store's URL.
+    #: OUTLIVE_STORE: the store's URL; by default a file in the current folder.
     store: str = DEFAULT_STORE
-    #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs.
+    #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
+    #: a store.
     lease_seconds: float = 15.0
     #: OUTLIVE_POLL_SECONDS: how often a worker looks for work.
     poll_seconds: float = 0.25
-    #: OUTLIVE_IDLE_SECONDS: a run that waits for longer than this leaves memory.
+    #: OUTLIVE_IDLE_SECONDS: a run whose branches all wait for longer than this leaves memory.
     idle_seconds: float = 2.0
-    #: OUTLIVE_DRAIN_SECONDS: how long a worker that is told to stop waits for what it has begun.
+    #: OUTLIVE_DRAIN_SECONDS: how long a worker that is told to stop waits for what it has begun,
+    #: before it hands over the rest.
     drain_seconds: float = 30.0
     #: OUTLIVE_LOOP: "auto" is uvloop where it is installed, "asyncio" the standard loop.
     loop: str = "auto"

@@ -45,6 +45,7 @@ class Cli:
             "OUTLIVE_LEASE_SECONDS": "1",
             "OUTLIVE_POLL_SECONDS": "0.05",
             "OUTLIVE_IDLE_SECONDS": "0.3",
+            "OUTLIVE_DRAIN_SECONDS": "0.5",
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
             "COLUMNS": "200",
         }

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from outlive.engine.typed import encode_own
+from outlive.errors import RetryRefused
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import (
@@ -25,7 +27,7 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.ids import is_key_journal
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
 from outlive.model.run import Run, fold
-from outlive.store import Query
+from outlive.store import Found, Query
 from outlive.testing.audit_families import check_asleep, check_deadlines
 from outlive.testing.audit_waits import audit_undone
 from outlive.testing.crash_child import Stage
@@ -34,6 +36,7 @@ from tests.crash.reference_family import (
     ENDS,
     FLOWS,
     LINES,
+    MENDED,
     OUTCOME,
     ROOTS,
     RUNS,
@@ -62,7 +65,7 @@ class People:
         """Every run that is not over."""
         found = run_immediate(self._eyes.find(Query(), None, 1000)).items
         runs = [each for each in found if not is_key_journal(each.head.run_id)]
-        return [each.head.run_id for each in runs if each.header.ended_at is None]
+        return [each.head.run_id for each in runs if _is_open(each)]
 
     def act(self, run_id: str) -> None:
         """Do what is due at this run, each thing once per life of this process."""
@@ -90,6 +93,21 @@ class People:
             yield "cancel/ann", Cancel("ann")
 
 
+def _is_open(found: Found) -> bool:
+    """It did not end, or it is to be tried again."""
+    failed = (found.head.run_id, found.header.status) == ("second", "failed")
+    return failed or found.header.ended_at is None
+
+
+async def mend(stage: Stage) -> None:
+    """See to what the run failed of, and give it another try."""
+    handle = await stage.app.get("second")
+    if await handle.status() == "failed":
+        (stage.folder / MENDED).write_text("mended")
+        with suppress(RetryRefused):
+            await stage.app.retry("second", by="ann")
+
+
 async def scene(stage: Stage) -> None:
     """Start all of them, or go on with them, and wait for everybody's end."""
     book = str(stage.folder / "ledger.jsonl")
@@ -102,6 +120,8 @@ async def scene(stage: Stage) -> None:
         while runs := people.open_runs():
             for run_id in runs:
                 people.act(run_id)
+            if "second" in runs:
+                await mend(stage)
             await asyncio.sleep(0.01)
 
 

@@ -8,6 +8,7 @@ questions, cancel. Whatever they post has an id, so that posting it again is har
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import outlive
@@ -192,6 +193,20 @@ async def chat(book: str, number: int, heard: list[str]) -> None:
     raise ValueError(" ".join(heard))
 
 
+@outlive.step(raises=(FileNotFoundError,))
+async def look_up(book: str) -> str:
+    """Fails until somebody has seen to it."""
+    return Path(book).with_name(MENDED).read_text()
+
+
+@outlive.flow
+async def second_try(book: str) -> list[str]:
+    """Fails once; what it did before is not done again."""
+    return [await post_letter(book, "greeting"), await look_up(book), await post_letter(book, "x")]
+
+
+#: The file that is missing at first.
+MENDED = "mended.txt"
 LINES = tuple("uvwxyz")
 ROOTS: dict[str, tuple[outlive.Flow[Any, Any], tuple[Any, ...]]] = {
     "everything": (everything, ()),
@@ -199,6 +214,7 @@ ROOTS: dict[str, tuple[outlive.Flow[Any, Any], tuple[Any, ...]]] = {
     "cancelled": (cancelled, ()),
     "overdue": (overdue, ()),
     "chat": (chat, (1, [])),
+    "second": (second_try, ()),
 }
 FLOWS = [*(flow for flow, _ in ROOTS.values()), helper, endless, listed]
 OUTCOME = [
@@ -211,6 +227,7 @@ ENDS = {
     "cancelled": "cancelled",
     "overdue": "failed",
     "chat": "failed",
+    "second": "completed",
 }
 #: Two children may come behind their parent's time limit, and never begin.
-RUNS = range(12, 15)
+RUNS = range(13, 16)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from outlive.cli.draw import since
+from outlive.cli.output import span
 from outlive.views.wanted import example, wanted
 from tests.doors.desk import (
     Desk,
@@ -168,8 +169,8 @@ def test_doctor_says_what_is_set_and_what_is_wrong(
     content = bytearray(database.read_bytes())
     content[4096 * 2 : 4096 * 2 + 600] = b"x" * 600
     database.write_bytes(bytes(content))
-    for wal in Path().glob("desk.db-wal"):
-        wal.unlink()
+    for newer in Path().glob("desk.db-wal"):
+        newer.unlink()
 
     assert 3 == desk("doctor")[0]
 
@@ -234,6 +235,9 @@ def test_times_are_as_exact_as_they_are_interesting() -> None:
     """Seconds at first, days in the end."""
     times = (0, 1234, 61_000, 3_700_000, 90_000_000)
 
+    assert ["0 ms", "5 ms", "1.5 s", "2m", "2d"] == [
+        span(each) for each in (-3, 5, 1500, 120_000, 2 * 86_400_000)
+    ]
     assert ["+0.000s", "+1.234s", "+1m 01s", "+1h 01m", "+1d 01h"] == [since(at) for at in times]
 
 

@@ -20,7 +20,7 @@ VERSION = os.environ.get("DEPLOY_VERSION", "1")
 ACCEPTS = tuple(filter(None, os.environ.get("DEPLOY_ACCEPTS", "").split(",")))
 FOLDER = Path(os.environ.get("DEPLOY_FOLDER", "."))
 
-TURNS = 4
+TURNS = 6
 SETTLE_SECONDS = 0.3
 POLICIES: dict[str, Policy] = dict.fromkeys(("pay", "pay_long", "pay_in_thread"), "once")
 

@@ -10,7 +10,7 @@ import pytest
 from outlive.model.decide import CLAIMS_MAX
 from tests.conftest import Figure
 from tests.workers import deploy
-from tests.workers.yard import Yard, until
+from tests.workers.yard import Command, Yard, until
 
 pytestmark = pytest.mark.alone
 
@@ -26,7 +26,7 @@ class Nurse:
         self.deaths: list[int | None] = []
         self._workers = [self._hire() for _ in range(WORKERS)]
 
-    def _hire(self):  # type: ignore[no-untyped-def]
+    def _hire(self) -> Command:
         return self._yard.hire("--concurrency", "20")
 
     def watch(self, condition: Callable[[], bool], what: str) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from tests.conftest import Figure
 from tests.workers import deploy
-from tests.workers.yard import Command, Yard
+from tests.workers.yard import Command, Yard, until
 
 pytestmark = pytest.mark.alone
 
 RUNS = 200
+RUNS_FULL = 1000
 RESTART_SECONDS = 1.0
 WORKERS = 4
 
@@ -21,8 +22,8 @@ WORKERS = 4
 class Deployment:
     """Workers of both versions; every second one of them is told to stop, and replaced."""
 
-    def __init__(self, yard: Yard, accepts: str) -> None:
-        self._yard, self._accepts = yard, accepts
+    def __init__(self, yard: Yard, runs: int, accepts: str) -> None:
+        self._yard, self._runs, self._accepts = yard, runs, accepts
         self.workers = [self._hire(str(1 + n % 2)) for n in range(WORKERS)]
         self.all = list(self.workers)
         self.restarts = 0
@@ -44,7 +45,7 @@ class Deployment:
     def roll(self, seconds: float) -> None:
         """Restart every second until all runs are over."""
         began = time.monotonic()
-        while self._yard.statuses("order")["completed"] < RUNS:
+        while self._yard.statuses("order")["completed"] < self._runs:
             assert time.monotonic() < began + seconds, self._yard.statuses("order")
             time.sleep(RESTART_SECONDS)
             if self.workers[0].worker_id is not None:
@@ -53,6 +54,7 @@ class Deployment:
     def stop(self) -> None:
         """Everybody goes, and says that it went in good order."""
         for worker in self.workers:
+            until(lambda worker=worker: worker.worker_id is not None, "it to be up")
             worker.tell()
         for worker in self.all:
             assert 0 == worker.wait(), worker.said("err")
@@ -61,15 +63,16 @@ class Deployment:
 
 @pytest.mark.parametrize("accepts", ["1", ""], ids=["v2 accepts v1", "v2 does not"])
 def test_a_rolling_deploy_loses_and_repeats_nothing(
-    yard: Yard, figure: Figure, accepts: str
+    yard: Yard, figure: Figure, full: bool, accepts: str
 ) -> None:
     """All runs end, each driven by versions that accept it; no effect twice, no step repeated."""
+    runs = RUNS_FULL if full else RUNS
     flows = {"1": deploy.order_of("1"), "2": deploy.order_of("2")}
-    versions = {f"r{n}": str(1 + n % 2) for n in range(RUNS)}
+    versions = {f"r{n}": str(1 + n % 2) for n in range(runs)}
     yard.submit(*((run, flows[v], (int(run[1:]),)) for run, v in versions.items()))
 
-    deployment = Deployment(yard, accepts)
-    deployment.roll(seconds=120)
+    deployment = Deployment(yard, runs, accepts)
+    deployment.roll(seconds=600)
     deployment.stop()
 
     hired = {worker.worker_id: worker for worker in deployment.all}
@@ -82,12 +85,12 @@ def test_a_rolling_deploy_loses_and_repeats_nothing(
     assert bool(strangers) == bool(accepts)
     paid = Counter(receipt.key for receipt in yard.receipts())
     assert {1} == set(paid.values())
-    assert RUNS * deploy.TURNS == len(paid)
+    assert runs * deploy.TURNS == len(paid)
     repeated = {body: count for body, count in yard.bodies().items() if count > 1}
     assert {} == repeated
     assert [] == yard.audit()
     name = "v2 accepts v1" if accepts else "v2 does not accept v1"
-    figure(f"rolling deploy, {name}: runs", RUNS)
+    figure(f"rolling deploy, {name}: runs", runs)
     figure(f"rolling deploy, {name}: workers restarted", deployment.restarts)
     figure(f"rolling deploy, {name}: runs that changed their process", takeovers)
     figure(f"rolling deploy, {name}: effects twice, steps repeated", 0)

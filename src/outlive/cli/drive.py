@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import log_to_stderr, print_json, print_note, print_text
 from outlive.cli.stopping import listening
 from outlive.cli.stuck import watch_stuck
-from outlive.errors import RunCancelled, RunError, RunFailed
+from outlive.errors import OutliveError, RunCancelled, RunError, RunFailed
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.events import QuestionAsked
@@ -109,8 +109,8 @@ async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunErr
     end = asyncio.ensure_future(handle.outcome())
     wait = _first_stuck(app, handle) if until_stuck else _tell_all(app, handle)
     stuck = asyncio.ensure_future(wait)
-    await asyncio.wait([end, stuck], return_when=asyncio.FIRST_COMPLETED)
     try:
+        await asyncio.wait([end, stuck], return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
             return RunError(await stuck)
         await end
@@ -119,6 +119,8 @@ async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunErr
     finally:
         end.cancel()
         stuck.cancel()
+        # Neither may look at the store when it is closed.
+        await asyncio.gather(end, stuck, return_exceptions=True)
     return None
 
 
@@ -128,12 +130,16 @@ async def _first_stuck(app: App, handle: Handle[Any]) -> str:
 
 
 async def _tell_all(app: App, handle: Handle[Any]) -> str:
-    """Say whatever the run waits for, and wait with it; only an end of the store ends this."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_tell_questions(handle))
+    """Say whatever the run waits for, and wait with it; only a failing store ends this."""
+    asks = asyncio.ensure_future(_tell_questions(handle))
+    try:
         async with aclosing(watch_stuck(app, handle.id, with_questions=False)) as found:
             async for why in found:
                 print_note(f"outlive: {why}; this command goes on when that is done")
+    finally:
+        asks.cancel()
+        with suppress(asyncio.CancelledError, OutliveError):
+            await asks
     return ""
 
 

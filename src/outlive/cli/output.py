@@ -118,3 +118,8 @@ def took(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def span(milliseconds: int) -> str:
+    """A time to wait: exactly if it is short, in its largest unit if it is long."""
+    return took(max(0, milliseconds)) if milliseconds < 60_000 else age(milliseconds)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from outlive.cli.output import print_line
 from outlive.posting import Question
@@ -29,7 +28,7 @@ def print_questions(run_id: str, questions: Sequence[Question]) -> None:
 
 def question_data(question: Question) -> dict[str, Any]:
     """The same for programs."""
-    return msgspec.structs.asdict(question)
+    return dataclasses.asdict(question)
 
 
 def answer_command(run_id: str, question: Question, count: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from outlive.app import open_app
 from outlive.cli.draw import draw, draw_row
-from outlive.cli.output import print_json, print_line, print_note, print_table, took
+from outlive.cli.output import print_json, print_line, print_note, print_table, span, took
 from outlive.cli.questions import print_questions, question_data
 from outlive.errors import StoreError
 from outlive.model.events import ChildIntended, Event
@@ -77,7 +77,7 @@ def _print_row(row: Row, started_at: int, *, as_json: bool) -> None:
         print(msgspec.json.encode(_row_data(row, started_at)).decode(), flush=True)
         return
     if sys.stdout.isatty():
-        draw_row(row, _detail(row))
+        draw_row(row, _detail(row, started_at))
         return
     *cells, detail = _cells(row)
     padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)]
@@ -158,7 +158,7 @@ def _print(reading: Reading, events: list[Event]) -> None:
     print_line()
     rows = timeline(events)
     if sys.stdout.isatty():
-        draw(rows, [_detail(row) for row in rows])
+        draw(rows, [_detail(row, reading.header.started_at) for row in rows])
     else:
         print_table(COLUMNS, [_cells(row) for row in rows])
     _print_children(run)
@@ -221,7 +221,8 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _detail(row: Row) -> str:
+def _detail(row: Row, started_at: int | None = None) -> str:
+    """What a row has beside its columns; with the run's start, waits are told by their length."""
     parts = []
     if row.value is not None:
         parts.append(preview(row.value))
@@ -229,8 +230,11 @@ def _detail(row: Row) -> str:
         parts.append(shown)
     if row.error is not None:
         parts.append(f"{row.error.type_name}: {row.error.message}"[:PREVIEW_CHARS].rstrip(": "))
-    if row.due_at is not None:
+    if row.due_at is not None and started_at is None:
         parts.append(f"until {iso(row.due_at)}")
+    elif row.due_at is not None and started_at is not None:
+        lead = "again in" if row.what == "attempt failed" else "for"
+        parts.append(f"{lead} {span(row.due_at - started_at - row.at)}")
     if row.note:
         parts.append(row.note)
     text = "; ".join(parts)

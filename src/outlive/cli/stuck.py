@@ -31,7 +31,7 @@ async def watch_stuck(app: App, run_id: str, *, with_questions: bool) -> AsyncGe
             seen = head.seq
             full = await app.read(run_id, LAST_CHAPTER)
             run = fold(read_events(full))
-            sleeps = header.wake_at not in (None, run.start.deadline_at)
+            sleeps = header.wake_at is not None and not _is_limit(header.wake_at, run)
             if _is_stuck(run, header, with_questions=with_questions, sleeps=sleeps):
                 why = explain_wait(full)
                 if why != told:
@@ -40,6 +40,13 @@ async def watch_stuck(app: App, run_id: str, *, with_questions: bool) -> AsyncGe
             elif sleeps and not run.questions:
                 print_note(f"run {run_id} sleeps until {iso(header.wake_at)}")
         await asyncio.sleep(LOOK_SECONDS)
+
+
+def _is_limit(wake_at: int, run: Run) -> bool:
+    """Nothing goes on at this instant: a deadline passes, or the time limit of a question."""
+    limits = [run.start.deadline_at, *(asked.until for asked in run.questions.values())]
+    # A limit is kept with the question and in a timer, each rounded on its own.
+    return any(limit is not None and abs(limit - wake_at) <= 1 for limit in limits)
 
 
 def _is_stuck(run: Run, header: Header, *, with_questions: bool, sleeps: bool) -> bool:

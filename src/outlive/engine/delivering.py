@@ -127,6 +127,8 @@ class Delivering:
 
     def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
         drive = self._drive
+        if event.step in drive.waiting.cut_off:
+            return
         op = drive.comparing.find(event, event.step)
         if op is None:
             return

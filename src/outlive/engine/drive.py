@@ -345,14 +345,16 @@ class Drive:
                 self._steps.start(op, self._replay.backoffs.pop(op.id, None))
 
     def _deliver_known(self, op: Op) -> bool:
-        """What was done before the run failed is not done again."""
+        """What was done before the run failed is not done again; thousands have their turns."""
         try:
             event = self._replay.known_of(op)
         except RunError as error:
             self.refuse(error)
             return True
         if event is not None:
-            self.record(msgspec.structs.replace(event, at=self.at()))
+            self.inbox.append(msgspec.structs.replace(event, at=self.at()))
+            self.log.append(self.inbox[-1])
+            self.env.host.call_soon(self.activate)
         return event is not None
 
     def _flow_has_ended(self) -> bool:

@@ -15,7 +15,13 @@ MAP_LIMIT = 100
 
 @awaited
 async def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
-    """Start a child run and wait for its outcome; it ends with this run."""
+    """Start a child run and wait for its outcome; it ends with this run.
+
+    Raises:
+        RunFailed: the child failed.
+        RunCancelled: somebody cancelled it.
+        RunIdTaken: the id belongs to another run.
+    """
     return await _child(flow, args, kwargs, id, awaited=True)
 
 
@@ -36,11 +42,11 @@ async def _child(flow: Any, args: Any, kwargs: Any, run_id: str | None, *, await
 
 
 class Outcome:
-    """How one of many ended."""
+    """How one of many ended: ``ok``, with its ``value``, or else with its ``error``."""
 
     __slots__ = ("error", "ok", "value")
 
-    def __init__(self, ok: bool, value: Any, error: BaseException | None) -> None:
+    def __init__(self, ok: bool, value: Any, error: Exception | None) -> None:
         self.ok, self.value, self.error = ok, value, error
 
     def __repr__(self) -> str:
@@ -49,7 +55,10 @@ class Outcome:
 
 @awaited
 async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Outcome]:
-    """Call a step, effect or flow once per item, at most ``limit`` at a time; failures are told."""
+    """Call a step, effect or flow once per item, at most ``limit`` at a time.
+
+    One ``Outcome`` per item, in the order of the items; one that fails stops none of the others.
+    """
     branch_for("outlive.map")
     if not isinstance(fn, (Step, Effect, Flow)):
         raise DefinitionRefused(f"{fn!r} is no step, effect or flow; decorate it")

@@ -50,7 +50,7 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
 
 @awaited
 async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
-    """The next signal of that name; ``TimedOut`` when the limit passes."""
+    """The next signal of that name, sent before or after; ``TimedOut`` when the limit passes."""
     branch = branch_for("outlive.wait_signal")
     async with timeout(within):
         event = await branch.drive.signal(branch, name)
@@ -59,7 +59,10 @@ async def wait_signal(name: str, type: Any = Any, within: Duration | None = None
 
 @awaited
 async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
-    """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes."""
+    """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes.
+
+    ``type`` is what an answer must be: built in, a dataclass, a Struct or a pydantic model.
+    """
     branch = branch_for("outlive.ask")
     place, schema, until = branch.next_id("ask"), schema_of(type), _until(branch, within)
     asked = QuestionAsked(0, place, _text(text), schema, until=until)
@@ -71,9 +74,13 @@ async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """What a human said to an effect: this one, with these arguments, once."""
 
+    #: Yes or no.
     granted: bool
+    #: Who said so.
     by: str
+    #: When the flow was told.
     at: datetime
+    #: What else they said: answer with ``{"granted": true, "note": "..."}``.
     note: str = ""
 
 
@@ -90,7 +97,10 @@ async def approve(
     within: Duration | None = None,
     **kwargs: Any,
 ) -> Approval:
-    """Ask a human whether this effect may happen with exactly these arguments."""
+    """Ask a human whether this effect may happen with exactly these arguments: an ``Approval``.
+
+    ``by`` is who should answer, for whoever looks. ``TimedOut`` when the limit passes.
+    """
     branch = branch_for("outlive.approve")
     if not isinstance(effect, Effect):
         raise DefinitionRefused(f"{effect!r} is no effect; only effects can be approved")
@@ -135,7 +145,7 @@ def _text(text: str) -> str:
 
 
 class Request:
-    """A message that wants a reply."""
+    """A message that wants a reply: its ``id``, its ``value``."""
 
     __slots__ = ("_branch", "id", "value")
 

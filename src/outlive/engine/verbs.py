@@ -24,20 +24,23 @@ async def sleep(until: Duration | datetime) -> None:
 
 
 def now() -> datetime:
-    """The run's time: the same on replay, and never running backwards."""
+    """The run's time, that of the last thing that happened to it: the same on replay.
+
+    It never runs backwards.
+    """
     branch = branch_for("outlive.now")
     return datetime.fromtimestamp(branch.drive.now_ms() / 1000, UTC)
 
 
 def random() -> float:
-    """A random number in [0, 1): the same on replay."""
+    """A random number in [0, 1): the same on replay. Not for secrets."""
     branch = branch_for("outlive.random")
     drawn = branch.drive.chance(branch.next_id("random"))
     return int.from_bytes(drawn[:7], "big") / (1 << 56)
 
 
 def uuid() -> UUID:
-    """A random UUID: the same on replay."""
+    """A random UUID: the same on replay. Not for secrets."""
     branch = branch_for("outlive.uuid")
     return UUID(bytes=branch.drive.chance(branch.next_id("uuid")), version=4)
 
@@ -79,7 +82,7 @@ def _body(name: str) -> Body:
 
 
 def key() -> str:
-    """Inside an effect's body: its idempotency key, the same for every attempt."""
+    """Inside an effect's body or check: its idempotency key, the same for every attempt."""
     return _body("outlive.key").key
 
 
@@ -89,7 +92,7 @@ def attempt() -> int:
 
 
 def run_id() -> str:
-    """The id of the run that this code belongs to."""
+    """The id of the run that this code belongs to, in a flow or in a body."""
     here = place.get()
     if here is None:
         raise NotInRun("outlive.run_id")

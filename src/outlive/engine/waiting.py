@@ -17,6 +17,8 @@ class Waiting:
         self._orphans: dict[str, Op] = {}
         #: Effects whose end is not known: the run can't end before they are settled.
         self.unsettled: set[str] = set()
+        #: Open when the flow was stopped; an end of one may have been recorded in between.
+        self.cut_off: set[str] = set()
 
     def add(self, op: Op) -> None:
         """The flow waits for this op."""
@@ -77,6 +79,7 @@ class Waiting:
             if not op.is_intended:
                 # Nothing new is begun: an effect without an intent has nothing to settle.
                 self.close(op.id)
+                self.cut_off.add(op.id)
                 # The end of a plain body may be on its way; it comes too late to be recorded.
                 op.task = None
 

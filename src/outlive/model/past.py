@@ -7,8 +7,10 @@ outcomes are kept at hand for the calls that ask for them again, and signals are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from outlive.model.events import (
@@ -36,6 +38,8 @@ from outlive.model.events import (
 
 #: What a flow is told of.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
+
+_GROUP = re.compile(r"\((\d+) sub-exceptions?\)$")
 
 #: What need not be done again.
 Outcome: TypeAlias = StepDone | EffectDone | EffectRaised | Answered
@@ -108,8 +112,8 @@ def _remember(past: Past, event: Event) -> None:
 def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
     """What a failed run failed of, and its seq; None if it did not fail, or was undone.
 
-    The last failure that the flow was told of, if it is the one that it ended with; otherwise the
-    flow failed by itself.
+    The last failure that the flow was told of, if it is the one that it ended with, and with a
+    group the first of as many as it holds; otherwise the flow failed by itself.
     """
     past = past_of(events, first).events
     if any(isinstance(event, RunUndoing) for _, event in past):
@@ -117,14 +121,25 @@ def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
     ends = [(seq, event) for seq, event in past if isinstance(event, RunFailed)]
     if not ends:
         return None
+    end = ends[-1][1].error
     last = next((event for _, event in reversed(past) if isinstance(event, _TOLD)), None)
+    found: list[tuple[int, Event]] = []
     for seq, event in reversed(past):
+        if len(found) == _count_of(end):
+            break
         if isinstance(event, DeadlinePassed):
-            return seq, event
+            found = found or [(seq, event)]
+            break
         fault = _fault_of(event)
-        if fault is not None and (event is last or _is_in(fault, ends[-1][1].error)):
-            return _begin_of(past, seq, event)
-    return ends[-1]
+        if fault is not None and (event is last or _is_in(fault, end)):
+            found.append(_begin_of(past, seq, event))
+    return min(found, key=itemgetter(0), default=ends[-1])
+
+
+def _count_of(end: Fault) -> int:
+    """How many failures it speaks of: a group tells at the end of its text."""
+    told = _GROUP.search(end.message) if end.type_name.endswith("ExceptionGroup") else None
+    return 1 if told is None else int(told[1])
 
 
 def _begin_of(past: Sequence[tuple[int, Event]], seq: int, failure: Event) -> tuple[int, Event]:

@@ -46,10 +46,15 @@ def _parse_text(text: str) -> float:
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """When to try again. ``attempts`` counts the first one."""
 
+    #: How many there are at most, the first one included.
     attempts: int = 5
+    #: Before the second attempt.
     delay: Duration = "1s"
+    #: Each further pause is so many times longer.
     factor: float = 2.0
+    #: But never longer than this.
     delay_max: Duration = "1m"
+    #: Shorten each pause at random, down to half.
     jitter: bool = True
     #: Only errors of these types are worth another attempt.
     only: tuple[type[BaseException], ...] = (Exception,)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from outlive import app as async_app
-from outlive.blocking import LoopThread, check_may_block
+from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.model.mail import Verdict
@@ -29,12 +29,16 @@ CALL = "start a child run from the flow with outlive.call(...) or outlive.spawn(
 READ = "do this in a step: only step bodies touch the outside"
 
 
+at_exit = AtExit()
+
+
 class App:
     """Outlive on one store, for plain code. Use it as a context manager."""
 
     def __init__(self, app: async_app.App) -> None:
         self._app = app
         self._loop = LoopThread("outlive-sync")
+        at_exit.watch(self)
 
     # verbs
 
@@ -118,9 +122,10 @@ class App:
 
     def close(self) -> None:
         """Hand over what is driven here, write what is queued, let go of the store."""
-        if not self._loop.is_closed:
+        if self._loop.is_running:
             self._loop.call(self._app.aclose)
         self._loop.close()
+        self._app.close()
 
     def __enter__(self) -> Self:
         return self

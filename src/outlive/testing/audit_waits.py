@@ -94,10 +94,8 @@ def check_questions(events: Sequence[Event]) -> Iterator[str]:
     still_open: set[str] = set()
     for seq, event in numbered(events):
         match event:
-            case ChapterBegan():
+            case ChapterBegan() | RunRetried():
                 asked, still_open = {}, set()
-            case RunRetried(since=since):
-                asked = {name: place for name, place in asked.items() if place < since}
             case QuestionAsked(question=question):
                 yield from _once(seq, asked, question, "asks")
                 still_open.add(question)

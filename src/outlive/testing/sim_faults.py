@@ -33,6 +33,8 @@ Moment: TypeAlias = Literal["sent", "applied", "told"]
 
 #: Faults begin within this time; afterwards everything heals and must come to an end.
 FAULTY_SECONDS = 40.0
+#: The share of seeds in which nearly everything goes wrong.
+ROUGH = 0.15
 JUMP_MS = 3_600_000
 
 
@@ -94,10 +96,13 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
     rng = nature.rng
     event, fault = aimed_at(nature.seed)
     aims = [_aim(nature, event, fault, soon=True)]
-    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+    is_rough = nature.chance(ROUGH)
+    for _ in range(rng.choice((2, 4, 8) if is_rough else (0, 0, 1, 1, 2, 3))):
         event, fault = rng.choice(PAIRS)
         aims.append(_aim(nature, event, fault, soon=False))
-    times = sorted(rng.random() ** 2 * FAULTY_SECONDS for _ in range(rng.choice((0, 1, 2, 3))))
+    faults = rng.choice((3, 6, 10) if is_rough else (0, 1, 2, 3))
+    times = sorted(rng.random() ** 2 * FAULTY_SECONDS for _ in range(faults))
+    leaving = rng.choice((0, 2, 4) if is_rough else (0, 0, 1, 2))
     wants_poison = aims[0].event == "RunQuarantined" or nature.chance(0.02)
     return Plan(
         aims=tuple(aims),
@@ -111,8 +116,8 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         retrying=0.7 if aims[0].event == "RunRetried" else rng.choice((0.0, 0.1, 0.3)),
         chatter=rng.choice((0.05, 0.3, 0.8)),
         meddling=0.6 if aims[0].event == "MailRead" else rng.choice((0.05, 0.05, 0.4)),
-        leaving=tuple(rng.uniform(0.0, 20.0) for _ in range(rng.choice((0, 0, 1, 2)))),
-        misfortune=rng.choice((0.0, 0.0, 0.1, 0.3)),
+        leaving=tuple(rng.uniform(0.0, 20.0) for _ in range(leaving)),
+        misfortune=rng.choice((0.05, 0.2, 0.5) if is_rough else (0.0, 0.0, 0.1, 0.3)),
         workers=rng.choice((2, 2, 3, 4)),
         lease_seconds=rng.choice((3.0, 4.0, 6.0)),
         poll_seconds=rng.choice((0.6, 1.0, 1.5)),

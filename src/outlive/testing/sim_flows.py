@@ -288,7 +288,7 @@ async def _try(story: Story, node: Node) -> Any:
 
 async def _carry(story: Story, program: list[Node], is_alone: bool) -> Any:
     """The next chapter; what branches beside this one hear meanwhile nobody knows."""
-    await outlive.carry(program, story.heard if is_alone and story.heard_all else None)
+    await outlive.carry(program, story.heard, is_alone and story.heard_all)
 
 
 async def _patched(story: Story, name: str, node: Node) -> Any:
@@ -343,15 +343,13 @@ _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
 }
 
 
-#: The default of an argument is never written to.
-_NOTHING: list[list[str]] = []
-
-
 @outlive.flow(name="story")
-async def tell_story(program: list[Any], heard: list[list[str]] | None = _NOTHING) -> list[Any]:
+async def tell_story(
+    program: list[Any], heard: list[list[str]] | None = None, heard_all: bool = True
+) -> list[Any]:
     """Carry out a program and return all it came to; ``heard`` is from earlier chapters."""
     story = Story()
     story.heard += heard or []
-    story.heard_all = heard is not None
+    story.heard_all = heard_all
     told = await story.each(program)
     return [told, story.seen, story.heard if story.heard_all else None]

@@ -1,0 +1,259 @@
+"""Writes the tables of docs/reference that follow from the code, each between two marks.
+
+    <!-- generated: errors RunError -->
+    ...
+    <!-- end -->
+
+Around them people write prose, which this leaves alone. A name's meaning is its docstring's, so
+that ``help(outlive.x)`` and the page say the same. Without an argument the pages are written;
+``--check`` only says which of them are not up to date. A test does that, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import outlive
+from outlive import errors, sync
+from outlive.cli.parser import Parser, build_parser
+from outlive.handle import Handle
+from outlive.model.kinds import KINDS
+from outlive.model.retry import ONCE
+from outlive.settings import Settings
+
+PAGES = Path(__file__).parent.parent / "docs" / "reference"
+MARKED = re.compile(
+    r"(?P<begin><!-- generated: (?P<what>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.S
+)
+#: A field of a class that says what it means in the comment before it.
+FIELD = re.compile(r"(?P<said>(?:^    #: .*\n)*)^    (?P<name>[a-z]\w*): ", re.M)
+SETTING = re.compile(r"^    #: (?P<variable>OUTLIVE_\w+): (?P<said>.*(?:\n    #: .*)*)\n", re.M)
+#: Options that every command has.
+EVERYWHERE = {"--help", "--store", "--debug", "--json"}
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [list(titles), ["---"] * len(titles), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+# what the code says
+
+
+def meaning(thing: Any) -> str:
+    """A docstring as one line: what it does, then what it raises."""
+    said, _, raised = (inspect.getdoc(thing) or "").partition("\nRaises:\n")
+    text = " ".join(said.split())
+    if raised:
+        causes = re.findall(r"^ *(\w+): (.*(?:\n {8,}.*)*)", raised, re.M)
+        told = "; ".join(f"``{name}``: {' '.join(why.split()).rstrip('.')}" for name, why in causes)
+        text += f" Raises {told}."
+    return text.replace("``", "`").replace("|", "\\|")
+
+
+def call_of(name: str, thing: Any) -> str:
+    """How it is called: its parameters and their defaults."""
+    overloads = typing.get_overloads(thing) if inspect.isfunction(thing) else []
+    signature = inspect.signature(overloads[-1] if overloads else thing)
+    parts, is_star_due = [], True
+    for each in signature.parameters.values():
+        if each.name == "self":
+            continue
+        if each.kind is each.VAR_POSITIONAL:
+            is_star_due = False
+        elif each.kind is each.KEYWORD_ONLY and is_star_due:
+            parts.append("*")
+            is_star_due = False
+        prefix = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        given = "" if each.default is each.empty else f"={shown(each.default)}"
+        parts.append(f"{prefix}{each.name}{given}")
+    return f"{name}({', '.join(parts)})"
+
+
+def shown(value: Any) -> str:
+    """A default as somebody would type it."""
+    if value is ONCE:
+        return "Retry(attempts=1)"
+    if value is Any:
+        return "Any"
+    if isinstance(value, str):
+        return json.dumps(value)
+    return value.__name__ if isinstance(value, type) else f"{value!r}"
+
+
+def members(cls: type) -> list[tuple[str, str]]:
+    """(how it is written, what it means) of everything public of a class, as it was defined."""
+    found: dict[str, tuple[str, str]] = {}
+    for each in reversed(cls.__mro__[:-1]):
+        if not each.__module__.startswith("outlive."):
+            continue
+        found |= fields(each)
+        for name, thing in vars(each).items():
+            if name.startswith("_") or not (inspect.getdoc(thing) or "").strip():
+                continue
+            if inspect.isfunction(thing):
+                found[name] = call_of(name, thing), meaning(thing)
+            elif isinstance(thing, property):
+                found[name] = name, meaning(thing)
+    return list(found.values())
+
+
+def fields(cls: type) -> dict[str, tuple[str, str]]:
+    """The fields of a class that are explained where they stand."""
+    return {
+        found["name"]: (found["name"], " ".join(found["said"].replace("#:", "").split()))
+        for found in FIELD.finditer(inspect.getsource(cls))
+        if found["said"] or found["name"] in getattr(cls, "__struct_fields__", ())
+    }
+
+
+# the tables
+
+
+def names(module: ModuleType, wanted: Sequence[str]) -> str:
+    """Public names of a module, in this order."""
+    rows = []
+    for name in wanted:
+        thing = getattr(module, name)
+        said = call_of(name, thing) if callable(thing) and not inspect.isclass(thing) else name
+        rows.append((f"`{said}`", meaning(thing)))
+    return table(("name", "means"), rows)
+
+
+def class_of(name: str) -> str:
+    """What a public class has."""
+    cls = Handle if name == "Handle" else getattr(outlive, name)
+    rows = [(f"`{written}`", said) for written, said in members(cls)]
+    has = "\n" + table((f"of `{name}`", "means"), rows) if rows else ""
+    return f"**`{name}`**: {meaning(cls)}\n{has}"
+
+
+def own_names_of_sync(_: str) -> str:
+    """Names of ``outlive.sync`` that are not simply those of ``outlive``."""
+    own = [n for n in sync.__all__ if getattr(sync, n) is not getattr(outlive, n, None)]
+    return names(sync, own)
+
+
+def error_group(name: str) -> str:
+    """The errors of one group."""
+    group = getattr(errors, name)
+    classes = [c for c in vars(errors).values() if inspect.isclass(c) and group in c.__bases__]
+    rows = [(f"`{each.__name__}`", meaning(each)) for each in classes]
+    return table(("error", "what happened, and what to do"), rows)
+
+
+def settings(_: str) -> str:
+    """Every variable, what it means and what holds without it."""
+    source, standard = inspect.getsource(Settings), Settings()
+    rows = []
+    for found in SETTING.finditer(source):
+        said = " ".join(found["said"].replace("#:", "").split())
+        value = getattr(standard, found["variable"].removeprefix("OUTLIVE_").lower())
+        text = f"{value:g}" if isinstance(value, float) else f"`{value}`"
+        rows.append((f"`{found['variable']}`", said, text))
+    return table(("variable", "means", "default"), rows)
+
+
+def tag_of(kind: Any) -> int:
+    """The number that stands for a kind of event in a record."""
+    return int(kind.__struct_config__.tag)
+
+
+def kinds(_: str) -> str:
+    """Every kind of event, by its tag."""
+    rows = []
+    for kind in sorted(KINDS, key=tag_of):
+        said = meaning(kind)
+        has = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+        wakes = "yes" if "*Delivered.*" in said else ""
+        said = said.replace("*Delivered.*", "").strip()
+        rows.append((str(tag_of(kind)), f"`{kind.__name__}`", said, wakes, has))
+    return table(("tag", "event", "means", "wakes the flow", "has"), rows)
+
+
+def command(name: str) -> str:
+    """A command: how it is typed, what it does, its arguments and options."""
+    parser = build_parser().commands()[name]
+    rows = [
+        (f"`{' '.join(each.option_strings) or each.metavar or each.dest}{value_of(each)}`",
+         (each.help or "").replace("|", "\\|"))
+        for each in parser._actions  # noqa: SLF001 - it has no other name
+        if not EVERYWHERE.intersection(each.option_strings)
+    ]  # fmt: skip
+    said = " ".join((parser.description or "").split())
+    head = f"## `{usage(name, parser)}`\n\n{said}\n"
+    return head + ("\n" + table(("argument", "means"), rows) if rows else "")
+
+
+def value_of(action: Any) -> str:
+    """What an option takes."""
+    return f" {action.metavar}" if action.option_strings and action.metavar else ""
+
+
+def usage(name: str, parser: Parser) -> str:
+    """How the command is typed: arguments, then options."""
+    groups = parser._mutually_exclusive_groups  # noqa: SLF001 - it has no other name
+    chosen = [each for group in groups for each in group._group_actions]  # noqa: SLF001
+    words = ["outlive", name]
+    rest = [each for each in parser._actions if each not in chosen]  # noqa: SLF001
+    for each in sorted(rest, key=lambda action: bool(action.option_strings)):
+        if not each.option_strings:
+            word = each.metavar or "|".join(map(str, each.choices or (each.dest,)))
+            words.append({"*": f"[{word}...]", "+": f"{word}...", "?": f"[{word}]"}.get(
+                str(each.nargs), word))  # fmt: skip
+        elif "--json" in each.option_strings or not EVERYWHERE.intersection(each.option_strings):
+            words.append(f"[{each.option_strings[-1]}{value_of(each)}]")
+    if chosen:
+        among = " | ".join(f"{each.option_strings[-1]}{value_of(each)}" for each in chosen)
+        words.insert(len(words) - words.count("[--json]"), f"({among})")
+    return " ".join(words)
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    "names": lambda wanted: names(outlive, wanted.split()),
+    "class": class_of,
+    "sync": own_names_of_sync,
+    "errors": error_group,
+    "settings": settings,
+    "events": kinds,
+    "command": command,
+}
+
+
+def written(page: str) -> str:
+    """The page with its tables as the code has them now."""
+
+    def fill(found: re.Match[str]) -> str:
+        kind, _, rest = found["what"].partition(" ")
+        return f"{found['begin']}\n{TABLES[kind](rest)}\n{found['end']}"
+
+    return MARKED.sub(fill, page)
+
+
+def stale() -> list[Path]:
+    """Pages that are not as the code would have them."""
+    pages = {path: path.read_text() for path in sorted(PAGES.glob("*.md"))}
+    return [path for path, text in pages.items() if written(text) != text]
+
+
+def main() -> int:
+    """Write, or only look."""
+    found = stale()
+    for path in found:
+        print(path.relative_to(PAGES.parent.parent))
+        if "--check" not in sys.argv[1:]:
+            path.write_text(written(path.read_text()))
+    return 1 if found and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,134 @@
+"""A crowd that posts to runs, and workers that drive them: each a process of its own.
+
+python -m tests.mail.crowd work  FILE
+python -m tests.mail.crowd post  FILE NUMBER OF RUNS WORDS SEED
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import outlive
+from outlive.app import App
+from outlive.errors import AnswerRefused, QuestionNotOpen, RunEnded, StoreUnavailable
+from outlive.settings import Settings
+from outlive.stores.sqlite import SQLiteStore
+
+#: Every wait leaves memory.
+SETTINGS = Settings(lease_seconds=1.0, poll_seconds=0.05, idle_seconds=0.0)
+QUESTIONS = 3
+#: One run in so many is told to stop.
+CANCELLED_ONE_IN = 10
+
+
+def open_file(file: Path) -> App:
+    """An app as every process of this crowd has it."""
+    return App(SQLiteStore(file, lease_seconds=SETTINGS.lease_seconds), settings=SETTINGS)
+
+
+@outlive.step
+async def consider(word: str) -> str:
+    """A step in between."""
+    return word
+
+
+async def interview() -> list[int]:
+    """Ask people, one question after the other."""
+    return [await outlive.ask(f"Question {number}?", type=int) for number in range(QUESTIONS)]
+
+
+@outlive.flow
+async def listening(words: int) -> dict[str, list[str]]:
+    """Hear so many words while asking questions."""
+    asking = asyncio.create_task(interview())
+    heard = []
+    for _ in range(words):
+        heard.append(await consider(await outlive.wait_signal("word", type=str)))
+    return {"heard": heard, "answers": [str(each) for each in await asking]}
+
+
+def name_of(run: int) -> str:
+    """The id of a run."""
+    return f"run-{run}"
+
+
+def is_cancelled(run: int) -> bool:
+    """This one is told to stop."""
+    return run % CANCELLED_ONE_IN == CANCELLED_ONE_IN - 1
+
+
+class Poster:
+    """One of the crowd. Two of them say the same words, under the same ids."""
+
+    def __init__(self, app: App, runs: int, words: int, rng: Random) -> None:
+        self._app, self._runs, self._words, self._rng = app, runs, words, rng
+        self.told: Counter[str] = Counter()
+
+    async def post_all(self) -> None:
+        """Everything in an order of its own, with looks at the questions in between."""
+        words = [(run, word) for run in range(self._runs) for word in range(self._words)]
+        self._rng.shuffle(words)
+        for number, (run, word) in enumerate(words):
+            await self._say(run, word)
+            if number % 3 == 0:
+                await self._answer(self._rng.randrange(self._runs))
+        while any([await self._answer(run) for run in range(self._runs)]):
+            await asyncio.sleep(0.02)
+
+    async def _say(self, run: int, word: int) -> None:
+        handle = await self._app.get(name_of(run))
+        try:
+            if is_cancelled(run) and word == self._words // 2:
+                await handle.cancel(by="crowd")
+                self.told["cancelled"] += 1
+                return
+            posted = await handle.signal("word", f"word {word}", id=f"word-{word}")
+            self.told["posted" if posted else "already"] += 1
+        except RunEnded:
+            self.told["ended"] += 1
+
+    async def _answer(self, run: int) -> bool:
+        """Answer what a run asks; False once it never will ask again."""
+        handle = await self._app.get(name_of(run))
+        for question in await handle.questions():
+            try:
+                await handle.answer(len(question.text), question.id)
+                self.told["answered"] += 1
+            except (QuestionNotOpen, AnswerRefused, RunEnded):
+                self.told["too late"] += 1
+        return await handle.status() not in ("completed", "cancelled", "failed")
+
+
+async def post(file: Path, runs: int, words: int, seed: int) -> None:
+    """Post everything, and tell what was answered."""
+    async with open_file(file) as app:
+        poster = Poster(app, runs, words, Random(seed))
+        await poster.post_all()
+    print(json.dumps(poster.told))
+
+
+async def work(file: Path) -> None:
+    """Drive whatever there is, until killed."""
+    async with open_file(file) as app, app.worker([listening], concurrency=100):
+        await asyncio.Event().wait()
+
+
+def main(what: str, file: str, *numbers: str) -> None:
+    """One process of the crowd."""
+    try:
+        if what == "work":
+            asyncio.run(work(Path(file)))
+        else:
+            runs, words, seed = (int(number) for number in numbers)
+            asyncio.run(post(Path(file), runs, words, seed))
+    except StoreUnavailable as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

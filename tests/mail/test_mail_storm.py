@@ -1,0 +1,140 @@
+"""Four processes post to runs whose drivers are killed: every letter is read once, none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from outlive.errors import RunCancelled
+from outlive.journal.reader import read_events
+from outlive.model.events import Answered, Claimed, SignalReceived
+from outlive.testing.auditor import JOURNAL_RULES
+from tests.mail.crowd import QUESTIONS, is_cancelled, listening, name_of, open_file
+
+Figure = Callable[[str, object], None]
+
+POSTERS = 4
+WORKERS = 3
+PATIENCE_SECONDS = 600.0
+
+
+def begin(*words: object) -> subprocess.Popen[str]:
+    """One process of the crowd."""
+    command = [sys.executable, "-m", "tests.mail.crowd", *(str(word) for word in words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+class Workers:
+    """Processes that drive, and are killed."""
+
+    def __init__(self, file: Path, rng: Random) -> None:
+        self._file, self._rng = file, rng
+        self._processes = [begin("work", file) for _ in range(WORKERS)]
+        self.killed = 0
+
+    def kill_one(self) -> None:
+        """Kill one of them with SIGKILL, and start another."""
+        place = self._rng.randrange(WORKERS)
+        self._end(self._processes[place])
+        self._processes[place] = begin("work", self._file)
+        self.killed += 1
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def end(self) -> None:
+        """Kill all of them."""
+        for process in self._processes:
+            self._end(process)
+
+
+@contextmanager
+def working(file: Path, rng: Random) -> Iterator[Workers]:
+    """Workers as long as this is open."""
+    workers = Workers(file, rng)
+    try:
+        yield workers
+    finally:
+        workers.end()
+
+
+def storm(file: Path, runs: int, words: int, rng: Random) -> tuple[Counter[str], int]:
+    """Let everybody post while workers die; what they were answered, and how many died."""
+    with working(file, rng) as workers:
+        posters = [begin("post", file, runs, words, rng.randrange(1 << 30)) for _ in range(POSTERS)]
+        began = time.monotonic()
+        while any(poster.poll() is None for poster in posters):
+            assert time.monotonic() - began < PATIENCE_SECONDS, "somebody is still waiting"
+            workers.kill_one()
+            time.sleep(rng.uniform(0.3, 0.9))
+        told: Counter[str] = Counter()
+        for poster in posters:
+            out, _ = poster.communicate()
+            assert 0 == poster.returncode
+            told.update(json.loads(out))
+        return told, workers.killed
+
+
+@pytest.mark.alone
+async def test_every_letter_is_read_once_and_no_run_sleeps_with_mail(
+    tmp_path: Path, full: bool, figure: Figure
+) -> None:
+    """Signals, answers and cancels from four processes, to runs being killed and evicted."""
+    runs, words = (100, 95) if full else (40, 20)
+    seed = time.time_ns() % 1_000_000
+    file = tmp_path / "o.db"
+    figure("mail storm: seed", seed)
+    async with open_file(file) as app:
+        for run in range(runs):
+            await app.submit(listening, words, id=name_of(run))
+    told, killed = await asyncio.to_thread(storm, file, runs, words, Random(seed))
+    async with open_file(file) as app:
+        taken = 0
+        for run in range(runs):
+            handle = await app.get(name_of(run), listening)
+            taken += check_run(await app.read(name_of(run)), words)
+            if is_cancelled(run):
+                with pytest.raises(RunCancelled):
+                    await handle.outcome(timeout="10s")
+                continue
+            outcome = await handle.outcome(timeout="10s")
+            assert sorted(outcome["heard"]) == sorted(f"word {word}" for word in range(words))
+            assert ["11"] * QUESTIONS == outcome["answers"]
+    letters = sum(told[kind] for kind in ("posted", "answered", "cancelled"))
+    figure(
+        "mail storm: letters posted, refused as duplicates, runs, workers killed",
+        (
+            letters,
+            told["already"] + told["too late"] + told["ended"],
+            runs,
+            killed,
+        ),
+    )
+    whole = runs - sum(is_cancelled(run) for run in range(runs))
+    assert told["posted"] >= whole * words
+    assert told["already"] >= (POSTERS - 1) * whole * words
+    assert told["answered"] >= whole * QUESTIONS
+    assert taken > runs, "nobody was ever taken over"
+
+
+def check_run(reading: object, words: int) -> int:
+    """Each letter once, nothing left unread; how often the run was claimed."""
+    events = read_events(reading)  # type: ignore[arg-type]
+    signals = [event.signal_id for event in events if isinstance(event, SignalReceived)]
+    assert len(signals) == len(set(signals)) <= words
+    answers = [event.question for event in events if isinstance(event, Answered)]
+    assert len(answers) == len(set(answers)) <= QUESTIONS
+    assert not [broken for rule in JOURNAL_RULES for broken in rule(events)]
+    return sum(isinstance(event, Claimed) for event in events)
