@@ -20,11 +20,10 @@ from outlive.errors import RunCancelled
 from outlive.journal.reader import read_events
 from outlive.model.events import Answered, Claimed, SignalReceived
 from outlive.testing.auditor import JOURNAL_RULES
-from tests.mail.crowd import QUESTIONS, is_cancelled, listening, name_of, open_file
+from tests.mail.crowd import POSTERS, QUESTIONS, is_cancelled, listening, name_of, open_file
 
 Figure = Callable[[str, object], None]
 
-POSTERS = 4
 WORKERS = 3
 PATIENCE_SECONDS = 600.0
 
@@ -73,7 +72,10 @@ def working(file: Path, rng: Random) -> Iterator[Workers]:
 def storm(file: Path, runs: int, words: int, rng: Random) -> tuple[Counter[str], int]:
     """Let everybody post while workers die; what they were answered, and how many died."""
     with working(file, rng) as workers:
-        posters = [begin("post", file, runs, words, rng.randrange(1 << 30)) for _ in range(POSTERS)]
+        posters = [
+            begin("post", file, runs, words, number, rng.randrange(1 << 30))
+            for number in range(POSTERS)
+        ]
         began = time.monotonic()
         while any(poster.poll() is None for poster in posters):
             assert time.monotonic() - began < PATIENCE_SECONDS, "somebody is still waiting"
@@ -92,7 +94,7 @@ async def test_every_letter_is_read_once_and_no_run_sleeps_with_mail(
     tmp_path: Path, full: bool, figure: Figure
 ) -> None:
     """Signals, answers and cancels from four processes, to runs being killed and evicted."""
-    runs, words = (100, 95) if full else (40, 20)
+    runs, words = (100, 100) if full else (40, 32)
     seed = time.time_ns() % 1_000_000
     file = tmp_path / "o.db"
     figure("mail storm: seed", seed)
@@ -124,7 +126,7 @@ async def test_every_letter_is_read_once_and_no_run_sleeps_with_mail(
     )
     whole = runs - sum(is_cancelled(run) for run in range(runs))
     assert told["posted"] >= whole * words
-    assert told["already"] >= (POSTERS - 1) * whole * words
+    assert told["already"] > whole, "nobody said anything twice"
     assert told["answered"] >= whole * QUESTIONS
     assert taken > runs, "nobody was ever taken over"
 

@@ -135,7 +135,8 @@ async def test_a_child_is_stopped_only_for_what_is_durable(stage: Theatre) -> No
     def hold_commits(verb: str) -> None:
         if verb == "post":
             posted.append(verb)
-        if verb == "commit" and run_immediate(stage.read("r")).head.worker:  # type: ignore[union-attr]
+        reading: Any = run_immediate(stage.read("r")) if verb == "commit" else None
+        if reading is not None and reading.head.worker:
             is_free.wait(20)
 
     door.watch = hold_commits

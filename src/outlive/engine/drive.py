@@ -211,7 +211,7 @@ class Drive:
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
-        if place not in self._replay.patches and not self.inbox:
+        if place not in self._replay.patches and (self._live or not self.inbox):
             self._replay.patches.add(place)
             self.note(Patched(self.at(), place))
         return place in self._replay.patches

@@ -83,6 +83,15 @@ class App:
         refuse_in_run("outlive.resume", CALL)
         return self._handle(partial(self._app.resume, run_id, flows))
 
+    def retry(self, run_id: str, by: str = "") -> Handle[Any]:
+        """Run what failed again, from where it failed; whoever drives the flow goes on with it."""
+        refuse_in_run("outlive.retry", CALL)
+        return self._handle(partial(self._app.retry, run_id, by))
+
+    def drain(self, seconds: float | None = None) -> bool:
+        """Let what is driven here reach a durable point, and hand over the rest."""
+        return self.call(partial(self._app.drain, seconds))
+
     def find(self, **query: Any) -> Page:
         """A page of runs, in the order in which they were started."""
         return self.call(partial(self._app.find, **query))
