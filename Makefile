@@ -36,7 +36,7 @@ demo: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src tests/typing
+	$(BIN)/mypy src tests/typing examples
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/run_tests.py --quick
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference that follow from the code, each between two marks.
+"""Writes the tables of docs/ that follow from the code, each between two marks.
 
     <!-- generated: errors RunError -->
     ...
@@ -11,6 +11,7 @@ that ``help(outlive.x)`` and the page say the same. Without an argument the page
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -24,12 +25,12 @@ from typing import Any
 import outlive
 from outlive import errors, sync
 from outlive.cli.parser import Parser, build_parser
-from outlive.handle import Handle
 from outlive.model.kinds import KINDS
 from outlive.model.retry import ONCE
 from outlive.settings import Settings
 
-PAGES = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "outlive"
 MARKED = re.compile(
     r"(?P<begin><!-- generated: (?P<what>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.S
 )
@@ -131,7 +132,8 @@ def names(module: ModuleType, wanted: Sequence[str]) -> str:
 
 def class_of(name: str) -> str:
     """What a public class has."""
-    cls = Handle if name == "Handle" else getattr(outlive, name)
+    package, own = (sync, name[5:]) if name.startswith("sync.") else (outlive, name)
+    cls: type = getattr(package, own)
     rows = [(f"`{written}`", said) for written, said in members(cls)]
     has = "\n" + table((f"of `{name}`", "means"), rows) if rows else ""
     return f"**`{name}`**: {meaning(cls)}\n{has}"
@@ -218,6 +220,16 @@ def usage(name: str, parser: Parser) -> str:
     return " ".join(words)
 
 
+def modules(_: str) -> str:
+    """Every module and its one idea, folder by folder."""
+    rows = []
+    for path in sorted(SOURCE.rglob("*.py"), key=lambda each: (each.parent, each.name)):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        idea = " ".join(said.partition("\n\n")[0].split()).replace("``", "`")
+        rows.append((f"`{path.relative_to(SOURCE).as_posix()}`", idea.replace("|", "\\|")))
+    return table(("module", "its idea"), rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "names": lambda wanted: names(outlive, wanted.split()),
     "class": class_of,
@@ -226,6 +238,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "settings": settings,
     "events": kinds,
     "command": command,
+    "modules": modules,
 }
 
 
@@ -241,7 +254,7 @@ def written(page: str) -> str:
 
 def stale() -> list[Path]:
     """Pages that are not as the code would have them."""
-    pages = {path: path.read_text() for path in sorted(PAGES.glob("*.md"))}
+    pages = {path: path.read_text() for path in sorted(ROOT.glob("docs/**/*.md"))}
     return [path for path, text in pages.items() if written(text) != text]
 
 
@@ -249,7 +262,7 @@ def main() -> int:
     """Write, or only look."""
     found = stale()
     for path in found:
-        print(path.relative_to(PAGES.parent.parent))
+        print(path.relative_to(ROOT))
         if "--check" not in sys.argv[1:]:
             path.write_text(written(path.read_text()))
     return 1 if found and "--check" in sys.argv[1:] else 0

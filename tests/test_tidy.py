@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 #: Folders that git does not track.
-UNTRACKED = re.compile(r"^(\.git|\.venv|build|dist|__pycache__|\.[a-z_]+_cache|\.outlive)$")
+UNTRACKED = re.compile(r"^(\.git|\.venv|build|dist|__pycache__|\.[a-z_]+_cache|\.outlive|\.bench)$")
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60

@@ -23,6 +23,7 @@
     │   ├── TimedOut            a time limit passed
     │   ├── InDoubt             nobody knows whether an effect happened
     │   ├── KeyTaken            another step holds this idempotency key
+    │   ├── NotApproved         an effect that humans must approve was called without their yes
     │   ├── NotHappened         an effect says: nothing happened, it is safe to try again
     │   ├── RunFailed           the run ended as failed
     │   ├── RunCancelled        the run ended because somebody asked it to
@@ -224,6 +225,17 @@ class KeyTaken(RunError):
             "a key names one effect, so put what distinguishes the two into it"
         )
         self.key, self.holder, self.wanted = key, holder, wanted
+
+
+class NotApproved(RunError):
+    """An effect that was put to a human is called without a yes to these arguments, or twice."""
+
+    def __init__(self, effect: str, step: str) -> None:
+        super().__init__(
+            f"{step} needs a human's yes to exactly these arguments, and each yes counts once: "
+            f"call `await outlive.approve({effect}, ...)` with the arguments of this call first"
+        )
+        self.effect, self.step = effect, step
 
 
 class NotHappened(RunError):

@@ -18,6 +18,8 @@ from outlive.store import Reading, Store
 from outlive.worker.worker import Worker
 
 POLL_SECONDS = 0.25
+#: The first look comes sooner: a reply may take but a moment.
+POLL_SECONDS_FIRST = 0.01
 
 
 class Follower:
@@ -27,6 +29,7 @@ class Follower:
         self._run_id, self._store, self._lane, self._worker = run_id, store, lane, worker
         #: Done when the run leaves memory here.
         self._left: asyncio.Future[Any] | None = None
+        self._pause = POLL_SECONDS_FIRST
 
     async def events(self, tail: Tail) -> AsyncGenerator[tuple[int, Event], None]:
         """Every event after the tail with its seq, until the run is over."""
@@ -35,6 +38,7 @@ class Follower:
                 reading = await self._read(tail.seq)
                 events = tail.take(reading)
                 first = tail.seq - len(events) + 1
+                self._pause = POLL_SECONDS_FIRST if events else self._pause
                 for seq, event in enumerate(events, first):
                     yield seq, event
                 if reading.header.ended_at is not None:
@@ -55,7 +59,8 @@ class Follower:
         worker = self._worker
         log = None if worker is None or worker.failure else worker.log_of(self._run_id)
         if worker is None or log is None:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, POLL_SECONDS)
             return
         durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

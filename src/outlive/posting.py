@@ -6,7 +6,7 @@ is posted, with the reason: it comes from what is durable, so it is the same in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -64,6 +64,8 @@ class Letterbox:
         self.run_id = run_id
         self.store, self.lane = store, lane
         self._ports = ports
+        #: Called when mail was posted: whoever drives the run here need not wait to find out.
+        self.on_post: Callable[[], None] = lambda: None
 
     def new_id(self) -> str:
         """An id that nobody else has."""
@@ -179,6 +181,7 @@ class Letterbox:
             raise ValueRefused(f"{len(body)} bytes are more than the {MAIL_BYTES_MAX} of a mail")
         answer = await self.lane(self.store.post(self.run_id, mail_id, body))
         if answer in ("posted", "already"):
+            self.on_post()
             return answer == "posted"
         raise RunEnded(self.run_id, (await self._read(1 << 62)).header.status)
 

@@ -31,6 +31,7 @@ FENCE = re.compile(
 )
 #: Blocks that hold no Python and no command of ours.
 PLAIN = {"text", "toml", "json", "mermaid"}
+README_LINES_MAX = 120
 #: Far more than any page needs, also on a machine that is busy with other tests.
 SECONDS_MAX = 400
 
@@ -88,3 +89,8 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
 def test_the_readme_has_examples() -> None:
     """The search for blocks finds those of the README."""
     assert "python" in {kind for _, kind, _ in blocks(ROOT / "README.md")}
+
+
+def test_the_readme_is_short() -> None:
+    """Whoever has two minutes has read it."""
+    assert len((ROOT / "README.md").read_text().splitlines()) < README_LINES_MAX

@@ -13,9 +13,10 @@ import pytest
 
 import outlive
 from outlive.engine import people
-from outlive.errors import DefinitionRefused, ReplayMismatch, TimedOut
+from outlive.errors import DefinitionRefused, NotApproved, ReplayMismatch, TimedOut
 from outlive.model.events import (
     Answered,
+    EffectIntended,
     MailRead,
     Parked,
     QuestionAsked,
@@ -337,3 +338,40 @@ async def test_an_approval_shows_what_counts(stage: Theatre) -> None:
     assert len(question.text) < 3_000
     await stage.answer("r", question.question, b"true")
     assert await stage.outcome(handle)
+
+
+@outlive.flow
+async def spending(calls: list[str]) -> list[str]:
+    """Asks once, then calls as it likes."""
+    approval = await people.approve(pay, "rent")
+    done = [f"{approval.granted}"]
+    for name in calls:
+        try:
+            done.append(await pay(name))
+        except NotApproved as error:
+            done.append(f"no {error.step}")
+    return done
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls", "done"),
+    [
+        (b"true", ["rent"], ["True", "rent"]),
+        (b"true", ["rent", "rent"], ["True", "rent", "no 0/pay#2"]),
+        (b"true", ["fine", "rent"], ["True", "no 0/pay#1", "rent"]),
+        (b"false", ["rent", "fine"], ["False", "no 0/pay#1", "no 0/pay#2"]),
+    ],
+)
+async def test_a_yes_is_for_one_call_with_these_arguments(
+    theatre: Theatre, answer: bytes, calls: list[str], done: list[str]
+) -> None:
+    """Live as on replay, whoever drives: another call is refused before it begins."""
+    app = theatre.open()
+    await app.start(spending, calls, id="r")
+    question = await theatre.asked("r")
+    await theatre.crash(app)
+    await theatre.answer("r", question.question, answer)
+    app = theatre.open()
+    assert done == await theatre.outcome(await app.start(spending, calls, id="r"))
+    intended = await theatre.events("r", EffectIntended)
+    assert sum(not each.startswith(("no", "True", "False")) for each in done) == len(intended)

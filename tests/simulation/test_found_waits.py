@@ -11,7 +11,9 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.errors import RunFailed
+from outlive.journal.headers import key_header
 from outlive.journal.reader import read_events
+from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
     ChildEnded,
     ChildIntended,
@@ -20,17 +22,21 @@ from outlive.model.events import (
     DeadlinePassed,
     Event,
     Fault,
+    KeyHeld,
     RunRetried,
     RunStarted,
     StepDone,
+    encode_events,
 )
 from outlive.model.events import (
     RunFailed as RunHasFailed,
 )
+from outlive.model.ids import digest, key_journal
 from outlive.model.past import past_of
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
+from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock
 
@@ -109,6 +115,57 @@ def deadline_of(app: App, run_id: str) -> Any:
         for worker in workers:
             return worker._drives[run_id].deadline
     raise AssertionError("nobody drives it")
+
+
+async def test_a_key_whose_holder_ended_without_using_it_keeps_nobody_waiting() -> None:
+    """A driver that was fenced, or died, may claim a key for an effect that never comes."""
+
+    @outlive.effect(key="order:7")
+    async def pay() -> None:
+        raise AssertionError("never runs here")
+
+    @outlive.flow
+    async def shop(pays: bool) -> str:
+        try:
+            if pays:
+                await pay()
+        except outlive.NotHappened as error:
+            return str(error)
+        return "nothing"
+
+    store = MemoryStore()
+    async with App(store, settings=SETTINGS) as app, asyncio.timeout(20):
+        await (await app.start(shop, False, id="holder")).outcome()
+        held = KeyHeld("holder", "0/pay#1", digest(pay.definition.encode_args({})))
+        journal = key_journal("order:7")
+        body = encode_events([held])
+        record, link = pack(journal, prev=LINK_START, epoch=0, seq=1, kinds=1, body=body)
+        claim = Entry(run_id=journal, after=0, last=1, epoch=0, record=record, link=link,
+                      header=key_header())  # fmt: skip
+        await store.commit([claim])
+
+        told = await (await app.start(shop, True, id="r")).outcome()
+
+    assert "run holder held this key and ended without using it" == told
+
+
+async def test_a_worker_that_has_left_begins_nothing() -> None:
+    """A run that was being loaded when its worker let go of its leases is not driven there."""
+
+    @outlive.flow
+    async def waiting() -> None:
+        await outlive.wait_signal("never")
+
+    store = MemoryStore()
+    async with App(store, settings=SETTINGS) as app:
+        await app.submit(waiting, id="r")
+        async with app.worker([]) as worker:
+            worker.learn(waiting)
+        events = await events_of(store)
+
+        worker._drive(worker._loading.log_for("r"), fold(events), events)
+
+        assert frozenset() == worker.driving
 
 
 START = RunStarted("flow", "1", b"", b"", b"", "3.11", 0, "r")

@@ -19,7 +19,7 @@ from outlive.testing.sim_faults import PAIRS
 from outlive.testing.simulation import Report, simulate
 from tests.conftest import Figure
 
-SEEDS = 5_000
+SEEDS = 3_000
 SEEDS_FULL = 50_000
 #: Seeds that one process takes at a time, and how many processes there are.
 CHUNK, PROCESSES = 100, 2

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from types import coroutine
 from typing import Any, NoReturn, Protocol
 
+from outlive.engine.approvals import Approvals
 from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition, Flow
@@ -92,6 +93,7 @@ class Calls:
     def __init__(self, drive: Driving) -> None:
         self.run_id = drive.run_id
         self._drive = drive
+        self.approvals = Approvals()
         self._replayed = 0
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -114,6 +116,7 @@ class Calls:
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.digest = digest(op.args)
         if call.effect is not None:
+            self.approvals.use(call.name, op.digest, op_id)
             op.user_key = call.key_for(bound)
         return op
 

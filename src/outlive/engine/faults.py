@@ -63,6 +63,8 @@ def _encode_args(error: BaseException, codec: Codec) -> bytes:
         names = _own_parameters(type(error))
         if names and all(hasattr(error, name) for name in names):
             args = tuple(getattr(error, name) for name in names)
+    elif isinstance(error, OSError) and type(error) in _BUILTIN.values() and error.filename:
+        args = (error.errno, error.strerror, error.filename, None, error.filename2)
     try:
         return codec.encode(args)
     except ValueRefused:

@@ -99,7 +99,9 @@ async def approve(
 ) -> Approval:
     """Ask a human whether this effect may happen with exactly these arguments: an ``Approval``.
 
-    ``by`` is who should answer, for whoever looks. ``TimedOut`` when the limit passes.
+    ``by`` is who should answer, for whoever looks. ``TimedOut`` when the limit passes. From here on
+    every call of the effect in this chapter of the run needs a yes of its own, for its arguments:
+    ``NotApproved`` otherwise.
     """
     branch = branch_for("outlive.approve")
     if not isinstance(effect, Effect):
@@ -115,9 +117,13 @@ async def approve(
         by,
         _until(branch, within),
     )
+    approvals = branch.drive.approvals
+    approvals.put(call.name)
     async with timeout(within):
         said, event = await branch.drive.question(asked, bool | _Verdict)
     verdict = _Verdict(said) if isinstance(said, bool) else said
+    if verdict.granted:
+        approvals.grant(call.name, asked.digest)
     at = _instant(branch)
     return Approval(granted=verdict.granted, by=event.by, at=at, note=verdict.note)
 

@@ -22,6 +22,7 @@ class Driven(Protocol):
     """What a branch knows of the run that it belongs to."""
 
     run_id: str
+    approvals: Any
 
     async def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""

@@ -122,10 +122,11 @@ def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
     if not ends:
         return None
     end = ends[-1][1].error
+    count = _count_of(end)
     last = next((event for _, event in reversed(past) if isinstance(event, _TOLD)), None)
     found: list[tuple[int, Event]] = []
     for seq, event in reversed(past):
-        if len(found) == _count_of(end):
+        if len(found) == count:
             break
         if isinstance(event, DeadlinePassed):
             found = found or [(seq, event)]

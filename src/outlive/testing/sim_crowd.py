@@ -69,6 +69,7 @@ class Crowd:
         if any(word in getattr(events[0], "args", b"") for word in _WAITS_FOR_MAIL):
             came = sum(isinstance(event, SignalReceived) for event in events)
             chance = (0.8 if is_late else self._plan.chatter) * SIGNALS_MANY / (SIGNALS_MANY + came)
+            chance = max(chance, 0.3 if is_late else 0.0)
             for _ in range(rng.choice((1, 1, 2))):
                 if rng.random() < chance:
                     self._send(run_id)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
-from outlive.model.events import EffectDone, EffectRaised
+from outlive.model.events import EffectDone, EffectRaised, Fault
 from outlive.model.run import fold
 from outlive.store import Mail, Store
 
@@ -39,4 +39,9 @@ class StorePeer:
         for event in [] if reading is None else read_events(reading):
             if isinstance(event, (EffectDone, EffectRaised)) and event.step == step:
                 return event
+        is_whole = reading is not None and bool(reading.records) and reading.records[0].seq == 1
+        if reading is not None and is_whole and reading.header.ended_at is not None:
+            # Intents come first and are settled before a run ends: it was never attempted.
+            told = Fault("NotHappened", f"run {run_id} held this key and ended without using it")
+            return EffectRaised(0, step, 1, told, False)
         return None

@@ -88,6 +88,8 @@ class Worker:
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_halted = False
+        #: Its leases are free or will be: what was still being loaded is not driven here.
+        self._is_gone = False
 
     # life
 
@@ -129,6 +131,7 @@ class Worker:
             self._departure.ask(0)
         if self._setting.keeper.failure is None:
             await self._departure.see_off(self._drives, self._turning)
+        self._is_gone = True
         for drive in list(self._drives.values()):
             drive.leaving.abandon()
         if self._pulse is not None:
@@ -192,6 +195,10 @@ class Worker:
             self._adoption.add(run_id)
         self._only.add(run_id)
         self._misfits.pop(run_id, None)
+        self._poke.set()
+
+    def poke(self) -> None:
+        """There is something to be seen, mail perhaps: look now."""
         self._poke.set()
 
     def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
@@ -308,6 +315,9 @@ class Worker:
         return 0
 
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
+        if self._is_gone:
+            log.close()
+            return
         flow = self._repertoire.find(run.start.flow, run.start.version)
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive

@@ -1,0 +1,178 @@
+"""What every contestant shares: the same bytes, the same clocks, the same form of answer.
+
+Only the standard library is used here: each contestant runs in an environment of its own.
+
+A contestant is ``python -m bench.contestants.NAME WORK SIZE FOLDER [KIND]``. It does the work on a
+store in the folder and prints one JSON object. What it measures is the time between the end of one
+step's body and the beginning of the next one's of the same run: everything that the engine does,
+and nothing that the step does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ARGUMENT_BYTES = 100
+OUTCOME_BYTES = 200
+STEPS_PER_RUN = 20
+CALLS_PER_AGENT = 10
+MODEL_SECONDS = 0.2
+BRANCHES = 100
+#: One-step runs that are under way at once.
+STARTS_AT_ONCE = 100
+#: The last steps of a long run, whose cost is told separately.
+LAST_STEPS = 100
+#: Set by the runner in the round that counts and is not timed.
+COUNTING = "BENCH_COUNT"
+
+Answer = dict[str, Any]
+Work = Callable[[int, Path], Answer]
+
+
+def argument_of(number: int) -> str:
+    """A hundred bytes; every other one is new."""
+    return f"argument {number if number % 2 else 0} ".ljust(ARGUMENT_BYTES, "a")
+
+
+def outcome_of(number: int) -> str:
+    """Two hundred bytes; every other one is new."""
+    return f"outcome {number if number % 2 else 0} ".ljust(OUTCOME_BYTES, "o")
+
+
+class Marks:
+    """When the bodies of each run began and ended."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, list[float]] = defaultdict(list)
+        self.ended: dict[str, list[float]] = defaultdict(list)
+
+    def body(self, run: str, number: int) -> str:
+        """A trivial step's body."""
+        self.begun[run].append(time.perf_counter())
+        outcome = outcome_of(number)
+        self.ended[run].append(time.perf_counter())
+        return outcome
+
+    def gaps(self) -> list[float]:
+        """What lay between two bodies of the same run, in the order of a single run's steps."""
+        return [
+            later - earlier
+            for run, begun in self.begun.items()
+            for earlier, later in zip(self.ended[run], begun[1:], strict=False)
+        ]
+
+    def count(self) -> int:
+        """How many bodies ran."""
+        return sum(map(len, self.begun.values()))
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value below which this share of them lies."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+def spread_of(gaps: list[float]) -> Answer:
+    """Median and tail of the time per operation."""
+    if not gaps:
+        return {}
+    return {
+        "p50": quantile(gaps, 0.5),
+        "p99": quantile(gaps, 0.99),
+        "p50_last": quantile(gaps[-LAST_STEPS:], 0.5),
+    }
+
+
+class Stopwatch:
+    """Seconds and processor seconds of a stretch of work, all threads included."""
+
+    def __init__(self) -> None:
+        self.seconds = self.cpu = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure what is done inside."""
+        began, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.seconds, self.cpu = time.perf_counter() - began, time.process_time() - cpu
+
+    def answer(self, operations: int, gaps: list[float]) -> Answer:
+        """The usual figures."""
+        return {
+            "operations": operations,
+            "seconds": self.seconds,
+            "cpu": self.cpu,
+            **spread_of(gaps),
+        }
+
+
+def settings_of(ask: Callable[[str], Any]) -> Answer:
+    """Durability as the contestant's own connection has it, read back and not assumed."""
+    names = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+    return {
+        "journal_mode": str(ask("PRAGMA journal_mode")),
+        "synchronous": names[int(ask("PRAGMA synchronous"))],
+    }
+
+
+def disk_bytes(folder: Path) -> int:
+    """What lies on disk once every write-ahead log is folded into its database."""
+    for database in folder.glob("*.db"):
+        with sqlite3.connect(database) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.close()
+    return sum(path.stat().st_size for path in folder.glob("*.db*"))
+
+
+def resident_bytes() -> int:
+    """What this process has in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def die() -> None:
+    """As kill -9 does it, from inside."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def count_statements() -> Callable[[], int]:
+    """Let every connection that is opened from here on count what it executes."""
+    counter = itertools.count()
+    connect = sqlite3.connect
+
+    def counting(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **kwargs)
+        connection.set_trace_callback(lambda _: next(counter))
+        return connection
+
+    sqlite3.connect = sqlite3.dbapi2.connect = counting  # type: ignore[assignment]
+    return lambda: next(counter)
+
+
+def main(works: dict[str, Work], version: str) -> None:
+    """Do the work that the command line names, and print what it cost."""
+    work, size, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    count = count_statements() if os.environ.get(COUNTING) else None
+    answer = works[work](size, folder)
+    if count is not None:
+        answer["statements"] = count()
+    answer["bytes"] = disk_bytes(folder)
+    answer["version"] = version
+    print(json.dumps(answer))
+
+
+def kind(default: str) -> str:
+    """The fourth word of the command line: a contestant's way of doing it."""
+    return sys.argv[4] if len(sys.argv) > 4 else default

@@ -1,0 +1,199 @@
+"""DBOS on SQLite, as its documents tell: ``DBOS.workflow``, ``DBOS.step``, ``DBOS.launch``.
+
+Its asynchronous form is used throughout, since each work but the first has many runs in one
+process; the settings are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from dbos import DBOS
+
+from bench.contest import (
+    CALLS_PER_AGENT,
+    MODEL_SECONDS,
+    STARTS_AT_ONCE,
+    STEPS_PER_RUN,
+    Answer,
+    Marks,
+    Stopwatch,
+    argument_of,
+    die,
+    main,
+    settings_of,
+)
+
+MARKS = Marks()
+REACHED = threading.Event()
+#: Whether the process was asked to prepare a store, and to die when it is prepared.
+DYING = threading.Event()
+
+
+@DBOS.step()
+async def work(run: str, number: int, argument: str) -> str:
+    """A trivial step."""
+    return MARKS.body(run, number)
+
+
+@DBOS.step()
+async def think(run: str, number: int, argument: str) -> str:
+    """A pretend model call."""
+    MARKS.begun[run].append(time.perf_counter())
+    await asyncio.sleep(MODEL_SECONDS)
+    MARKS.ended[run].append(time.perf_counter())
+    return argument
+
+
+@DBOS.step()
+async def last() -> None:
+    """The first new step."""
+    if DYING.is_set():
+        die()
+    MARKS.begun["last"].append(time.perf_counter())
+    REACHED.set()
+
+
+@DBOS.workflow()
+async def run_steps(run: str, count: int) -> int:
+    """Steps, one after the other."""
+    for number in range(count):
+        await work(run, number, argument_of(number))
+    return count
+
+
+@DBOS.workflow()
+async def agent(run: str) -> None:
+    """An agent that calls its model again and again."""
+    for number in range(CALLS_PER_AGENT):
+        await think(run, number, argument_of(number))
+
+
+@DBOS.workflow()
+async def one(count: int) -> None:
+    """A long past."""
+    for number in range(count):
+        await work("past", number, argument_of(number))
+    await last()
+
+
+def launch(folder: Path) -> None:
+    """Configure and launch."""
+    DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": f"sqlite:///{folder}/dbos.db",
+            "log_level": "ERROR",
+        }
+    )
+    DBOS.launch()
+
+
+def settings() -> Answer:
+    """As the system database's own pool has them."""
+    from dbos._dbos import _get_dbos_instance
+
+    engine: Any = _get_dbos_instance()._sys_db.engine
+    with engine.connect() as connection:
+        return settings_of(lambda pragma: connection.execute(sqlalchemy.text(pragma)).scalar())
+
+
+def measured(folder: Path, operations: int, act: Callable[[], Awaitable[Any]]) -> Answer:
+    """Do this once launched, and tell what it cost."""
+    watch = Stopwatch()
+
+    async def main() -> None:
+        with watch.running():
+            await act()
+
+    launch(folder)
+    found = settings()
+    asyncio.run(main())
+    DBOS.destroy()
+    return {**watch.answer(operations, MARKS.gaps()), "settings": found}
+
+
+async def start(flow: Any, *args: Any) -> None:
+    """Start in the background (durable when that returns), and wait for the outcome."""
+    await (await DBOS.start_workflow_async(flow, *args)).get_result()
+
+
+def sequential(size: int, folder: Path) -> Answer:
+    """One run."""
+    return measured(folder, size, lambda: run_steps("0", size))
+
+
+def many(size: int, folder: Path) -> Answer:
+    """Many runs at once."""
+
+    async def act() -> None:
+        await asyncio.gather(*(start(run_steps, str(n), STEPS_PER_RUN) for n in range(size)))
+
+    return measured(folder, size * STEPS_PER_RUN, act)
+
+
+def starts(size: int, folder: Path) -> Answer:
+    """Runs of one step."""
+    gate = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    async def each(run: str) -> None:
+        async with gate:
+            await start(run_steps, run, 1)
+
+    async def act() -> None:
+        await asyncio.gather(*(each(str(number)) for number in range(size)))
+
+    return measured(folder, size, act)
+
+
+def model(size: int, folder: Path) -> Answer:
+    """Agents that call a pretend model, all at once."""
+
+    async def act() -> None:
+        await asyncio.gather(*(start(agent, str(number)) for number in range(size)))
+
+    return measured(folder, size * CALLS_PER_AGENT, act)
+
+
+def prepare(size: int, folder: Path) -> Answer:
+    """Record a long past, and die."""
+    DYING.set()
+    launch(folder)
+    asyncio.run(one(size))
+    return {}
+
+
+def resume(size: int, folder: Path) -> Answer:
+    """From launching, which recovers what is pending, to the body of the first new step."""
+    watch = Stopwatch()
+    began = time.perf_counter()
+    with watch.running():
+        launch(folder)
+        REACHED.wait(600)
+    reached = MARKS.begun["last"][0] - began
+    found = settings()
+    time.sleep(0.2)
+    DBOS.destroy()
+    told = {"p50": reached, "repeated": MARKS.count() - 1, "settings": found}
+    return {**watch.answer(size, []), **told}
+
+
+if __name__ == "__main__":
+    main(
+        {
+            "sequential": sequential,
+            "many": many,
+            "starts": starts,
+            "model": model,
+            "prepare-one": prepare,
+            "resume-one": resume,
+        },
+        f"dbos {version('dbos')}",
+    )

@@ -1,0 +1,89 @@
+"""The floor: the same bytes through sqlite3, one commit (WAL, synchronous=FULL) per step.
+
+No engine, no replay, no lease; whoever makes each step durable on SQLite can't be faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+from bench.contest import (
+    CALLS_PER_AGENT,
+    MODEL_SECONDS,
+    STEPS_PER_RUN,
+    Answer,
+    Marks,
+    Stopwatch,
+    argument_of,
+    main,
+    settings_of,
+)
+
+Insert = tuple[str, int, str, str]
+
+
+def open_database(folder: Path) -> sqlite3.Connection:
+    """A table of steps, and each statement a transaction of its own."""
+    database = sqlite3.connect(folder / "floor.db", isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("CREATE TABLE IF NOT EXISTS steps (run, seq, argument, outcome)")
+    return database
+
+
+def commits(runs: int, steps: int, folder: Path) -> Answer:
+    """Every step of every run, one after the other."""
+    database, marks, watch = open_database(folder), Marks(), Stopwatch()
+    settings = settings_of(lambda pragma: database.execute(pragma).fetchone()[0])
+    with watch.running():
+        for number in range(steps):
+            for run in range(runs):
+                outcome = marks.body("all", number)
+                row: Insert = (str(run), number, argument_of(number), outcome)
+                database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", row)
+    database.close()
+    return {**watch.answer(runs * steps, marks.gaps()), "settings": settings}
+
+
+def sequential(size: int, folder: Path) -> Answer:
+    """One run."""
+    return commits(1, size, folder)
+
+
+def many(size: int, folder: Path) -> Answer:
+    """Many runs of a few steps."""
+    return commits(size, STEPS_PER_RUN, folder)
+
+
+def starts(size: int, folder: Path) -> Answer:
+    """Two commits for each run: its start, and its step with the end."""
+    answer = commits(size, 2, folder)
+    return {**answer, "operations": size}
+
+
+def model(size: int, folder: Path) -> Answer:
+    """What the bare event loop adds to a pretend model call: nothing is stored."""
+    marks, watch = Marks(), Stopwatch()
+
+    async def agent(run: str) -> None:
+        for _ in range(CALLS_PER_AGENT):
+            marks.begun[run].append(time.perf_counter())
+            await asyncio.sleep(MODEL_SECONDS)
+            marks.ended[run].append(time.perf_counter())
+
+    async def agents() -> None:
+        await asyncio.gather(*(agent(str(number)) for number in range(size)))
+
+    with watch.running():
+        asyncio.run(agents())
+    return watch.answer(size * CALLS_PER_AGENT, marks.gaps())
+
+
+if __name__ == "__main__":
+    main(
+        {"sequential": sequential, "many": many, "starts": starts, "model": model},
+        f"SQLite {sqlite3.sqlite_version}",
+    )
