@@ -29,6 +29,8 @@ STEPS_PER_RUN = 20
 CALLS_PER_AGENT = 10
 MODEL_SECONDS = 0.2
 BRANCHES = 100
+#: How long a process that is to die lets what it did come to rest.
+SETTLING_SECONDS = 0.5
 #: One-step runs that are under way at once.
 STARTS_AT_ONCE = 100
 #: The last steps of a long run, whose cost is told separately.
@@ -48,6 +50,11 @@ def argument_of(number: int) -> str:
 def outcome_of(number: int) -> str:
     """Two hundred bytes; every other one is new."""
     return f"outcome {number if number % 2 else 0} ".ljust(OUTCOME_BYTES, "o")
+
+
+def delay_of(number: int, agents: int) -> float:
+    """When this agent begins, if they begin evenly spread over one call of the model."""
+    return MODEL_SECONDS * number / agents
 
 
 class Marks:

@@ -45,7 +45,7 @@ async def send(letter: Letter) -> None:
         raise outlive.NotHappened(f"{letter.reader} has no address")
     with OUTBOX.open("a") as outbox:
         outbox.write(json.dumps({"key": outlive.key(), "to": address}) + "\n")
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.05)
 
 
 @outlive.flow

@@ -36,7 +36,7 @@ def mail(day: str, text: str) -> None:
     """A pretend mail server: it sends at once and takes its time to reply."""
     with MAILS.open("a") as sent:
         sent.write(json.dumps({"key": outlive.key(), "text": text}) + "\n")
-    time.sleep(1)
+    time.sleep(2)
 
 
 @outlive.flow

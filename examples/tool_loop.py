@@ -91,7 +91,7 @@ async def refund(order: str, cents: int) -> str:
     receipt = f"{cents} cents were given back for order {order}"
     with BANK.open("a") as book:
         book.write(json.dumps({"key": outlive.key(), "receipt": receipt}) + "\n")
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     return receipt
 
 

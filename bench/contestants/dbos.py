@@ -26,6 +26,7 @@ from bench.contest import (
     Marks,
     Stopwatch,
     argument_of,
+    delay_of,
     die,
     main,
     settings_of,
@@ -153,11 +154,15 @@ def starts(size: int, folder: Path) -> Answer:
     return measured(folder, size, act)
 
 
-def model(size: int, folder: Path) -> Answer:
-    """Agents that call a pretend model, all at once."""
+def model(size: int, folder: Path, spread: int = 1) -> Answer:
+    """Agents that call a pretend model, begun one by one, or all in step."""
+
+    async def each(number: int) -> None:
+        await asyncio.sleep(delay_of(number, size) * spread)
+        await start(agent, str(number))
 
     async def act() -> None:
-        await asyncio.gather(*(start(agent, str(number)) for number in range(size)))
+        await asyncio.gather(*(each(number) for number in range(size)))
 
     return measured(folder, size * CALLS_PER_AGENT, act)
 
@@ -192,6 +197,7 @@ if __name__ == "__main__":
             "many": many,
             "starts": starts,
             "model": model,
+            "model-in-step": lambda size, folder: model(size, folder, 0),
             "prepare-one": prepare,
             "resume-one": resume,
         },

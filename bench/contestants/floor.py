@@ -5,14 +5,10 @@ No engine, no replay, no lease; whoever makes each step durable on SQLite can't 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import time
 from pathlib import Path
 
 from bench.contest import (
-    CALLS_PER_AGENT,
-    MODEL_SECONDS,
     STEPS_PER_RUN,
     Answer,
     Marks,
@@ -64,26 +60,8 @@ def starts(size: int, folder: Path) -> Answer:
     return {**answer, "operations": size}
 
 
-def model(size: int, folder: Path) -> Answer:
-    """What the bare event loop adds to a pretend model call: nothing is stored."""
-    marks, watch = Marks(), Stopwatch()
-
-    async def agent(run: str) -> None:
-        for _ in range(CALLS_PER_AGENT):
-            marks.begun[run].append(time.perf_counter())
-            await asyncio.sleep(MODEL_SECONDS)
-            marks.ended[run].append(time.perf_counter())
-
-    async def agents() -> None:
-        await asyncio.gather(*(agent(str(number)) for number in range(size)))
-
-    with watch.running():
-        asyncio.run(agents())
-    return watch.answer(size * CALLS_PER_AGENT, marks.gaps())
-
-
 if __name__ == "__main__":
     main(
-        {"sequential": sequential, "many": many, "starts": starts, "model": model},
+        {"sequential": sequential, "many": many, "starts": starts},
         f"SQLite {sqlite3.sqlite_version}",
     )

@@ -25,6 +25,7 @@ from bench.contest import (
     Marks,
     Stopwatch,
     argument_of,
+    delay_of,
     die,
     main,
     settings_of,
@@ -157,11 +158,15 @@ def starts(size: int, folder: Path) -> Answer:
     return measured(folder, size, act)
 
 
-def model(size: int, folder: Path) -> Answer:
-    """Agents that call a pretend model, all at once."""
+def model(size: int, folder: Path, spread: int = 1) -> Answer:
+    """Agents that call a pretend model, begun one by one, or all in step."""
+
+    async def each(graph: Any, number: int) -> None:
+        await asyncio.sleep(delay_of(number, size) * spread)
+        await invoke(graph, str(number), CALLS_PER_AGENT)
 
     async def act(graph: Any) -> None:
-        await asyncio.gather(*(invoke(graph, str(n), CALLS_PER_AGENT) for n in range(size)))
+        await asyncio.gather(*(each(graph, number) for number in range(size)))
 
     return measured(folder, size * CALLS_PER_AGENT, act, think)
 
@@ -204,6 +209,7 @@ if __name__ == "__main__":
             "many": many,
             "starts": starts,
             "model": model,
+            "model-in-step": lambda size, folder: model(size, folder, 0),
             "prepare-one": prepare,
             "resume-one": resume,
         },

@@ -15,11 +15,13 @@ from bench.contest import (
     CALLS_PER_AGENT,
     MODEL_SECONDS,
     STARTS_AT_ONCE,
+    SETTLING_SECONDS,
     STEPS_PER_RUN,
     Answer,
     Marks,
     Stopwatch,
     argument_of,
+    delay_of,
     die,
     kind,
     main,
@@ -50,6 +52,7 @@ async def think(run: str, number: int, argument: str) -> str:
 async def last(dying: bool) -> None:
     """The first new step: the process dies in it, and the next one is measured up to it."""
     if DYING:
+        await asyncio.sleep(SETTLING_SECONDS)
         die()
     MARKS.begun["last"].append(time.perf_counter())
 
@@ -170,14 +173,15 @@ def starts(size: int, folder: Path) -> Answer:
     return measured(folder, size, act)
 
 
-def model(size: int, folder: Path) -> Answer:
-    """Agents that call a pretend model, all at once."""
+def model(size: int, folder: Path, spread: int = 1) -> Answer:
+    """Agents that call a pretend model, begun one by one, or all in step."""
 
-    async def each(app: App, run: str) -> None:
-        await (await app.start(agent, run, id=run)).outcome()
+    async def each(app: App, number: int) -> None:
+        await asyncio.sleep(delay_of(number, size) * spread)
+        await (await app.start(agent, str(number), id=str(number))).outcome()
 
     async def act(app: App) -> None:
-        await asyncio.gather(*(each(app, str(number)) for number in range(size)))
+        await asyncio.gather(*(each(app, number) for number in range(size)))
 
     return measured(folder, size * CALLS_PER_AGENT, act)
 
@@ -235,6 +239,7 @@ if __name__ == "__main__":
             "many": many,
             "starts": starts,
             "model": model,
+            "model-in-step": lambda size, folder: model(size, folder, 0),
             **{f"prepare-{past}": prepare(past) for past in PASTS},
             **{f"resume-{past}": resume(past) for past in PASTS},
         },
