@@ -6,13 +6,15 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format reference test test-full lock clean
+.PHONY: help setup demo check format reference test test-full bench bench-full lock clean
 
 help:
 	@echo "make demo       a support agent is killed again and again, and refunds once"
 	@echo "make check      format, lint, types, import contracts, unit tests (under a minute)"
 	@echo "make test       every test, the long ones sampled"
 	@echo "make test-full  every test at full counts"
+	@echo "make bench      how fast it is, beside its peers, in minutes"
+	@echo "make bench-full the same at full sizes, in hours"
 	@echo "make format     put the code into form"
 	@echo "make reference  write what of docs/reference follows from the code"
 	@echo "make lock       renew requirements-dev.lock"
@@ -53,9 +55,14 @@ test: $(STAMP)
 test-full: $(STAMP)
 	OUTLIVE_TEST_FULL=1 $(BIN)/python scripts/run_tests.py
 
+bench bench-full: $(STAMP)
+	$(BIN)/python -m bench.environments
+	$(BIN)/python -m bench.run $(if $(filter bench-full,$@),full,quick)
+	$(BIN)/python -m bench.page
+
 lock:
 	sh scripts/lock.sh $(PYTHON)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .bench build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -111,8 +111,7 @@ async def support(question: str) -> str:
 
 async def use(action: Action) -> str:
     """What came of it, in words for the model."""
-    tool = TOOLS.get(action.tool)
-    if tool is None:
+    if (tool := TOOLS.get(action.tool)) is None:
         return "there is no such tool"
     if isinstance(tool, outlive.Effect):
         approval = await outlive.approve(tool, **action.arguments, within="2d")

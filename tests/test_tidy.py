@@ -49,7 +49,7 @@ CLOCK_AND_CHANCE = re.compile(
 #: Hosts that a text may name; anything else is somebody's machine.
 HOSTS = {
     "127.0.0.1", "localhost", "docs.python.org", "github.com", "keepachangelog.com", "semver.org",
-    "sqlite.org", "www.sqlite.org",
+    "sqlite.org", "www.sqlite.org", "www.w3.org",
 }  # fmt: skip
 URL = re.compile(r"\bhttps?://([\w.-]+)")
 EXAMPLE_HOST = re.compile(r"(^|\.)(example(\.(com|org|net))?|test|invalid)$")

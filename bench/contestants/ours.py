@@ -14,8 +14,8 @@ from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
     MODEL_SECONDS,
-    STARTS_AT_ONCE,
     SETTLING_SECONDS,
+    STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
     Marks,
@@ -121,9 +121,7 @@ def settings(app: App) -> Answer:
         return settings_of(lambda pragma: database.execute(pragma).fetchone()[0])
 
 
-def measured(
-    folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]
-) -> Answer:
+def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]) -> Answer:
     """Do this with an app that is open, and tell what it cost."""
     watch = Stopwatch()
 

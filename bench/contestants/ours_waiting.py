@@ -290,8 +290,7 @@ def signals(size: int, folder: Path) -> Answer:
     async def main() -> None:
         async with outlive.open(url_of(folder)) as app:
             runs = [
-                await app.start(listener, SIGNALS_PER_RUN, id=str(number))
-                for number in range(size)
+                await app.start(listener, SIGNALS_PER_RUN, id=str(number)) for number in range(size)
             ]
             await asyncio.sleep(SETTLING_SECONDS)
 

@@ -206,7 +206,11 @@ class App(Looking):
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
         reading = await self.read(check_run_id(run_id), LAST_CHAPTER)
         start = start_of(read_events(reading)[0])
-        known = {flow.name: flow for flow in flows}
+
+        def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
+            return start.version in flow.versions, start.version == flow.version
+
+        known = {flow.name: flow for flow in sorted(flows, key=fitness)}
         if reading.header.ended_at is not None:
             return self._handle(run_id, known.get(start.flow), None)
         if start.flow not in known:

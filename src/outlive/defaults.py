@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from outlive.app import App, open_app
-from outlive.engine.definitions import Startable
+from outlive.engine.definitions import Flow, Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
 from outlive.store import Page
@@ -74,13 +74,13 @@ async def submit(
     )
 
 
-async def get(run_id: str) -> Handle[Any]:
-    """The handle of a run on the default store.
+async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
+    """The handle of a run on the default store; an outcome of a class of yours needs the flow.
 
     Raises:
         RunNotFound: no run has this id.
     """
-    return await default_app().get(run_id)
+    return await default_app().get(run_id, flow)
 
 
 async def find(**query: Any) -> Page:

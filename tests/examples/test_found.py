@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import outlive
+from outlive.cli.modules import flows_of
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
@@ -115,3 +118,47 @@ async def test_who_drives_a_run_need_not_look_for_its_mail() -> None:
         for word in ("one", "two", "bye"):
             assert word == await handle.request("say", word, timeout="60s")
         await handle.outcome(timeout="60s")
+
+
+@dataclass(frozen=True)
+class Report:
+    lines: int
+
+
+@outlive.flow
+async def report() -> Report:
+    return Report(3)
+
+
+async def test_an_outcome_of_ones_own_class_is_got_with_the_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever has only the id, as a web page has."""
+    monkeypatch.setenv("OUTLIVE_STORE", f"sqlite:///{tmp_path}/reports.db")
+    async with outlive.open() as app:
+        await (await app.start(report, id="r"))
+
+    assert Report(3) == await (await outlive.get("r", report)).outcome()
+
+
+@outlive.flow(name="changing")
+async def changing_1() -> str:
+    await outlive.wait_signal("go")
+    return "one"
+
+
+@outlive.flow(name="changing", version="2")
+async def changing_2() -> str:
+    await outlive.wait_signal("go")
+    return "two"
+
+
+async def test_a_module_may_have_two_versions_of_a_flow() -> None:
+    """Each run is resumed by the code of its own version."""
+    both = flows_of([sys.modules[__name__]])
+    assert {changing_1, changing_2} <= set(both)
+    async with outlive.open("memory://") as app:
+        for run_id, flow in (("1", changing_1), ("2", changing_2)):
+            await (await app.submit(flow, id=run_id)).signal("go")
+
+        assert ["one", "two"] == [await (await app.resume(run_id, both)) for run_id in ("1", "2")]

@@ -10,8 +10,8 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.engine import fanout, people
-from outlive.errors import RetryRefused, RunCancelled, RunFailed
-from outlive.model.events import Claimed, EffectDone, RunRetried
+from outlive.errors import RetryRefused, RunCancelled, RunFailed, TimedOut
+from outlive.model.events import Claimed, EffectDone, RunRetried, TimerFired
 from outlive.testing.auditor import JOURNAL_RULES
 from tests.next.theatre import Theatre
 from tests.next.world import note, pay, ring, world
@@ -266,3 +266,33 @@ async def test_two_who_try_at_once_try_once(theatre: Theatre) -> None:
     assert 1 <= sum(not isinstance(each, Exception) for each in tries) <= 2
     assert 1 == len(await theatre.events("r", RunRetried))
     await theatre.crash(app)
+
+
+@outlive.flow
+async def impatient() -> str:
+    """Gives an effect ten minutes, then goes on without it."""
+    try:
+        async with people.timeout("10m"):
+            return await pay("rent")
+    except TimedOut:
+        said = await note("late")
+    await outlive.sleep("10h")
+    return said
+
+
+async def test_an_effect_tried_again_is_shielded_as_the_first_time(theatre: Theatre) -> None:
+    """A limit that passes meanwhile waits for it, live as on replay."""
+    world.breaks_before["rent"] = [ValueError("line cut")]
+    app = await failed(theatre, impatient)
+    gate = world.hold("rent")
+    await app.retry("r")
+    await app.start(impatient, id="r")
+    await theatre.until(lambda: world.ran.count("rent") == 2)
+    await theatre.has("r", TimerFired, step=60)
+    assert "late" not in world.ran
+    gate.set()
+    await theatre.until(lambda: "late" in world.ran)
+    await theatre.status("r", "waiting", "running", step=0)
+    await theatre.crash(app)
+    handle = await theatre.open().start(impatient, id="r")
+    assert "LATE" == await theatre.outcome(handle, 600)

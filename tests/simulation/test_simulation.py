@@ -19,8 +19,8 @@ from outlive.testing.sim_faults import PAIRS
 from outlive.testing.simulation import Report, simulate
 from tests.conftest import Figure
 
-SEEDS = 3_000
-SEEDS_FULL = 50_000
+SEEDS = 5_000
+SEEDS_FULL = 20_000
 #: Seeds that one process takes at a time, and how many processes there are.
 CHUNK, PROCESSES = 100, 2
 #: Virtual seconds per second of work.
@@ -64,6 +64,7 @@ def simulate_some(seeds: range) -> Sum:
     return total
 
 
+@pytest.mark.timeout(2 * 3600)
 def test_every_seed_keeps_every_promise(full: bool, figure: Figure) -> None:
     """No seed breaks a promise, and among them every kind of event meets every kind of fault."""
     count = SEEDS_FULL if full else SEEDS

@@ -40,21 +40,21 @@ def find_flows(names: Iterable[str]) -> list[AnyFlow]:
 
 
 def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:
-    """The flows among the modules' attributes, each once.
+    """The flows among the modules' attributes, each once; several versions of one are fine.
 
     Raises:
-        UsageError: two of them have the same name.
+        UsageError: two of them have the same name and version.
     """
-    found: dict[str, AnyFlow] = {}
+    found: dict[tuple[str, str], AnyFlow] = {}
     for module in modules:
         for value in list(vars(module).values()):
             if not isinstance(value, Flow):
                 continue
-            known = found.setdefault(value.name, value)
+            known = found.setdefault((value.name, value.version), value)
             if known.fn is not value.fn:
                 raise UsageError(
                     f"{known.fn.__module__} and {value.fn.__module__} both have a flow named "
-                    f"{value.name!r}; give one another name: @outlive.flow(name=...)"
+                    f"{value.name!r}; give one another name or version: @outlive.flow(name=...)"
                 )
     return list(found.values())
 

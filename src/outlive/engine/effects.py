@@ -95,9 +95,10 @@ class EffectRunner:
         op.effect.maybe = before is not None and before.maybe
         op.lapses = drive.env.lease.lapses
         op.begins_until = drive.env.ports.clock.monotonic() + limit
-        # The flow knows of the first attempt: it has just called it.
         op.effect.seq = drive.log.seq + 1
-        (drive.note if first else drive.record)(intent)
+        # The flow knows of a first attempt: it has just called it. Not if the call is from before
+        # the run failed, and was told since that nothing was under way.
+        (drive.note if first and op.is_shielded else drive.record)(intent)
         drive.when_durable(lambda: self._perform(op))
 
     # one attempt

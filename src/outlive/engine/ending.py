@@ -222,6 +222,12 @@ class Deadline:
             self.arm()
             self._drive.rest()
 
+    def hurry(self) -> None:
+        """The wall clock may have been set forward: look anew."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self.arm()
+
     def times(self) -> list[int]:
         """When it is due, if it still can pass."""
         return [] if self._at is None or self._drive.flow_is_over else [self._at]

@@ -52,6 +52,9 @@ def _known(name: str, own: Mapping[str, type[BaseException]]) -> type[BaseExcept
 def _text(error: BaseException) -> str:
     try:
         text = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            # A group's own text names none of those in it.
+            text += "".join(f"; {type(each).__qualname__}: {each}" for each in error.exceptions)
     except Exception:
         text = "(its text can't be made)"
     return text.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]

@@ -111,6 +111,7 @@ class Leaving:
             drive.when_durable(lambda: self._leave("parked"))
         else:
             drive.timers.hurry(now + drive.env.idle_ms)
+            drive.deadline.hurry()
             for op in drive.waiting.all():
                 hurry(drive, op, now + drive.env.idle_ms)
 

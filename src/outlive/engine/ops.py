@@ -173,6 +173,11 @@ class Op:
         return self.stage != "new" or self.effect is not None
 
     @property
+    def is_shielded(self) -> bool:
+        """As far as the flow knows, an attempt is under way, or about to be."""
+        return bool(getattr(self.future, "shielded", True))
+
+    @property
     def cancel_wanted(self) -> bool:
         """The flow no longer wants it."""
         return self.orphan or getattr(self.future, "cancel_wanted", False)

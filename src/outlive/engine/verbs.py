@@ -52,6 +52,8 @@ async def carry(*args: Any, **kwargs: Any) -> NoReturn:
     The flow stops here and is called anew. The journal of the chapters before is not needed any
     more, so a run of any length resumes at once. Signals that were not taken, effects that can be
     undone, deadline, tags and pins go along; the next chapter belongs to this code's version.
+    What is undone in a later chapter is called with the arguments that were recorded: those that an
+    effect declares as ``ignore=`` need a default in its ``undo``.
     """
     branch = branch_for("outlive.carry")
     await branch.drive.carry(args, kwargs)

@@ -83,8 +83,6 @@ class RunLog:
     def resume(self, run: Run, head: Head, header: Header) -> None:
         """Go on behind what the store has."""
         self.run, self.link, self.chapter_link = run, head.link, header.chapter_link
-        # What was read may begin with a chapter, behind the claim.
-        run.epoch = head.epoch
         self.seq = self.durable = run.seq
 
     def append(self, event: Event, mail_id: str | None = None) -> int:

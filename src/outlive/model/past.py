@@ -39,7 +39,7 @@ from outlive.model.events import (
 #: What a flow is told of.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
 
-_GROUP = re.compile(r"\((\d+) sub-exceptions?\)$")
+_GROUP = re.compile(r"\((\d+) sub-exceptions?\)")
 
 #: What need not be done again.
 Outcome: TypeAlias = StepDone | EffectDone | EffectRaised | Answered
@@ -138,7 +138,7 @@ def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
 
 
 def _count_of(end: Fault) -> int:
-    """How many failures it speaks of: a group tells at the end of its text."""
+    """How many failures it speaks of: a group tells in its text."""
     told = _GROUP.search(end.message) if end.type_name.endswith("ExceptionGroup") else None
     return 1 if told is None else int(told[1])
 

@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any, TypeVar
 
-from outlive.engine.definitions import Startable
+from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import refuse_in_run
 from outlive.settings import Settings
 from outlive.store import Page
@@ -78,9 +78,9 @@ def ensure(flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
     return default_app.get().ensure(flow, *args, id=id, **kwargs)
 
 
-def get(run_id: str) -> Handle[Any]:
-    """The handle of a run on the default store."""
-    return default_app.get().get(run_id)
+def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
+    """The handle of a run on the default store; an outcome of a class of yours needs the flow."""
+    return default_app.get().get(run_id, flow)
 
 
 def find(**query: Any) -> Page:

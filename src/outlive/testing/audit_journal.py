@@ -42,7 +42,7 @@ def _check_frame(events: Sequence[Event]) -> Iterator[str]:
         if isinstance(event, RunStarted) and seq > first_seq(events):
             yield f"event {seq} starts it a second time"
         if isinstance(event, RunRetried):
-            end = None
+            end, told = None, 0
         elif isinstance(event, ParentTold):
             told += 1
             if end is None or told > 1:

@@ -36,9 +36,9 @@ class StorePeer:
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         reading = await self._lane(self._store.read(run_id))
-        for event in [] if reading is None else read_events(reading):
+        for event in reversed([] if reading is None else read_events(reading)):
             if isinstance(event, (EffectDone, EffectRaised)) and event.step == step:
-                return event
+                return event  # the last one: a run may have been tried again
         is_whole = reading is not None and bool(reading.records) and reading.records[0].seq == 1
         if reading is not None and is_whole and reading.header.ended_at is not None:
             # Intents come first and are settled before a run ends: it was never attempted.

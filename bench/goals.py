@@ -1,0 +1,257 @@
+"""What was to be reached, and whether the results reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.figures import Look, Results, count, cpu_per_operation, field, megabytes, rate, seconds
+
+Measure = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A bound on something measured."""
+
+    text: str
+    measure: Measure
+    limit: float
+    at_least: bool = False
+    form: Callable[[float], str] = count
+
+    def verdict(self, results: Results) -> tuple[str, str, str]:
+        """(the bound, what was measured, whether it holds)."""
+        bound = f"{'≥' if self.at_least else '≤'} {self.form(self.limit)}"
+        value = self.measure(results)
+        if value is None:
+            return bound, "–", "not measured in this form"
+        holds = value >= self.limit if self.at_least else value <= self.limit
+        return bound, self.form(value), "reached" if holds else "**not reached**"
+
+
+def times(value: float) -> str:
+    """A ratio."""
+    return f"{value:.3g}x" if value < 100 else f"{value:.0f}x"
+
+
+def value_of(work: str, size: int, contestant: str, look: Look) -> Measure:
+    """A figure as it is."""
+    return lambda results: results.middle(work, size, contestant, look)
+
+
+def ratio_of(over: Measure, under: Measure) -> Measure:
+    """How many times as much the first is."""
+
+    def measure(results: Results) -> float | None:
+        above, below = over(results), under(results)
+        return above / below if above is not None and below else None
+
+    return measure
+
+
+def p50(work: str, size: int, contestant: str) -> Measure:
+    """The median per operation."""
+    return value_of(work, size, contestant, field("p50"))
+
+
+def per_second(work: str, size: int, contestant: str) -> Measure:
+    """The rate of operations."""
+    return value_of(work, size, contestant, rate)
+
+
+def growth(contestant: str) -> Measure:
+    """A fresh step after the longest past that was measured, against one after the shortest."""
+
+    def measure(results: Results) -> float | None:
+        sizes = [
+            size
+            for size in results.sizes("sequential")
+            if size >= 200 and results.samples("sequential", size, contestant)
+        ]
+        if len(sizes) < 2:
+            return None
+        last = field("p50_last")
+        late = value_of("sequential", sizes[-1], contestant, last)
+        early = value_of("sequential", sizes[0], contestant, last)
+        return ratio_of(late, early)(results)
+
+    return measure
+
+
+def longest_carried(look: Look) -> Measure:
+    """Resume after the longest chapter that was measured."""
+    return lambda results: max(
+        (
+            found
+            for size in results.sizes("resume-carried")
+            for name in ("step", "effect")
+            if (found := results.middle("resume-carried", size, name, look)) is not None
+        ),
+        default=None,
+    )
+
+
+GOALS = [
+    Goal(
+        text="sequential effect, p50, against the bare commit",
+        measure=ratio_of(p50("sequential", 200, "effect"), p50("sequential", 200, "floor")),
+        limit=2.5,
+        form=times,
+    ),
+    Goal(
+        text="sequential effect, p50, DBOS against it",
+        measure=ratio_of(p50("sequential", 200, "dbos"), p50("sequential", 200, "effect")),
+        limit=8,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="sequential plain step, p50, DBOS against it",
+        measure=ratio_of(p50("sequential", 200, "dbos"), p50("sequential", 200, "step")),
+        limit=40,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="sequential plain step, p50",
+        measure=p50("sequential", 200, "step"),
+        limit=80e-6,
+        form=seconds,
+    ),
+    Goal(
+        text="200 runs x 20 effects, steps per second against DBOS",
+        measure=ratio_of(per_second("many", 200, "effect"), per_second("many", 200, "dbos")),
+        limit=80,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="200 runs x 20 effects, steps per second against LangGraph",
+        measure=ratio_of(per_second("many", 200, "effect"), per_second("many", 200, "langgraph")),
+        limit=40,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="200 runs x 20 effects, processor time per step",
+        measure=value_of("many", 200, "effect", cpu_per_operation),
+        limit=60e-6,
+        form=seconds,
+    ),
+    Goal(
+        text="1,000 one-step runs, runs per second against DBOS",
+        measure=ratio_of(per_second("starts", 1000, "step"), per_second("starts", 1000, "dbos")),
+        limit=60,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="resume of 10,000 steps on one branch, from opening the store",
+        measure=p50("resume-one", 10_000, "step"),
+        limit=0.1,
+        form=seconds,
+    ),
+    Goal(
+        text="resume of 10,000 effects on one branch, from opening the store",
+        measure=p50("resume-one", 10_000, "effect"),
+        limit=0.1,
+        form=seconds,
+    ),
+    Goal(
+        text="resume of 10,000 steps on 100 branches, from opening the store",
+        measure=p50("resume-branches", 10_000, "step"),
+        limit=0.2,
+        form=seconds,
+    ),
+    Goal(
+        text="resume of 10,000 steps on one branch, DBOS against it",
+        measure=ratio_of(p50("resume-one", 10_000, "dbos"), p50("resume-one", 10_000, "step")),
+        limit=80,
+        at_least=True,
+        form=times,
+    ),
+    Goal(
+        text="resume after `carry`, longest past, from opening the store",
+        measure=longest_carried(field("p50")),
+        limit=5e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="resume after `carry`, longest past, in an app that is open",
+        measure=longest_carried(field("p50_asked")),
+        limit=5e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="a fresh plain step after the longest past, against one after 200",
+        measure=growth("step"),
+        limit=1.25,
+        form=times,
+    ),
+    Goal(
+        text="bytes on disk per effect: arguments, intent, outcome, checksum, chain",
+        measure=lambda results: results.counted("sequential", "effect", "bytes"),
+        limit=450,
+    ),
+    Goal(
+        text="bytes on disk per plain step",
+        measure=lambda results: results.counted("sequential", "step", "bytes"),
+        limit=450,
+    ),
+    Goal(
+        text="100,000 sleeping runs, resident memory of a worker",
+        measure=value_of("resume-sleepers", 100_000, "waiting", field("resident")),
+        limit=60e6,
+        form=megabytes,
+    ),
+    Goal(
+        text="1,000 due at one instant among 100,000 sleepers, until all have ended",
+        measure=value_of("resume-sleepers", 100_000, "waiting", field("due_seconds")),
+        limit=5,
+        form=seconds,
+    ),
+    Goal(
+        text="1,000 due at one instant among 10,000 sleepers, until all have ended",
+        measure=value_of("resume-sleepers", 10_000, "waiting", field("due_seconds")),
+        limit=5,
+        form=seconds,
+    ),
+    Goal(
+        text="added to a model call, 100 agents, p50",
+        measure=p50("model", 100, "step"),
+        limit=1e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="added to a model call, 100 agents, p99",
+        measure=value_of("model", 100, "step", field("p99")),
+        limit=5e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="the same with all agents in step, p50",
+        measure=p50("model-in-step", 100, "step"),
+        limit=1e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="the same with all agents in step, p99",
+        measure=value_of("model-in-step", 100, "step", field("p99")),
+        limit=5e-3,
+        form=seconds,
+    ),
+    Goal(
+        text="takeover after kill -9 on the same machine, p50",
+        measure=lambda results: max(
+            (
+                found
+                for size in results.sizes("takeover")
+                if (found := p50("takeover", size, "waiting")(results)) is not None
+            ),
+            default=None,
+        ),
+        limit=1,
+        form=seconds,
+    ),
+]

@@ -1,0 +1,81 @@
+"""Curves as SVG, drawn by hand: two logarithmic axes, a line per contestant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from html import escape
+
+WIDTH, HEIGHT = 640, 360
+LEFT, RIGHT, TOP, BOTTOM = 80, 190, 40, 50
+COLOURS = ("#888888", "#0a7d4f", "#0b57a4", "#c2410c", "#7e3fb2", "#b08900")
+
+#: The name by which SVG is known; nothing is fetched from there.
+NAMESPACE = "http://www.w3.org/2000/svg"
+
+Points = list[tuple[float, float]]
+
+
+class Axis:
+    """A logarithmic scale over whole decades."""
+
+    def __init__(self, values: list[float], begin: float, end: float) -> None:
+        self.low = math.floor(math.log10(min(values)) + 1e-9)
+        self.high = max(math.ceil(math.log10(max(values)) - 1e-9), self.low + 1)
+        self._begin, self._end = begin, end
+
+    def at(self, value: float) -> float:
+        """Where a value is drawn."""
+        share = (math.log10(value) - self.low) / (self.high - self.low)
+        return self._begin + share * (self._end - self._begin)
+
+    def marks(self) -> list[float]:
+        """The decades."""
+        return [10.0**power for power in range(self.low, self.high + 1)]
+
+
+def text(x: float, y: float, words: str, anchor: str = "start") -> str:
+    """Some words."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A thin line of the grid."""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
+
+
+def curve(points: Points, colour: str, across: Axis, up: Axis) -> list[str]:
+    """A contestant's line, with a dot per size."""
+    places = [(across.at(x), up.at(y)) for x, y in points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return [
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>',
+        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places),
+    ]
+
+
+def draw(
+    title: str, across_title: str, form: Callable[[float], str], curves: dict[str, Points]
+) -> str:
+    """A whole picture."""
+    every = [point for points in curves.values() for point in points]
+    across = Axis([x for x, _ in every], LEFT, WIDTH - RIGHT)
+    up = Axis([y for _, y in every], HEIGHT - BOTTOM, TOP)
+    parts = [
+        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        text(LEFT, 22, title),
+        text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across_title, "middle"),
+    ]
+    for mark in across.marks():
+        parts.append(line(across.at(mark), TOP, across.at(mark), HEIGHT - BOTTOM))
+        parts.append(text(across.at(mark), HEIGHT - BOTTOM + 18, f"{mark:,.0f}", "middle"))
+    for mark in up.marks():
+        parts.append(line(LEFT, up.at(mark), WIDTH - RIGHT, up.at(mark)))
+        parts.append(text(LEFT - 8, up.at(mark) + 4, form(mark), "end"))
+    for number, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        parts += curve(points, colour, across, up)
+        parts.append(f'<g fill="{colour}">{text(WIDTH - RIGHT + 14, TOP + 20 * number, name)}</g>')
+    return "\n".join([*parts, "</svg>", ""])
