@@ -26,6 +26,7 @@ from bench.machine import commit, describe, load
 from bench.plan import CONTESTANTS, COUNTED, LIMIT_SECONDS, PLANS, ROUNDS, Case, Form
 
 RESULTS = ROOT / "bench" / "results"
+COMPILE_ALWAYS = "PYTHONDONTWRITEBYTECODE"
 FLUSHES = re.compile(r"\s(\d+)\s+(?:\d+\s+)?f(?:data)?sync\b")
 
 
@@ -63,7 +64,7 @@ def answer_of(command: list[str], place: Place, more: dict[str, str]) -> dict[st
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, **more},
+            env={**settings(), **more},
             capture_output=True,
             text=True,
             timeout=place.limit_seconds,
@@ -76,6 +77,11 @@ def answer_of(command: list[str], place: Place, more: dict[str, str]) -> dict[st
         return {"error": last[0].replace(str(ROOT), ".")[:300]}
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def settings() -> dict[str, str]:
+    """The environment as it is, with Python's compiled modules kept: nobody is to measure that."""
+    return {name: value for name, value in os.environ.items() if name != COMPILE_ALWAYS}
 
 
 def prepare(name: str, case: Case, place: Place) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import outlive
+import outlive.stores.sqlite  # now, so that no clock has it in
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from outlive.errors import (
     NoReply,
     RequestRefused,
     RunCancelled,
+    RunEnded,
     RunFailed,
     RunNotFound,
     RunQuarantined,
@@ -29,7 +30,7 @@ from outlive.following import POLL_SECONDS, Follower
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.reader import read_events
 from outlive.journal.tail import Tail
-from outlive.model.events import Event, Fault, Replied
+from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
 from outlive.posting import Letterbox, Question
@@ -38,6 +39,7 @@ from outlive.worker.quarantine import frees
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Handle(Generic[T]):
@@ -80,12 +82,8 @@ class Handle(Generic[T]):
             RunQuarantined: it killed its workers too often.
             TimedOut: it was not over in time; the run itself goes on.
         """
-        seconds = None if timeout is None else parse_duration(timeout)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._outcome()
-        except TimeoutError:
-            raise TimedOut(f"run {self.id} was not over within {timeout}; it goes on") from None
+        late = f"run {self.id} was not over within {timeout}; it goes on"
+        return await _within(timeout, self._outcome(), late)
 
     async def _outcome(self) -> T:
         self._check_process()
@@ -168,6 +166,26 @@ class Handle(Generic[T]):
         """What the run asks and nobody has answered yet."""
         return await self._letterbox.questions()
 
+    async def question(self, timeout: Duration | None = None) -> Question:
+        """The first question that the run asks, as soon as it asks one.
+
+        Raises:
+            TimedOut: it asked nothing in time.
+            RunEnded: it is over.
+        """
+        late = f"run {self.id} asked nothing within {timeout}; `outlive show {self.id}` says why"
+        return await _within(timeout, self._question(), late)
+
+    async def _question(self) -> Question:
+        tail = Tail((await self._read(after_all=True)).head)
+        if asked := await self.questions():
+            return asked[0]
+        async with aclosing(self._follower().events(tail)) as found:
+            async for _, event in found:
+                if isinstance(event, QuestionAsked) and (asked := await self.questions()):
+                    return asked[0]
+        raise RunEnded(self.id, await self.status())
+
     async def answer(
         self, value: object, question_id: str | Question | None = None, by: str = ""
     ) -> Question:
@@ -200,15 +218,11 @@ class Handle(Generic[T]):
             NoReply: the run ended without one.
         """
         request_id = id or self._letterbox.new_id()
-        seconds = None if timeout is None else parse_duration(timeout)
-        try:
-            async with asyncio.timeout(seconds):
-                reply = await self._request(name, value, request_id)
-        except TimeoutError:
-            raise TimedOut(
-                f"run {self.id} did not reply to request {request_id} within {timeout}; "
-                "ask again with the same id: the message is not sent twice"
-            ) from None
+        late = (
+            f"run {self.id} did not reply to request {request_id} within {timeout}; "
+            "ask again with the same id: the message is not sent twice"
+        )
+        reply = await _within(timeout, self._request(name, value, request_id), late)
         if reply.error is not None:
             why = f"{reply.error.type_name}: {reply.error.message}"
             raise RequestRefused(self.id, request_id, why)
@@ -250,3 +264,13 @@ class Handle(Generic[T]):
         if self._flow is not None:
             return self._flow.value_codec
         return codec_for([], registry)
+
+
+async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:
+    """What comes of this, if it comes in time."""
+    seconds = None if timeout is None else parse_duration(timeout)
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise TimedOut(late) from None

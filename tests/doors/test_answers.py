@@ -302,3 +302,32 @@ async def test_nobody_is_asked_by_a_run_that_is_not_there(stage: Theatre) -> Non
 
 async def _at_once(work: Any) -> Any:
     return await work
+
+
+async def test_a_question_can_be_waited_for(theatre: Theatre) -> None:
+    """It comes as soon as it is asked, here or by a handle in another process."""
+    app = theatre.open()
+    handle = await app.start(ask_within, id="r")
+    for each in (handle, await theatre.open().get("r")):
+        waiting = asyncio.ensure_future(each.question())
+        await theatre.until(waiting.done)
+        assert "Still there?" == waiting.result().text
+    await handle.answer("yes", waiting.result())
+    over = asyncio.ensure_future(handle.question())
+    await theatre.until(over.done)
+    with pytest.raises(RunEnded, match="completed"):
+        over.result()
+
+
+async def test_a_question_that_does_not_come_is_told(stage: Theatre) -> None:
+    """Whoever waits for it is not kept for ever."""
+
+    @outlive.flow
+    async def silent() -> None:
+        await outlive.sleep("1h")
+
+    handle = await stage.open().start(silent, id="r")
+    waiting = asyncio.ensure_future(handle.question(timeout="1s"))
+    await stage.until(waiting.done)
+    with pytest.raises(TimedOut, match="run r asked nothing within 1s; `outlive show r`"):
+        waiting.result()

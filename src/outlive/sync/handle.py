@@ -67,6 +67,10 @@ class Handle(Generic[T]):
         """Send a signal, kept until the flow takes it; False if that id was sent before."""
         return self._call(partial(self._handle.signal, name, value, id))
 
+    def question(self, timeout: Duration | None = None) -> Question:
+        """The first question that the run asks, as soon as it asks one."""
+        return self._call(partial(self._handle.question, timeout))
+
     def questions(self) -> list[Question]:
         """What the run asks and nobody has answered yet."""
         return self._call(self._handle.questions)
