@@ -43,6 +43,6 @@ def _first(pattern: str, path: Path) -> str:
 
 def _file_system(folder: Path) -> str:
     done = subprocess.run(
-        ["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=False
+        ["df", "--output=fstype", folder], capture_output=True, text=True, check=False
     )
-    return done.stdout.strip() or "unknown"
+    return done.stdout.split()[-1] if done.stdout.split() else "unknown"

@@ -188,10 +188,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 def section(results: Results, wanted: Section, plots: dict[str, str]) -> list[str]:
     """One work: words, a curve, a table."""
     work, title, words, size_name, columns = wanted
-    rows = []
-    for size in results.sizes(work):
-        for name in results.contestants(work, size):
-            rows.append(row(results, (work, size, name), columns))
+    rows = [
+        row(results, (work, size, name), columns)
+        for size in results.sizes(work)
+        for name in results.contestants(work, size)
+        if results.samples(work, size, name) or results.problem(work, size, name)
+    ]
     if not rows:
         return []
     used = [
@@ -253,9 +255,11 @@ def counts(results: Results) -> list[str]:
         return []
     words = (
         "Counted in a round of its own that is not timed: flushes by `strace`, statements by "
-        "SQLite's own trace, bytes on disk once the write-ahead log is folded in. From the "
-        "difference of two sizes, so what a process does once is not in it. With many runs a "
-        "run's start and end are spread over its 20 steps."
+        "SQLite's own trace (BEGIN, COMMIT and what triggers run included), bytes on disk once "
+        "the write-ahead log is folded in. From the difference of two sizes, so what a process "
+        "does once is not in it. With many runs a run's start and end are spread over its 20 "
+        "steps; 0 flushes means that more runs need no more of them. How many plain steps share "
+        "a record depends on the disk, and the bytes with it."
     )
     head = ["work", "contestant", "flushes", "statements", "bytes", "commands"]
     return ["## Flushes, statements and bytes per step", "", words, "", *table(head, rows), ""]

@@ -3,7 +3,7 @@
 python -m bench.run quick|full|tiny [--only step,effect,…] [--work sequential,…] [--out FOLDER]
 
 Within a round every case is run by all its contestants, one right after the other and each time
-in another order, so that whatever else the machine does hits all of them. After the rounds comes
+in another order, so that whatever else the machine does hits all of them. Before the rounds comes
 one that counts (statements by SQLite's own trace, flushes by strace) and is not timed.
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from bench.plan import CONTESTANTS, COUNTED, LIMIT_SECONDS, PLANS, ROUNDS, Case,
 
 RESULTS = ROOT / "bench" / "results"
 COMPILE_ALWAYS = "PYTHONDONTWRITEBYTECODE"
-FLUSHES = re.compile(r"\s(\d+)\s+(?:\d+\s+)?f(?:data)?sync\b")
+FLUSHES = ("fsync", "fdatasync")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +102,8 @@ def sample(name: str, case: Case, place: Place) -> dict[str, Any]:
     return turn(name, case.work, case.size, place, scratch)
 
 
-def run_rounds(plan: list[Case], rounds: int, place: Place) -> list[dict[str, Any]]:
-    """Every sample of every contestant in every case."""
+def run_rounds(plan: list[Case], rounds: int, place: Place) -> Iterator[dict[str, Any]]:
+    """Every sample of every contestant in every case, told again after each of them."""
     rows: dict[tuple[str, int, str], dict[str, Any]] = {
         (case.work, case.size, name): {
             "work": case.work,
@@ -122,7 +122,7 @@ def run_rounds(plan: list[Case], rounds: int, place: Place) -> list[dict[str, An
                 told = sample(name, case, place)
                 rows[case.work, case.size, name]["samples"].append(told)
                 say(number, case, name, told)
-    return list(rows.values())
+            yield {"rounds": number + 1, "rows": list(rows.values())}
 
 
 def say(number: int, case: Case, name: str, told: dict[str, Any]) -> None:
@@ -160,7 +160,9 @@ def counted(name: str, work: str, size: int, place: Place) -> dict[str, Any]:
     command = [*strace, python, *command_of(name, work, size, str(scratch))]
     answer = answer_of(command, place, {COUNTING: "1"})
     if "error" not in answer:
-        answer["flushes"] = sum(map(int, FLUSHES.findall(traced.read_text())))
+        # share, seconds, microseconds per call, calls, perhaps errors, name
+        table = [line.split() for line in traced.read_text().splitlines()]
+        answer["flushes"] = sum(int(row[3]) for row in table if row and row[-1] in FLUSHES)
     return answer
 
 
@@ -178,6 +180,23 @@ def chosen(form: Form, only: str, works: str) -> list[Case]:
     return plan
 
 
+def conditions(stores: Path) -> dict[str, Any]:
+    """When, what and where."""
+    return {
+        "began": time.time(),
+        "on": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit(),
+        "machine": {**describe(stores), "load before": load()},
+    }
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    """Write down what there is so far."""
+    results["minutes"] = (time.time() - results["began"]) / 60
+    results["machine"]["load after"] = load()
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
 def main(words: list[str] | None = None) -> Path:
     """Run, and write everything down."""
     parser = argparse.ArgumentParser(prog="python -m bench.run")
@@ -185,6 +204,7 @@ def main(words: list[str] | None = None) -> Path:
     parser.add_argument("--only", default="", help="contestants, by comma")
     parser.add_argument("--work", default="", help="works, by comma")
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--no-counts", action="store_true", help="only what is timed")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--stores", type=Path, default=PLACE, help="on the disk to be measured")
     asked = parser.parse_args(words)
@@ -193,30 +213,19 @@ def main(words: list[str] | None = None) -> Path:
     place.folder.mkdir(parents=True)
     plan = chosen(form, asked.only, asked.work)
     rounds = asked.rounds or ROUNDS[form]
-    began, load_before = time.time(), load()
-    try:
-        rows = run_rounds(plan, rounds, place)
-        names = sorted({name for case in plan for name in case.contestants} - {"waiting"})
-        counts = [] if form == "tiny" else count(names, place)
-    finally:
-        shutil.rmtree(place.folder, ignore_errors=True)
-    results = {
-        "form": form,
-        "rounds": rounds,
-        "minutes": (time.time() - began) / 60,
-        "on": time.strftime("%Y-%m-%d", time.gmtime(began)),
-        "commit": commit(),
-        "machine": {
-            **describe(asked.stores),
-            "load before": load_before,
-            "load after": load(),
-        },
-        "rows": rows,
-        "counts": counts,
-    }
     asked.out.mkdir(parents=True, exist_ok=True)
     path: Path = asked.out / f"{form}.json"
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    results: dict[str, Any] = {"form": form, "counts": [], **conditions(asked.stores)}
+    try:
+        names = sorted({name for case in plan for name in case.contestants} - {"waiting"})
+        if form != "tiny" and not asked.no_counts:
+            results["counts"] = count(names, place)
+        # Again and again: whoever stops us keeps what was measured.
+        for told in run_rounds(plan, rounds, place):
+            results |= told
+            save(results, path)
+    finally:
+        shutil.rmtree(place.folder, ignore_errors=True)
     print(f"written to {path.name}", flush=True)
     return path
 

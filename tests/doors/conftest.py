@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.next.theatre import EVICTING, STAYING, Theatre
-from tests.next.world import world
+from tests.engine.theatre import EVICTING, STAYING, Theatre
+from tests.engine.world import world
 
 
 @pytest_asyncio.fixture(params=["memory-2", "sqlite-0"])

@@ -17,8 +17,8 @@ from outlive.model.events import (
     EffectIntended,
     StepDone,
 )
-from tests.next.theatre import Theatre
-from tests.next.world import world
+from tests.engine.theatre import Theatre
+from tests.engine.world import world
 
 
 class Hall:

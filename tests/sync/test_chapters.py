@@ -9,8 +9,8 @@ import pytest
 import outlive as awaiting
 from outlive import sync as outlive
 from outlive.model.events import ChapterBegan, Patched
-from tests.next.theatre import EVICTING, STAYING, Theatre
-from tests.next.world import note, world
+from tests.engine.theatre import EVICTING, STAYING, Theatre
+from tests.engine.world import note, world
 
 
 @outlive.flow(name="chaptered")

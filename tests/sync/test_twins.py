@@ -13,10 +13,10 @@ from outlive.model.events import (
     Event,
     Parked,
 )
-from tests.next.scenarios import Scenario
-from tests.next.test_cuts import ENDS, by_name, check, go_on, play, record, same
-from tests.next.theatre import EVICTING, STAYING, Theatre
-from tests.next.world import world
+from tests.engine.scenarios import Scenario
+from tests.engine.test_cuts import ENDS, by_name, check, go_on, play, record, same
+from tests.engine.theatre import EVICTING, STAYING, Theatre
+from tests.engine.world import world
 from tests.sync.twins import PLAIN, TWINS
 
 Figure = Callable[[str, object], None]

@@ -13,9 +13,9 @@ from typing import Any
 
 from outlive import sync as outlive
 from outlive.errors import RunFailed, TimedOut
-from tests.next import scenarios as awaited
-from tests.next.scenarios import Scenario, check_item, leaf, waiting_leaf
-from tests.next.world import world
+from tests.engine import scenarios as awaited
+from tests.engine.scenarios import Scenario, check_item, leaf, waiting_leaf
+from tests.engine.world import world
 
 # What a type checker sees of an async step is what it returns when it is called; in plain code
 # that is awaited for the caller.

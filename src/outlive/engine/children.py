@@ -81,6 +81,7 @@ class Children:
 
     def __init__(self, drive: Parent, run: Run) -> None:
         self._drive = drive
+        self._tries = run.tries
         self._intended = set(run.children)
         self._started = set(run.children_started)
         #: By step: begun and not ended.
@@ -159,7 +160,7 @@ class Children:
 
     async def _tell_to_stop(self, child: _Child) -> None:
         drive = self._drive
-        mail_id = f"cancel/{drive.run_id}/{child.event.step}"
+        mail_id = f"cancel/{drive.run_id}/{child.event.step}/{self._tries}"
         letter = Cancel(f"run {drive.run_id}")
         post = partial(drive.env.kin.post, child.event.child_id, mail_id, letter)
         await insist(post, lambda: drive.stopped)
@@ -307,7 +308,8 @@ async def tell_parent(env: Env, log: RunLog, run: Run) -> bool:
     parent = run.start.parent
     assert parent is not None, "an awaited run has a parent"
     news = ChildNews(log.run_id, run.status, run.value or b"", run.error)
-    post = partial(env.kin.post, parent, f"child/{log.run_id}", news)
+    # By its end: a child that is tried again has news again.
+    post = partial(env.kin.post, parent, f"child/{log.run_id}/{run.end_seq}", news)
     if await insist(post, lambda: log.failure is not None) is None:
         return False
     log.append(ParentTold(max(run.at, env.ports.clock.now_ms() - run.start.started_at)))

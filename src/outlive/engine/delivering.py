@@ -25,7 +25,6 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
-    Fault,
     QuestionAsked,
     Replied,
     RunUndoing,
@@ -34,6 +33,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.model.past import DEADLINE_PASSED
 
 #: These say what was begun or decided; the flow's time does not move by them.
 _TIMELESS = frozenset(
@@ -157,5 +157,4 @@ class Delivering:
             drive.main.cancel()
 
     def _cut_at_deadline(self, _: DeadlinePassed) -> None:
-        fault = Fault("TimedOut", "the run's deadline passed")
-        self._drive.cut(Verdict("failed", error=fault))
+        self._drive.cut(Verdict("failed", error=DEADLINE_PASSED))

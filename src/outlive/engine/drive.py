@@ -18,8 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
+from outlive.engine.beginning import Beginning
 from outlive.engine.binding import complete, signature_of
 from outlive.engine.calls import Calls
 from outlive.engine.children import Children
@@ -35,13 +34,21 @@ from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.plain import FlowThreads
 from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments
-from outlive.engine.steps import StepRunner
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
-from outlive.model.events import ChapterBegan, DeadlinePassed, Event, Fault, Patched
+from outlive.model.events import (
+    Answered,
+    CancelRequested,
+    ChapterBegan,
+    DeadlinePassed,
+    Event,
+    Fault,
+    Patched,
+    SignalReceived,
+)
 from outlive.model.run import Run
 
 logger = logging.getLogger("outlive")
@@ -51,8 +58,7 @@ SPIN_MAX = 200_000
 #: How long a flow may keep its host's loop busy in one go.
 SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
-#: Events of one run that may wait for the disk before its next body starts.
-UNDURABLE_MAX = 256
+_MAIL = (SignalReceived, CancelRequested, Answered)
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -83,7 +89,8 @@ class Drive:
         self.children = Children(self, run)
         self.to_start: list[Op] = []
         self.mailbox = Mailbox(self)
-        self._steps, self.effects = StepRunner(self), EffectRunner(self)
+        self.effects = EffectRunner(self)
+        self._beginning = Beginning(self, self._replay)
         self.main: asyncio.Task[Any] | None = None
         self._live = self._active = self._winding_up = False
         self._spun = 0
@@ -273,10 +280,17 @@ class Drive:
 
     def _is_held(self) -> bool:
         """Plain code computes, and all else waits for it; only a deadline does not."""
-        inbox = self.inbox
-        if self.loop.is_away and inbox and isinstance(inbox[0], DeadlinePassed):
-            self._delivering.deliver(inbox.popleft())
+        if self.loop.is_away and self.is_overdue:
+            while not isinstance(event := self.inbox.popleft(), DeadlinePassed):
+                pass  # mail that the flow will never see
+            self._delivering.deliver(event)
         return self.loop.is_away
+
+    @property
+    def is_overdue(self) -> bool:
+        """The deadline is the next event, but for mail."""
+        rest = (event for event in self.inbox if not isinstance(event, _MAIL))
+        return isinstance(next(rest, None), DeadlinePassed)
 
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""
@@ -311,51 +325,16 @@ class Drive:
         if self.mailbox.is_open:
             return  # whoever reads there goes on from here
         if not self.draining:
-            self._begin_open_effects()
+            self._beginning.open_effects()
             self.mailbox.open()
         if self.stopped or self.loop.ready or self.inbox:
             return  # what was read has led to the end, or to more than fits into one turn
         if not self.draining:
-            self._start_ops()
+            self._beginning.asked_for()
         if self._is_ending():
             self._end()
         else:
             self.leaving.park_if_idle()
-
-    def _begin_open_effects(self) -> None:
-        """What an earlier driver left open comes first: mail may be about it."""
-        for op in list(self.to_start) if self._replay.effects else ():
-            known = self._replay.effects.pop(op.id, None)
-            if known is not None:
-                self.to_start.remove(op)
-                self.effects.start(op, known)
-
-    def _start_ops(self) -> None:
-        if self.to_start and self.log.seq - self.log.durable > UNDURABLE_MAX:
-            # Back-pressure: the disk is behind; nothing new starts until it has caught up.
-            self.when_durable(self.attend)
-            return
-        ops, self.to_start = self.to_start, []
-        for op in ops:
-            if self._replay.knows and self._deliver_known(op):
-                continue
-            if op.id in self.waiting.unsettled:
-                self.effects.start(op, None)
-            elif not op.orphan:
-                self._steps.start(op, self._replay.backoffs.pop(op.id, None))
-
-    def _deliver_known(self, op: Op) -> bool:
-        """What was done before the run failed is not done again; thousands have their turns."""
-        try:
-            event = self._replay.known_of(op)
-        except RunError as error:
-            self.refuse(error)
-            return True
-        if event is not None:
-            self.inbox.append(msgspec.structs.replace(event, at=self.at()))
-            self.log.append(self.inbox[-1])
-            self.env.host.call_soon(self.activate)
-        return event is not None
 
     def _flow_has_ended(self) -> bool:
         """The flow returned or asked for another chapter, just now."""

@@ -30,6 +30,7 @@ class Receiver(Recorder, Protocol):
     children: Children
     effects: EffectRunner
     timers: FlowTimers
+    draining: bool
 
     @property
     def takes_mail(self) -> bool:
@@ -82,7 +83,7 @@ class Mailbox:
         drive = self._drive
         try:
             letter = decode_letter(mail.body)
-        except msgspec.DecodeError as error:
+        except msgspec.ValidationError as error:
             known = f"mail {mail.mail_id!r} can't be read by this release ({error})"
             drive.refuse(WrongVersion(f"{known}; drive the run with the one that posted it"))
             return
@@ -114,6 +115,11 @@ class Mailbox:
             self._is_fetching = True
             self._drive.env.host.create_task(self._fetch())
 
+    @property
+    def _is_kept(self) -> bool:
+        """The run is about to leave, and its mail is the next driver's to read first."""
+        return self._drive.draining and bool(self._unopened)
+
     async def _fetch(self) -> None:
         drive = self._drive
         while self._due:
@@ -124,6 +130,6 @@ class Mailbox:
                 posted_before, callback = self._due.popleft()
                 if mail is not None and not drive.stopped:
                     self.take([each for each in mail if each.posted_at <= posted_before])
-                if mail is not None and not drive.stopped:
+                if mail is not None and not drive.stopped and not self._is_kept:
                     callback()
         self._is_fetching = False

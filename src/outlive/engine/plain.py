@@ -47,6 +47,11 @@ class Drivable(Protocol):
     loop: FlowLoop
     comparing: Comparing
 
+    @property
+    def is_overdue(self) -> bool:
+        """The deadline is the next event, but for mail."""
+        ...
+
     def activate(self) -> None:
         """Let the flow run as far as it can."""
         ...
@@ -188,6 +193,9 @@ class FlowThread:
         """On the host: the thread waits for an answer, or is over."""
         if self._end is not None:
             self._threads.forget(self)
+        if self._threads.drive.is_overdue:
+            # Before anything that it asks for, or its end: the flow was cut off here.
+            self._threads.drive.activate()
         if self._stopped:
             self._end = None
             self._answers.put((None, RunStopped()))

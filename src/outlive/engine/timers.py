@@ -76,7 +76,8 @@ class FlowTimers:
         timer_id = self._by_handle.pop(id(handle), None)
         timer = self.waiting.pop(timer_id, None) if timer_id is not None else None
         if timer is not None and timer_id is not None:
-            self._dropped.add(timer_id)
+            if not self._drive.is_live:
+                self._dropped.add(timer_id)
             if timer.armed is not None:
                 timer.armed.cancel()
 

@@ -156,6 +156,8 @@ class RunLog:
                 size += len(event.args) + len(event.value)  # type: ignore[union-attr]  # as above
             elif kind is EffectDone:
                 size += len(event.value)  # type: ignore[union-attr]  # as above
+            else:
+                size += _bytes_in(event)
         return events, tuple(consumed), kinds
 
     @property
@@ -181,3 +183,9 @@ class RunLog:
     def close(self) -> None:
         """The run left memory; nothing is appended any more."""
         self._keeper.forget(self)
+
+
+def _bytes_in(event: Event) -> int:
+    """What users put into an event."""
+    fields = (getattr(event, name) for name in event.__struct_fields__)
+    return sum(len(value) for value in fields if type(value) is bytes)

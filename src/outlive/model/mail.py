@@ -72,9 +72,15 @@ parse_letter = _decoder.decode
 
 
 def decode_letter(body: bytes) -> Letter:
-    """What was posted. What can't be read is a nudge that says so: it must stop no driver."""
+    """What was posted. What is no letter at all is a nudge that says so: it must stop no driver.
+
+    Raises:
+        msgspec.ValidationError: it is a letter of a kind that this release does not know.
+    """
     try:
         letter: Letter = parse_letter(body)
         return letter
+    except msgspec.ValidationError:
+        raise
     except msgspec.MsgspecError as error:
         return Nudge(f"mail that can't be read: {error}")

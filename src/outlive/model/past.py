@@ -41,6 +41,9 @@ _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired,
 
 _GROUP = re.compile(r"\((\d+) sub-exceptions?\)")
 
+#: How a run fails that misses its deadline.
+DEADLINE_PASSED = Fault("TimedOut", "the run's deadline passed")
+
 #: What need not be done again.
 Outcome: TypeAlias = StepDone | EffectDone | EffectRaised | Answered
 
@@ -112,8 +115,8 @@ def _remember(past: Past, event: Event) -> None:
 def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
     """What a failed run failed of, and its seq; None if it did not fail, or was undone.
 
-    The last failure that the flow was told of, if it is the one that it ended with, and with a
-    group the first of as many as it holds; otherwise the flow failed by itself.
+    The failure that it ended with, or the first of as many as a group of them holds, and the one
+    that it was told of last; otherwise the deadline that passed; otherwise it failed by itself.
     """
     past = past_of(events, first).events
     if any(isinstance(event, RunUndoing) for _, event in past):
@@ -122,17 +125,17 @@ def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
     if not ends:
         return None
     end = ends[-1][1].error
+    if end == DEADLINE_PASSED:
+        cut = [(seq, event) for seq, event in past if isinstance(event, DeadlinePassed)]
+        return cut[0] if cut else ends[-1]
     count = _count_of(end)
     last = next((event for _, event in reversed(past) if isinstance(event, _TOLD)), None)
     found: list[tuple[int, Event]] = []
     for seq, event in reversed(past):
-        if len(found) == count:
-            break
-        if isinstance(event, DeadlinePassed):
-            found = found or [(seq, event)]
-            break
         fault = _fault_of(event)
-        if fault is not None and (event is last or _is_in(fault, end)):
+        is_cause = fault is not None and count > 0 and _is_in(fault, end)
+        count -= is_cause
+        if fault is not None and (is_cause or event is last):
             found.append(_begin_of(past, seq, event))
     return min(found, key=itemgetter(0), default=ends[-1])
 

@@ -132,6 +132,9 @@ class Run:
     is_parked: bool = False
     #: The outcome is there; the parent has to be told before the run counts as ended.
     tells_parent: bool = False
+    #: Where its last end stands, and how often it was tried again.
+    end_seq: int = 0
+    tries: int = 0
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
 
@@ -248,7 +251,7 @@ def _turn(
 def _begin_chapter(run: Run, event: ChapterBegan) -> None:
     """Nothing of the last chapter is open; this may be the first event that there is."""
     run.seq, run.epoch, run.chapter, run.started = event.seq, event.epoch, event, event.start
-    run.barren = 0
+    run.barren = run.tries = 0
     if run.status == "pending":
         run.status = "running"
     run.patches.clear()
@@ -265,8 +268,11 @@ def _begin_again(run: Run) -> None:
     run.barren = 0
     # They may have ended while nobody listened.
     run.children_started.clear()
-    # A deadline that passed has had its say.
-    run.started = msgspec.structs.replace(run.start, deadline_at=None)
+    run.tries += 1
+    deadline_at = run.start.deadline_at
+    if deadline_at is not None and run.start.started_at + run.at >= deadline_at:
+        # A deadline that passed has had its say.
+        run.started = msgspec.structs.replace(run.start, deadline_at=None)
 
 
 def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> None:
@@ -348,7 +354,7 @@ def _park(run: Run, event: Parked) -> None:
 
 
 def _end(run: Run, event: RunCompleted | RunFailed | RunCancelled) -> None:
-    run.at, run.barren = event.at, 0
+    run.at, run.barren, run.end_seq = event.at, 0, run.seq
     match event:
         case RunCompleted(value=value):
             run.status, run.value = "completed", value

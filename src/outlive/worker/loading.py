@@ -111,7 +111,7 @@ class Loading:
         children = [child for child in run.children.values() if child.is_awaited]
         events = end_without_code(run, mail)
         for child in children:
-            mail_id = f"cancel/{log.run_id}/{child.step}"
+            mail_id = f"cancel/{log.run_id}/{child.step}/{run.tries}"
             await self._env.kin.post(child.child_id, mail_id, Cancel(f"run {log.run_id}"))
         self._write(log, events)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()

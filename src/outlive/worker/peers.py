@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
-from outlive.model.events import EffectDone, EffectRaised, Fault
+from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault
 from outlive.model.run import fold
 from outlive.store import Mail, Store
 
@@ -37,8 +37,11 @@ class StorePeer:
         """How another run's effect ended, if it did."""
         reading = await self._lane(self._store.read(run_id))
         for event in reversed([] if reading is None else read_events(reading)):
+            # The last one: a run may have been tried again, and be about to try.
+            if isinstance(event, EffectIntended) and event.step == step:
+                return None
             if isinstance(event, (EffectDone, EffectRaised)) and event.step == step:
-                return event  # the last one: a run may have been tried again
+                return event
         is_whole = reading is not None and bool(reading.records) and reading.records[0].seq == 1
         if reading is not None and is_whole and reading.header.ended_at is not None:
             # Intents come first and are settled before a run ends: it was never attempted.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -52,7 +53,8 @@ def _letter(mail: Mail) -> Letter | None:
 def judge(run: Run, events: Sequence[Event], mail: Sequence[Mail]) -> Verdict:
     """What to do with a run that was just claimed."""
     is_hopeless = run.barren > CLAIMS_MAX
-    was_here = any(isinstance(event, RunQuarantined) for event in events)
+    since = takewhile(lambda each: isinstance(each, (*_BARREN, CancelRequested)), reversed(events))
+    was_here = any(isinstance(event, RunQuarantined) for event in since)
     if (is_hopeless or (was_here and run.barren > 1)) and _is_cancelled(events, mail):
         return "end"
     return "quarantine" if is_hopeless else "drive"

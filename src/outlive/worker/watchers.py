@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TypeAlias
 
 from outlive.engine.drive import Drive
@@ -22,7 +23,16 @@ class Watchers:
         """Done with the next news of this run."""
         future: asyncio.Future[Drive | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, []).append(future)
+        future.add_done_callback(partial(self._forget, run_id))
         return future
+
+    def _forget(self, run_id: str, future: asyncio.Future[Drive | None]) -> None:
+        """It was told, or nobody waits any more."""
+        waiting = self._waiting.get(run_id, [])
+        if future in waiting:
+            waiting.remove(future)
+        if not waiting:
+            self._waiting.pop(run_id, None)
 
     def tell(self, run_id: str, news: News) -> None:
         """Tell everybody who waits for this run, once."""

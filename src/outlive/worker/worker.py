@@ -272,7 +272,8 @@ class Worker:
         room = self._concurrency - len(self._drives)
         only = None if self._everything else frozenset(self._only - set(self._drives))
         # One more than there is room for: to see that somebody waits for a place.
-        limit = max(1, room) + self._probation.waiting + self._quarantine.waiting
+        in_vain = self._probation.waiting + self._quarantine.waiting + len(self._loading.damaged)
+        limit = max(1, room) + in_vain
         claims = await self._setting.lane(
             self._setting.store.claim(self.id, self._repertoire.wanted(only=only), limit)
         )
@@ -347,6 +348,8 @@ class Worker:
         elif how == "chapter":
             self._turning.add(drive.run_id)
             self._setting.host.create_task(self._turn_page(drive.run_id))
+            # Whoever waits looks again: the next chapter may be driven elsewhere.
+            self._watchers.tell(drive.run_id, None)
         elif how == "misfit":
             now = self._setting.ports.clock.now_ms()
             assert error is not None, "a run that does not fit says why"

@@ -25,11 +25,11 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
 from outlive.store import Query
 from outlive.testing.auditor import JOURNAL_RULES
-from tests.next.chapters import whispering
-from tests.next.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf
-from tests.next.tape import Deed, TapedStore, rebuild
-from tests.next.theatre import EVICTING, PATIENCE_SECONDS, STAYING, Theatre, breathe
-from tests.next.world import world
+from tests.engine.chapters import whispering
+from tests.engine.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf
+from tests.engine.tape import Deed, TapedStore, rebuild
+from tests.engine.theatre import EVICTING, PATIENCE_SECONDS, STAYING, Theatre, breathe
+from tests.engine.world import world
 
 Figure = Callable[[str, object], None]
 
@@ -157,7 +157,7 @@ async def test_a_run_cut_anywhere_goes_on(
         cuts = seed.sample(cuts, min(SAMPLE, len(cuts)))
     for at, kept in cuts:
         await go_on(tape, at, kept, scenario)
-    figure(f"next: cuts of {scenario.name}", len(cuts))
+    figure(f"engine: cuts of {scenario.name}", len(cuts))
 
 
 def same(tape: list[Deed], at: int) -> bool:

@@ -22,9 +22,9 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
 from outlive.store import LAST_CHAPTER
 from outlive.views.damage import check_journal
-from tests.next.chapters import chatting, failing_late
-from tests.next.theatre import Theatre
-from tests.next.world import note, world
+from tests.engine.chapters import chatting, failing_late
+from tests.engine.theatre import Theatre
+from tests.engine.world import note, world
 
 Figure = Callable[[str, object], None]
 

@@ -32,7 +32,7 @@ from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
 from outlive.store import Conflict, Entry, Posted
 from outlive.stores.memory import MemoryStore
-from tests.next.world import world
+from tests.engine.world import world
 
 Kept = tuple[dict[str, str], dict[str, str]]
 #: Events that consume mail, each one letter.
@@ -112,7 +112,7 @@ def _takes_letter(event: Event, letters: list[str]) -> str:
     """The letter that this event consumed, if any: they stand in the order of their events."""
     if not letters:
         return ""
-    is_news = isinstance(event, ChildEnded) and letters[0] == f"child/{event.child_id}"
+    is_news = isinstance(event, ChildEnded) and letters[0].startswith(f"child/{event.child_id}/")
     is_word = letters[0].startswith("resolve/") and getattr(event, "by", "") == "human"
     return letters.pop(0) if isinstance(event, FROM_MAIL) or is_news or is_word else ""
 

@@ -30,9 +30,9 @@ from outlive.model.events import (
     RunCompleted,
     RunStarted,
 )
-from tests.next.kids import calling, child, child_of, patient, sleepy
-from tests.next.theatre import Theatre, breathe
-from tests.next.world import note, pay, world
+from tests.engine.kids import calling, child, child_of, patient, sleepy
+from tests.engine.theatre import Theatre, breathe
+from tests.engine.world import note, pay, world
 
 # ---------------------------------------------------------------- ending with their parent
 
@@ -356,4 +356,4 @@ async def test_many_children_of_one_parent(theatre: Theatre, figure: Any) -> Non
     assert sum(range(300)) == await theatre.outcome(handle)
     assert 300 == len(await theatre.events("r", ChildEnded))
     assert [] == await theatre.events("r", MailRead)
-    figure("next: events of a parent of 300 children", len(await theatre.events("r")))
+    figure("engine: events of a parent of 300 children", len(await theatre.events("r")))

@@ -18,9 +18,9 @@ from outlive.model.events import (
     Replied,
     SignalReceived,
 )
-from tests.next import chapters
-from tests.next.theatre import Theatre
-from tests.next.world import note, pay, world
+from tests.engine import chapters
+from tests.engine.theatre import Theatre
+from tests.engine.world import note, pay, world
 
 Tick = Callable[[Theatre], Awaitable[object]]
 

@@ -23,9 +23,9 @@ from outlive.model.events import (
     Parked,
     RunStarted,
 )
-from tests.next.kids import calling, child, child_of, failing_child, naming, patient, sleepy
-from tests.next.theatre import Theatre
-from tests.next.world import world
+from tests.engine.kids import calling, child, child_of, failing_child, naming, patient, sleepy
+from tests.engine.theatre import Theatre
+from tests.engine.world import world
 
 
 async def test_a_child_is_a_run_of_its_own(theatre: Theatre) -> None:

@@ -25,8 +25,8 @@ from outlive.model.events import (
     TimerFired,
 )
 from outlive.stores.memory import MemoryStore
-from tests.next.theatre import Theatre
-from tests.next.world import note, pay, ring, world
+from tests.engine.theatre import Theatre
+from tests.engine.world import note, pay, ring, world
 from tests.order.journals import write
 
 

@@ -18,8 +18,8 @@ from outlive.model.events import (
     RunUndoing,
 )
 from outlive.model.events import RunFailed as RunHasFailed
-from tests.next.theatre import Theatre
-from tests.next.world import find, pay, take_back, world
+from tests.engine.theatre import Theatre
+from tests.engine.world import find, pay, take_back, world
 
 
 @outlive.flow

@@ -21,8 +21,8 @@ from outlive.model.events import (
     StepDone,
 )
 from outlive.model.events import RunCancelled as RunWasCancelled
-from tests.next.theatre import Theatre
-from tests.next.world import note, pay, ring, world
+from tests.engine.theatre import Theatre
+from tests.engine.world import note, pay, ring, world
 
 
 @outlive.flow

@@ -16,9 +16,9 @@ from outlive.model.events import (
     KeyHeld,
     Parked,
 )
-from tests.next.test_undo import failing, fails
-from tests.next.theatre import Theatre
-from tests.next.world import note, pay, ring, world
+from tests.engine.test_undo import failing, fails
+from tests.engine.theatre import Theatre
+from tests.engine.world import note, pay, ring, world
 
 
 async def test_an_undo_gets_the_arguments_that_were_recorded(stage: Theatre) -> None:
