@@ -74,6 +74,17 @@ class Results:
             return None
         return Figure(middle=median(values), least=min(values), most=max(values))
 
+    def by_round(self, work: str, size: int, contestant: str, look: Look) -> dict[int, float]:
+        """What was looked at, in each round that went well."""
+        row = self._rows.get((work, size, contestant))
+        found = {}
+        for number, each in enumerate(row["samples"] if row else []):
+            try:
+                found[number] = look(each)
+            except KeyError:
+                continue
+        return found
+
     def middle(self, work: str, size: int, contestant: str, look: Look) -> float | None:
         """The same, the median alone."""
         found = self.figure(work, size, contestant, look)

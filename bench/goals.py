@@ -1,13 +1,20 @@
-"""What was to be reached, and whether the results reach it."""
+"""What was to be reached, and whether the results reach it.
+
+A ratio is taken within each round, where contestants ran right after one another. A goal is reached
+if it is in every round, and not if it is in none; where rounds disagree nothing is claimed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 from bench.figures import Look, Results, count, cpu_per_operation, field, megabytes, rate, seconds
 
-Measure = Callable[[Results], float | None]
+#: Round -> value.
+Rounds = dict[int, float]
+Measure = Callable[[Results], Rounds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +25,29 @@ class Goal:
     measure: Measure
     limit: float
     at_least: bool = False
+    #: Nothing can be below this; a round that says so measured something else.
+    possible_from: float = 0.0
     form: Callable[[float], str] = count
 
     def verdict(self, results: Results) -> tuple[str, str, str]:
         """(the bound, what was measured, whether it holds)."""
         bound = f"{'≥' if self.at_least else '≤'} {self.form(self.limit)}"
-        value = self.measure(results)
-        if value is None:
+        values = list(self.measure(results).values())
+        if not values:
             return bound, "–", "not measured in this form"
-        holds = value >= self.limit if self.at_least else value <= self.limit
-        return bound, self.form(value), "reached" if holds else "**not reached**"
+        told = self.form(median(values))
+        if len(values) > 1:
+            told += f" ({self.form(min(values))} to {self.form(max(values))})"
+        return bound, told, self._judge(values)
+
+    def _judge(self, values: list[float]) -> str:
+        if min(values) < self.possible_from:
+            least = self.form(self.possible_from)
+            return f"**undecided**: below {least} is impossible, the machine was too busy"
+        holds = [value >= self.limit if self.at_least else value <= self.limit for value in values]
+        if all(holds):
+            return "reached"
+        return "**undecided**: rounds disagree" if any(holds) else "**not reached**"
 
 
 def times(value: float) -> str:
@@ -37,15 +57,15 @@ def times(value: float) -> str:
 
 def value_of(work: str, size: int, contestant: str, look: Look) -> Measure:
     """A figure as it is."""
-    return lambda results: results.middle(work, size, contestant, look)
+    return lambda results: results.by_round(work, size, contestant, look)
 
 
 def ratio_of(over: Measure, under: Measure) -> Measure:
-    """How many times as much the first is."""
+    """How many times as much the first is, round by round."""
 
-    def measure(results: Results) -> float | None:
+    def measure(results: Results) -> Rounds:
         above, below = over(results), under(results)
-        return above / below if above is not None and below else None
+        return {n: above[n] / below[n] for n in above.keys() & below.keys() if below[n]}
 
     return measure
 
@@ -63,14 +83,14 @@ def per_second(work: str, size: int, contestant: str) -> Measure:
 def growth(contestant: str) -> Measure:
     """A fresh step after the longest past that was measured, against one after the shortest."""
 
-    def measure(results: Results) -> float | None:
+    def measure(results: Results) -> Rounds:
         sizes = [
             size
             for size in results.sizes("sequential")
             if size >= 200 and results.samples("sequential", size, contestant)
         ]
         if len(sizes) < 2:
-            return None
+            return {}
         last = field("p50_last")
         late = value_of("sequential", sizes[-1], contestant, last)
         early = value_of("sequential", sizes[0], contestant, last)
@@ -79,17 +99,24 @@ def growth(contestant: str) -> Measure:
     return measure
 
 
-def longest_carried(look: Look) -> Measure:
-    """Resume after the longest chapter that was measured."""
-    return lambda results: max(
-        (
-            found
-            for size in results.sizes("resume-carried")
-            for name in ("step", "effect")
-            if (found := results.middle("resume-carried", size, name, look)) is not None
-        ),
-        default=None,
-    )
+def largest(work: str, contestant: str, look: Look) -> Measure:
+    """At the largest size that was measured."""
+
+    def measure(results: Results) -> Rounds:
+        sizes = results.sizes(work)
+        return value_of(work, sizes[-1], contestant, look)(results) if sizes else {}
+
+    return measure
+
+
+def counted(work: str, contestant: str, what: str) -> Measure:
+    """Something that was counted, once."""
+
+    def measure(results: Results) -> Rounds:
+        found = results.counted(work, contestant, what)
+        return {} if found is None else {0: found}
+
+    return measure
 
 
 GOALS = [
@@ -97,6 +124,7 @@ GOALS = [
         text="sequential effect, p50, against the bare commit",
         measure=ratio_of(p50("sequential", 200, "effect"), p50("sequential", 200, "floor")),
         limit=2.5,
+        possible_from=1.0,
         form=times,
     ),
     Goal(
@@ -173,13 +201,13 @@ GOALS = [
     ),
     Goal(
         text="resume after `carry`, longest past, from opening the store",
-        measure=longest_carried(field("p50")),
+        measure=largest("resume-carried", "step", field("p50")),
         limit=5e-3,
         form=seconds,
     ),
     Goal(
         text="resume after `carry`, longest past, in an app that is open",
-        measure=longest_carried(field("p50_asked")),
+        measure=largest("resume-carried", "step", field("p50_asked")),
         limit=5e-3,
         form=seconds,
     ),
@@ -191,12 +219,12 @@ GOALS = [
     ),
     Goal(
         text="bytes on disk per effect: arguments, intent, outcome, checksum, chain",
-        measure=lambda results: results.counted("sequential", "effect", "bytes"),
+        measure=counted("sequential", "effect", "bytes"),
         limit=450,
     ),
     Goal(
         text="bytes on disk per plain step",
-        measure=lambda results: results.counted("sequential", "step", "bytes"),
+        measure=counted("sequential", "step", "bytes"),
         limit=450,
     ),
     Goal(
@@ -243,14 +271,7 @@ GOALS = [
     ),
     Goal(
         text="takeover after kill -9 on the same machine, p50",
-        measure=lambda results: max(
-            (
-                found
-                for size in results.sizes("takeover")
-                if (found := p50("takeover", size, "waiting")(results)) is not None
-            ),
-            default=None,
-        ),
+        measure=largest("takeover", "waiting", field("p50")),
         limit=1,
         form=seconds,
     ),

@@ -271,7 +271,11 @@ def goals(results: Results) -> list[str]:
     for goal in GOALS:
         bound, value, verdict = goal.verdict(results)
         rows.append([goal.text, bound, value, verdict])
-    return ["## Goals", "", *table(["goal", "bound", "measured", ""], rows), ""]
+    words = (
+        "Ratios are taken within each round. Reached means in every round; where rounds disagree "
+        "nothing is claimed."
+    )
+    return ["## Goals", "", words, "", *table(["goal", "bound", "measured", ""], rows), ""]
 
 
 def opening(results: Results) -> list[str]:
@@ -298,6 +302,8 @@ def opening(results: Results) -> list[str]:
             "a quiet machine before you rely on a figure.",
             "",
         ]
+    if told.get("note"):
+        lines += [told["note"], ""]
     lines += table(["", ""], ([name, value] for name, value in told["machine"].items()))
     return [*lines, ""]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import page, run
 from bench.figures import Results
-from bench.goals import GOALS
+from bench.goals import GOALS, Goal
 from bench.plan import CONTESTANTS, PLANS
 from bench.plots import draw
 
@@ -43,3 +43,16 @@ def test_a_picture_has_a_dot_per_point() -> None:
     """Curves are drawn whole."""
     picture = draw("cost", "steps", str, {"a": [(1, 1e-3), (10, 2e-3)], "b": [(10, 1.0)]})
     assert 3 == picture.count("<circle")
+
+
+def test_a_goal_that_rounds_disagree_on_is_not_claimed() -> None:
+    """Nor is one that is too good to be true."""
+
+    def judged(*values: float) -> str:
+        goal = Goal(text="", measure=lambda _: {}, limit=2.5, possible_from=1.0)
+        return goal._judge(list(values))
+
+    assert "reached" == judged(1.5, 2.0)
+    assert "**not reached**" == judged(2.6, 3.0)
+    assert "undecided" in judged(2.0, 3.0)
+    assert "undecided" in judged(0.2, 2.0)

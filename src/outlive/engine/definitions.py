@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, update_wrapper
+from inspect import Signature
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -297,12 +298,16 @@ class Flow(Generic[P, R]):
         return frozenset((self.version, *self.accepts))
 
     @cached_property
+    def signature(self) -> Signature:
+        return signature_of(self.fn)
+
+    @cached_property
     def bind(self) -> Callable[..., Bound]:
-        return compile_binder(signature_of(self.fn))
+        return compile_binder(self.signature)
 
     @cached_property
     def unbinder(self) -> Unbinder:
-        return Unbinder(signature_of(self.fn))
+        return Unbinder(self.signature)
 
     @cached_property
     def args_codec(self) -> Codec:

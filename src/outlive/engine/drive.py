@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from outlive.engine.beginning import Beginning
-from outlive.engine.binding import complete, signature_of
+from outlive.engine.binding import complete
 from outlive.engine.calls import Calls
 from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
@@ -122,7 +122,7 @@ class Drive:
         recorded = self.flow.args_codec.decode(self._chapter.args)
         if isinstance(recorded, list):  # it was asked for by name: as they were given
             recorded = self.flow.bind(*recorded[0], **recorded[1])
-        args, kwargs = self.flow.unbinder.call(complete(signature_of(self.flow.fn), recorded))
+        args, kwargs = self.flow.unbinder.call(complete(self.flow.signature, recorded))
         if not self.flow.is_async:
             return self.threads.run(partial(self.flow.fn, *args, **kwargs))
         main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)

@@ -15,7 +15,7 @@ from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.model.mail import Nudge, encode_letter
 from outlive.model.run import Run, fold
-from outlive.store import Reading, Store
+from outlive.store import LAST_CHAPTER, Reading, Store
 
 LOOKS_MAX = 100
 
@@ -40,7 +40,7 @@ class Adoption:
                 await self._lane(self._store.post(run_id, f"nudge/{self._worker}", letter))
 
     async def _waits_for_children(self, run_id: str) -> bool:
-        reading: Reading | None = await self._lane(self._store.read(run_id))
+        reading: Reading | None = await self._lane(self._store.read(run_id, LAST_CHAPTER))
         run = Run()
         # A damaged journal is reported when somebody loads it.
         with suppress(CorruptRecord, WrongVersion):
