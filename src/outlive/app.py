@@ -28,7 +28,7 @@ from outlive.errors import (
     UsageError,
 )
 from outlive.handle import Handle
-from outlive.journal.keeper import Answer, Loose, ThreadKeeper, run_immediate
+from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.reader import read_events
 from outlive.looking import Looking
 from outlive.model.ids import check_run_id
@@ -155,13 +155,8 @@ class App(Looking):
 
     async def _commit(self, entry: Entry) -> bool:
         """Whether the entry is in; it is durable then."""
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         host = LoopHost(asyncio.get_running_loop(), self._bodies)
-        self._writer.keeper.submit(Loose(entry, host, answered.set_result))
-        answer = await answered
-        if isinstance(answer, OutliveError):
-            raise answer
-        return answer is None
+        return await commit_one(self._writer.keeper, host, entry)
 
     async def retry(self, run_id: str, by: str = "") -> Handle[Any]:
         """Give a run that failed, or that is quarantined, another try, by whoever drives it.

@@ -9,7 +9,7 @@ import pytest
 
 import outlive
 from outlive.app import App
-from outlive.engine.drive import UNDURABLE_MAX
+from outlive.engine.beginning import UNDURABLE_MAX
 from outlive.errors import StoreFailed
 from outlive.model.events import EffectIntended, StepDone
 from outlive.store import Offer

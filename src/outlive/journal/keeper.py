@@ -12,6 +12,7 @@ end: every log fails, nothing is tried again (an fsync that failed may have drop
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import threading
@@ -72,6 +73,21 @@ class Loose:
 
     def __init__(self, entry: Entry, side: Side, answer: Callable[[Answer], None]) -> None:
         self.entry, self.side, self.answer = entry, side, answer
+
+
+async def commit_one(keeper: Keeper, side: Side, entry: Entry) -> bool:
+    """Whether the entry is in; it is durable then. Raises what kept the keeper from answering."""
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def settle(answer: Answer) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    keeper.submit(Loose(entry, side, settle))
+    answer = await answered
+    if isinstance(answer, OutliveError):
+        raise answer
+    return answer is None
 
 
 @dataclass(slots=True)

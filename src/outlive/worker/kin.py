@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host
 from outlive.engine.ops import Started
-from outlive.errors import CorruptRecord, OutliveError, WrongVersion
-from outlive.journal.keeper import Answer, Keeper, Loose
+from outlive.errors import CorruptRecord, WrongVersion
+from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.model.events import Fault, RunStarted
@@ -36,12 +35,7 @@ class StoreKin:
 
     async def start_child(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Start a run of its own, once."""
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._keeper.submit(Loose(start_entry(run_id, event), self._host, answered.set_result))
-        answer = await answered
-        if isinstance(answer, OutliveError):
-            raise answer
-        if answer is None:
+        if await commit_one(self._keeper, self._host, start_entry(run_id, event)):
             self._want(flow, run_id, True)
             return "started"
         found = await self._look(run_id, event, flow)

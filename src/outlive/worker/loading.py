@@ -19,7 +19,7 @@ from outlive.engine.leaving import MISMATCH_RETRY_MS
 from outlive.engine.ops import Env
 from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.entries import next_entry
-from outlive.journal.keeper import Answer, Loose
+from outlive.journal.keeper import commit_one
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, Parked
@@ -62,17 +62,7 @@ class Loading:
 
     async def _commit(self, entry: Entry) -> bool:
         """Whether the entry is in."""
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def settle(answer: Answer) -> None:
-            if not answered.done():
-                answered.set_result(answer)
-
-        self._setting.keeper.submit(Loose(entry, self._setting.host, settle))
-        answer = await answered
-        if isinstance(answer, OutliveError):
-            raise answer
-        return answer is None
+        return await commit_one(self._setting.keeper, self._setting.host, entry)
 
     async def load(self, run_id: str) -> None:
         """Read a run that this worker holds, and go on with it."""
