@@ -10,6 +10,7 @@ and nothing that the step does.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -26,6 +27,7 @@ from typing import Any
 ARGUMENT_BYTES = 100
 OUTCOME_BYTES = 200
 STEPS_PER_RUN = 20
+SIGNALS_PER_RUN = 20
 CALLS_PER_AGENT = 10
 MODEL_SECONDS = 0.2
 BRANCHES = 100
@@ -42,9 +44,14 @@ Answer = dict[str, Any]
 Work = Callable[[int, Path], Answer]
 
 
-def argument_of(number: int) -> str:
-    """A hundred bytes; every other one is new."""
-    return f"argument {number if number % 2 else 0} ".ljust(ARGUMENT_BYTES, "a")
+def argument_of(run: str, number: int) -> str:
+    """All that a step is called with, a hundred bytes; every other one of a run is new."""
+    return f"{run} argument {number if number % 2 else 0} ".ljust(ARGUMENT_BYTES, "a")
+
+
+def run_in(argument: str) -> str:
+    """Which run it was made for."""
+    return argument.partition(" ")[0]
 
 
 def outcome_of(number: int) -> str:
@@ -64,10 +71,22 @@ class Marks:
         self.begun: dict[str, list[float]] = defaultdict(list)
         self.ended: dict[str, list[float]] = defaultdict(list)
 
-    def body(self, run: str, number: int) -> str:
+    def body(self, argument: str) -> str:
         """A trivial step's body."""
+        now = time.perf_counter()
+        run = run_in(argument)
+        begun = self.begun[run]
+        outcome = outcome_of(len(begun))
+        begun.append(now)
+        self.ended[run].append(time.perf_counter())
+        return outcome
+
+    async def think(self, argument: str) -> str:
+        """The body of a pretend model call."""
+        run = run_in(argument)
         self.begun[run].append(time.perf_counter())
-        outcome = outcome_of(number)
+        await asyncio.sleep(MODEL_SECONDS)
+        outcome = outcome_of(len(self.begun[run]))
         self.ended[run].append(time.perf_counter())
         return outcome
 

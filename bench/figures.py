@@ -21,11 +21,14 @@ class Figure:
     middle: float
     least: float
     most: float
+    rounds: int
 
     def told(self, form: Callable[[float], str]) -> str:
         """As a cell of a table."""
-        if self.least == self.most:
-            return form(self.middle)
+        if self.rounds == 1:
+            return f"{form(self.middle)} (once)"
+        if form(self.least) == form(self.most):
+            return f"**{form(self.middle)}**"
         return f"**{form(self.middle)}** ({form(self.least)} to {form(self.most)})"
 
 
@@ -42,6 +45,11 @@ def rate(sample: Answer) -> float:
 def cpu_per_operation(sample: Answer) -> float:
     """Processor seconds per operation, all threads."""
     return float(sample["cpu"] / sample["operations"])
+
+
+def bytes_per_operation(sample: Answer) -> float:
+    """What lies on disk per operation, what a file has once included."""
+    return float(sample["bytes"] / sample["operations"])
 
 
 class Results:
@@ -72,7 +80,8 @@ class Results:
             return None
         if not values:
             return None
-        return Figure(middle=median(values), least=min(values), most=max(values))
+        middle, rounds = median(values), len(values)
+        return Figure(middle=middle, least=min(values), most=max(values), rounds=rounds)
 
     def by_round(self, work: str, size: int, contestant: str, look: Look) -> dict[int, float]:
         """What was looked at, in each round that went well."""
@@ -84,11 +93,6 @@ class Results:
             except KeyError:
                 continue
         return found
-
-    def middle(self, work: str, size: int, contestant: str, look: Look) -> float | None:
-        """The same, the median alone."""
-        found = self.figure(work, size, contestant, look)
-        return found.middle if found else None
 
     def command(self, work: str, size: int, contestant: str) -> str:
         """What was run."""
@@ -102,12 +106,27 @@ class Results:
         """Who did it."""
         return [name for each, at, name in self._rows if (each, at) == (work, size)]
 
-    def counted(self, work: str, contestant: str, what: str) -> float | None:
-        """Flushes, statements or bytes per step."""
+    def counts(self, work: str, contestant: str) -> Answer:
+        """Flushes, statements and bytes per step, and from which sizes; or why not; or nothing."""
         for row in self.told["counts"]:
-            if (row["work"], row["contestant"]) == (work, contestant) and what in row:
-                return float(row[what])
-        return None
+            if (row["work"], row["contestant"]) == (work, contestant):
+                found: Answer = row
+                return found
+        return {}
+
+    def counted(self, work: str, contestant: str, what: str) -> float | None:
+        """One of them."""
+        found = self.counts(work, contestant)
+        return float(found[what]) if what in found else None
+
+    def wide(self, times: float) -> tuple[int, int]:
+        """In how many rows the slowest round took that many times the fastest, and of how many."""
+        spans = [
+            [each["seconds"] for each in row["samples"] if "seconds" in each]
+            for row in self._rows.values()
+        ]
+        spans = [span for span in spans if len(span) > 1]
+        return sum(max(span) > times * min(span) for span in spans), len(spans)
 
     def first(self, contestant: str, name: str) -> Any:
         """Whatever a contestant told of itself, wherever it did first."""

@@ -15,7 +15,7 @@ def describe(folder: Path) -> dict[str, str]:
     return {
         "processor": _first(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo")),
         "cores": str(os.cpu_count()),
-        "memory": _first(r"MemTotal:\s*(.*)", Path("/proc/meminfo")),
+        "memory": _memory(),
         "file system": _file_system(folder),
         "kernel": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
@@ -39,6 +39,11 @@ def commit() -> str:
 def _first(pattern: str, path: Path) -> str:
     found = re.search(pattern, path.read_text()) if path.exists() else None
     return found.group(1).strip() if found else "unknown"
+
+
+def _memory() -> str:
+    kilobytes = _first(r"MemTotal:\s*(\d+) kB", Path("/proc/meminfo"))
+    return f"{int(kilobytes) / 1024**2:.0f} GiB" if kilobytes.isdecimal() else kilobytes
 
 
 def _file_system(folder: Path) -> str:

@@ -1,19 +1,35 @@
-"""Curves as SVG, drawn by hand: two logarithmic axes, a line per contestant."""
+"""Curves as SVG, drawn by hand: two logarithmic axes, a line per contestant, ranges as bars."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 80, 190, 40, 50
-COLOURS = ("#888888", "#0a7d4f", "#0b57a4", "#c2410c", "#7e3fb2", "#b08900")
-
 #: The name by which SVG is known; nothing is fetched from there.
 NAMESPACE = "http://www.w3.org/2000/svg"
 
-Points = list[tuple[float, float]]
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A median at a size, and how far the rounds lie apart."""
+
+    size: float
+    middle: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A contestant's costs over the sizes."""
+
+    name: str
+    colour: str
+    points: list[Point]
 
 
 class Axis:
@@ -44,23 +60,27 @@ def line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
 
 
-def curve(points: Points, colour: str, across: Axis, up: Axis) -> list[str]:
-    """A contestant's line, with a dot per size."""
-    places = [(across.at(x), up.at(y)) for x, y in points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return [
-        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>',
-        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places),
-    ]
+def render(curve: Curve, across: Axis, up: Axis) -> list[str]:
+    """A contestant's line, with a dot per size and a bar from the least to the most."""
+    parts, places = [], []
+    for point in curve.points:
+        x, y = across.at(point.size), up.at(point.middle)
+        places.append(f"{x:.1f},{y:.1f}")
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{curve.colour}"/>')
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{up.at(point.least):.1f}" x2="{x:.1f}" '
+            f'y2="{up.at(point.most):.1f}" stroke="{curve.colour}" stroke-width="1.5"/>'
+        )
+    path = " ".join(places)
+    line = f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>'
+    return [line, *parts]
 
 
-def draw(
-    title: str, across_title: str, form: Callable[[float], str], curves: dict[str, Points]
-) -> str:
+def draw(title: str, across_title: str, form: Callable[[float], str], curves: list[Curve]) -> str:
     """A whole picture."""
-    every = [point for points in curves.values() for point in points]
-    across = Axis([x for x, _ in every], LEFT, WIDTH - RIGHT)
-    up = Axis([y for _, y in every], HEIGHT - BOTTOM, TOP)
+    every = [point for curve in curves for point in curve.points]
+    across = Axis([point.size for point in every], LEFT, WIDTH - RIGHT)
+    up = Axis([end for point in every for end in (point.least, point.most)], HEIGHT - BOTTOM, TOP)
     parts = [
         f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
@@ -74,8 +94,8 @@ def draw(
     for mark in up.marks():
         parts.append(line(LEFT, up.at(mark), WIDTH - RIGHT, up.at(mark)))
         parts.append(text(LEFT - 8, up.at(mark) + 4, form(mark), "end"))
-    for number, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        parts += curve(points, colour, across, up)
-        parts.append(f'<g fill="{colour}">{text(WIDTH - RIGHT + 14, TOP + 20 * number, name)}</g>')
+    for number, curve in enumerate(curves):
+        parts += render(curve, across, up)
+        name = text(WIDTH - RIGHT + 14, TOP + 20 * number, curve.name)
+        parts.append(f'<g fill="{curve.colour}">{name}</g>')
     return "\n".join([*parts, "</svg>", ""])

@@ -4,7 +4,8 @@ python -m bench.run quick|full|tiny [--only step,effect,…] [--work sequential,
 
 Within a round every case is run by all its contestants, one right after the other and each time
 in another order, so that whatever else the machine does hits all of them. Before the rounds comes
-one that counts (statements by SQLite's own trace, flushes by strace) and is not timed.
+one that counts (statements by SQLite's own trace, flushes by strace) and is not timed. On a machine
+on which all of it would take too long, what is slow is not repeated.
 """
 
 from __future__ import annotations
@@ -13,171 +14,139 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
+import signal
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.contest import COUNTING
 from bench.environments import PLACE, ROOT, python_of
 from bench.machine import commit, describe, load
-from bench.plan import CONTESTANTS, COUNTED, LIMIT_SECONDS, PLANS, ROUNDS, Case, Form
+from bench.plan import (
+    BUDGET_MINUTES,
+    CONTESTANTS,
+    COUNTED,
+    COUNTED_OF_PEERS,
+    LIMIT_SECONDS,
+    PEERS,
+    PLANS,
+    ROUNDS,
+    SLOW_SECONDS,
+    UNCOUNTED,
+    Case,
+    Form,
+)
+from bench.turns import Answer, Place, command_of, counted, sample
 
 RESULTS = ROOT / "bench" / "results"
-COMPILE_ALWAYS = "PYTHONDONTWRITEBYTECODE"
-FLUSHES = ("fsync", "fdatasync")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where stores are made, and how long anything may take."""
+class Rounds:
+    """Every sample of every contestant in every case."""
 
-    folder: Path
-    limit_seconds: int
-
-    def fresh(self) -> Path:
-        """An empty folder for one contestant's turn."""
-        scratch = self.folder / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        return scratch
-
-
-def command_of(name: str, work: str, size: int, folder: str) -> list[str]:
-    """What is run: without the interpreter, so that it can be printed."""
-    contestant = CONTESTANTS[name]
-    words = ["-m", f"bench.contestants.{contestant.module}", work, str(size), folder]
-    return words + [contestant.kind] * bool(contestant.kind)
-
-
-def turn(name: str, work: str, size: int, place: Place, folder: Path) -> dict[str, Any]:
-    """One contestant's answer, or why there is none."""
-    command = [python_of(CONTESTANTS[name]), *command_of(name, work, size, str(folder))]
-    return answer_of(command, place, {})
-
-
-def answer_of(command: list[str], place: Place, more: dict[str, str]) -> dict[str, Any]:
-    """What the last line of a program's output says."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**settings(), **more},
-            capture_output=True,
-            text=True,
-            timeout=place.limit_seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done within {place.limit_seconds} s"}
-    if done.returncode or not done.stdout.strip():
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        return {"error": last[0].replace(str(ROOT), ".")[:300]}
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-def settings() -> dict[str, str]:
-    """The environment as it is, with Python's compiled modules kept: nobody is to measure that."""
-    return {name: value for name, value in os.environ.items() if name != COMPILE_ALWAYS}
-
-
-def prepare(name: str, case: Case, place: Place) -> Path:
-    """The store that a case goes on from: made once, by a process that dies in it."""
-    folder = place.folder / "prepared" / f"{name}-{case.prepared}-{case.size}"
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        turn(name, case.prepared, case.size, place, folder)
-    return folder
-
-
-def sample(name: str, case: Case, place: Place) -> dict[str, Any]:
-    """One turn in a store of its own."""
-    scratch = place.fresh()
-    if case.prepared:
-        shutil.copytree(prepare(name, case, place), scratch, dirs_exist_ok=True)
-    os.sync()
-    return turn(name, case.work, case.size, place, scratch)
-
-
-def run_rounds(plan: list[Case], rounds: int, place: Place) -> Iterator[dict[str, Any]]:
-    """Every sample of every contestant in every case, told again after each of them."""
-    rows: dict[tuple[str, int, str], dict[str, Any]] = {
-        (case.work, case.size, name): {
-            "work": case.work,
-            "size": case.size,
-            "contestant": name,
-            "command": " ".join(["python", *command_of(name, case.work, case.size, "FOLDER")]),
-            "samples": [],
+    def __init__(self, plan: list[Case], rounds: int, budget_minutes: float) -> None:
+        self._plan, self._rounds = plan, rounds
+        self._budget_seconds, self._began = budget_minutes * 60, time.monotonic()
+        self._rows = {
+            (case.work, case.size, name): row_of(case, name)
+            for case in plan
+            for name in case.contestants
         }
-        for case in plan
-        for name in case.contestants
+
+    def run(self, place: Place) -> Iterator[Answer]:
+        """All of them, told again after each case."""
+        for number in range(self._rounds):
+            for position, case in enumerate(self._plan):
+                done = (number + position / len(self._plan)) / self._rounds
+                first = number % len(case.contestants)
+                for name in case.contestants[first:] + case.contestants[:first]:
+                    samples = self._rows[case.work, case.size, name]["samples"]
+                    if samples and (case.once or self._is_too_slow(samples[-1], done)):
+                        continue
+                    told = sample(name, case, place)
+                    samples.append(told)
+                    where = f"{done:4.0%}  round {number + 1}/{self._rounds}"
+                    say(f"{where}  {case.work} {case.size}  {name}", told)
+                yield {"rounds": number + 1, "rows": list(self._rows.values())}
+
+    def _is_too_slow(self, last: Answer, done: float) -> bool:
+        """To be repeated, while everything takes longer than it should."""
+        is_behind = time.monotonic() - self._began > self._budget_seconds * done
+        return is_behind and ("error" in last or last["turn_seconds"] > SLOW_SECONDS)
+
+
+def row_of(case: Case, name: str) -> Answer:
+    """Where the samples of one contestant in one case are kept."""
+    return {
+        "work": case.work,
+        "size": case.size,
+        "contestant": name,
+        "command": " ".join(["python", *command_of(name, case.work, case.size, "FOLDER")]),
+        "samples": [],
     }
-    for number in range(rounds):
-        for case in plan:
-            first = number % len(case.contestants)
-            for name in case.contestants[first:] + case.contestants[:first]:
-                told = sample(name, case, place)
-                rows[case.work, case.size, name]["samples"].append(told)
-                say(number, case, name, told)
-            yield {"rounds": number + 1, "rows": list(rows.values())}
 
 
-def say(number: int, case: Case, name: str, told: dict[str, Any]) -> None:
+def say(what: str, told: Answer) -> None:
     """A line for whoever waits."""
-    what = told.get("error") or f"{told['seconds']:.3f} s"
+    how = told.get("error") or f"{told['seconds']:.3f} s"
     if "p50" in told:
-        what += f", p50 {told['p50'] * 1e3:.3f} ms"
-    print(f"round {number + 1}  {case.work} {case.size}  {name}: {what}", flush=True)
+        how += f", p50 {told['p50'] * 1e3:.3f} ms"
+    print(f"{what}: {how}", flush=True)
 
 
-def count(names: list[str], place: Place) -> list[dict[str, Any]]:
+def count(names: list[str], place: Place) -> list[Answer]:
     """Flushes, statements and bytes per step, from the difference of two sizes."""
     rows = []
-    for work, sizes in COUNTED.items():
+    for work in COUNTED:
         for name in names:
+            sizes = (COUNTED_OF_PEERS if name in PEERS else COUNTED)[work]
+            told: Answer = {"work": work, "sizes": sizes, "contestant": name}
             small, large = (counted(name, work, size, place) for size in sizes)
-            told: dict[str, Any] = {"work": work, "sizes": sizes, "contestant": name}
-            problem = small.get("error") or large.get("error")
-            if problem:
-                told["error"] = problem
-            else:
-                steps = large["operations"] - small["operations"]
-                for what in ("flushes", "statements", "bytes"):
-                    told[what] = (large[what] - small[what]) / steps
-            print(f"counted  {work}  {name}: {told}", flush=True)
+            told |= difference(small, large)
+            figures = {key: told[key] for key in told if key not in ("work", "sizes", "contestant")}
+            print(f"counted  {work}  {name}: {figures}", flush=True)
             rows.append(told)
     return rows
 
 
-def counted(name: str, work: str, size: int, place: Place) -> dict[str, Any]:
-    """One turn under strace, with SQLite's trace on."""
-    scratch, traced = place.fresh(), place.folder / "strace"
-    python = python_of(CONTESTANTS[name])
-    strace = ["strace", "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", str(traced)]
-    command = [*strace, python, *command_of(name, work, size, str(scratch))]
-    answer = answer_of(command, place, {COUNTING: "1"})
-    if "error" not in answer:
-        # share, seconds, microseconds per call, calls, perhaps errors, name
-        table = [line.split() for line in traced.read_text().splitlines()]
-        answer["flushes"] = sum(int(row[3]) for row in table if row and row[-1] in FLUSHES)
-    return answer
+def difference(small: Answer, large: Answer) -> Answer:
+    """What one more step costs."""
+    problem = small.get("error") or large.get("error")
+    if problem:
+        return {"error": problem}
+    steps = large["operations"] - small["operations"]
+    return {
+        what: (large[what] - small[what]) / steps for what in ("flushes", "statements", "bytes")
+    }
 
 
 def chosen(form: Form, only: str, works: str) -> list[Case]:
-    """The plan, or the part of it that was asked for."""
+    """The plan, or the part of it that was asked for.
+
+    Raises:
+        SystemExit: nobody and nothing has such a name.
+    """
     names = only.split(",") if only else list(CONTESTANTS)
-    plan = []
-    for case in PLANS[form]:
-        taking_part = tuple(name for name in case.contestants if name in names)
-        if taking_part and (not works or case.work in works.split(",")):
-            part = Case(
-                work=case.work, size=case.size, contestants=taking_part, prepared=case.prepared
-            )
-            plan.append(part)
-    return plan
+    wanted = works.split(",") if works else [case.work for case in PLANS[form]]
+    unknown = {*names} - {*CONTESTANTS} | {*wanted} - {case.work for case in PLANS[form]}
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}")
+    parts = [case.among(names) for case in PLANS[form] if case.work in wanted]
+    return [part for part in parts if part.contestants]
+
+
+def check_environments(names: list[str]) -> None:
+    """Everybody can be started.
+
+    Raises:
+        SystemExit: somebody's environment is missing.
+    """
+    missing = [name for name in names if not Path(python_of(CONTESTANTS[name])).exists()]
+    if missing:
+        raise SystemExit(
+            f"no environment for {', '.join(missing)}: run python -m bench.environments first"
+        )
 
 
 def conditions(stores: Path) -> dict[str, Any]:
@@ -191,14 +160,25 @@ def conditions(stores: Path) -> dict[str, Any]:
 
 
 def save(results: dict[str, Any], path: Path) -> None:
-    """Write down what there is so far."""
+    """Write down what there is so far; whoever reads it finds one whole or the other."""
     results["minutes"] = (time.time() - results["began"]) / 60
     results["machine"]["load after"] = load()
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(json.dumps(results, indent=1) + "\n")
+    fresh.replace(path)
 
 
-def main(words: list[str] | None = None) -> Path:
-    """Run, and write everything down."""
+def remove_leftovers(stores: Path) -> None:
+    """Folders of runners that were killed."""
+    for form in PLANS:
+        for folder in stores.glob(f"{form}-*"):
+            pid = folder.name.removeprefix(f"{form}-")
+            if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench.run")
     parser.add_argument("form", choices=list(PLANS))
     parser.add_argument("--only", default="", help="contestants, by comma")
@@ -207,28 +187,38 @@ def main(words: list[str] | None = None) -> Path:
     parser.add_argument("--no-counts", action="store_true", help="only what is timed")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--stores", type=Path, default=PLACE, help="on the disk to be measured")
-    asked = parser.parse_args(words)
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> Path:
+    """Run, and write everything down."""
+    asked = arguments(words)
     form: Form = asked.form
+    plan = chosen(form, asked.only, asked.work)
+    names = sorted({name for case in plan for name in case.contestants})
+    check_environments(names)
+    remove_leftovers(asked.stores)
     place = Place(folder=asked.stores / f"{form}-{os.getpid()}", limit_seconds=LIMIT_SECONDS[form])
     place.folder.mkdir(parents=True)
-    plan = chosen(form, asked.only, asked.work)
-    rounds = asked.rounds or ROUNDS[form]
     asked.out.mkdir(parents=True, exist_ok=True)
     path: Path = asked.out / f"{form}.json"
     results: dict[str, Any] = {"form": form, "counts": [], **conditions(asked.stores)}
     try:
-        names = sorted({name for case in plan for name in case.contestants} - {"waiting"})
         if form != "tiny" and not asked.no_counts:
-            results["counts"] = count(names, place)
+            results["counts"] = count([name for name in names if name not in UNCOUNTED], place)
         # Again and again: whoever stops us keeps what was measured.
-        for told in run_rounds(plan, rounds, place):
+        rounds = Rounds(plan, asked.rounds or ROUNDS[form], BUDGET_MINUTES[form])
+        for told in rounds.run(place):
             results |= told
             save(results, path)
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
-    print(f"written to {path.name}", flush=True)
+    minutes = (time.time() - results["began"]) / 60
+    print(f"written to {path.name} after {minutes:.1f} minutes", flush=True)
     return path
 
 
 if __name__ == "__main__":
+    # Asked to stop: as by Ctrl-C, so that whatever was started ends, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()

@@ -19,7 +19,6 @@ from dbos import DBOS
 
 from bench.contest import (
     CALLS_PER_AGENT,
-    MODEL_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
@@ -39,18 +38,15 @@ DYING = threading.Event()
 
 
 @DBOS.step()
-async def work(run: str, number: int, argument: str) -> str:
+async def work(argument: str) -> str:
     """A trivial step."""
-    return MARKS.body(run, number)
+    return MARKS.body(argument)
 
 
 @DBOS.step()
-async def think(run: str, number: int, argument: str) -> str:
+async def think(argument: str) -> str:
     """A pretend model call."""
-    MARKS.begun[run].append(time.perf_counter())
-    await asyncio.sleep(MODEL_SECONDS)
-    MARKS.ended[run].append(time.perf_counter())
-    return argument
+    return await MARKS.think(argument)
 
 
 @DBOS.step()
@@ -66,7 +62,7 @@ async def last() -> None:
 async def run_steps(run: str, count: int) -> int:
     """Steps, one after the other."""
     for number in range(count):
-        await work(run, number, argument_of(number))
+        await work(argument_of(run, number))
     return count
 
 
@@ -74,14 +70,14 @@ async def run_steps(run: str, count: int) -> int:
 async def agent(run: str) -> None:
     """An agent that calls its model again and again."""
     for number in range(CALLS_PER_AGENT):
-        await think(run, number, argument_of(number))
+        await think(argument_of(run, number))
 
 
 @DBOS.workflow()
 async def one(count: int) -> None:
     """A long past."""
     for number in range(count):
-        await work("past", number, argument_of(number))
+        await work(argument_of("past", number))
     await last()
 
 

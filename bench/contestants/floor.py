@@ -37,8 +37,8 @@ def commits(runs: int, steps: int, folder: Path) -> Answer:
     with watch.running():
         for number in range(steps):
             for run in range(runs):
-                outcome = marks.body("all", number)
-                row: Insert = (str(run), number, argument_of(number), outcome)
+                argument = argument_of("all", number)
+                row: Insert = (str(run), number, argument, marks.body(argument))
                 database.execute("INSERT INTO steps VALUES (?, ?, ?, ?)", row)
     database.close()
     return {**watch.answer(runs * steps, marks.gaps()), "settings": settings}

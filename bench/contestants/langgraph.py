@@ -1,7 +1,8 @@
-"""LangGraph on SQLite with ``durability="sync"``: a graph whose one node is the step.
+"""LangGraph on SQLite with ``durability="sync"``: a graph, or its functional form (the last word).
 
-Its state holds only the newest argument and outcome, which is the cheapest that a graph can do; a
-thread of a graph is what elsewhere is a run.
+A graph's one node is the step. Its state holds only the newest argument and outcome, which is the
+cheapest that a graph can do. In the functional form each step is a ``task`` of one ``entrypoint``.
+A thread is what elsewhere is a run.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
 
 from bench.contest import (
     CALLS_PER_AGENT,
-    MODEL_SECONDS,
+    SETTLING_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
@@ -27,8 +30,10 @@ from bench.contest import (
     argument_of,
     delay_of,
     die,
+    kind,
     main,
     settings_of,
+    spread_of,
 )
 
 MARKS = Marks()
@@ -44,52 +49,83 @@ class State(TypedDict):
     outcome: str
 
 
-async def work(state: State) -> dict[str, Any]:
+Body = Callable[[str], Awaitable[str]]
+Last = Callable[[], Awaitable[None]]
+
+
+async def work(argument: str) -> str:
     """A trivial step."""
-    number = state["number"]
-    outcome = MARKS.body(state["run"], number)
-    return {"number": number + 1, "argument": argument_of(number + 1), "outcome": outcome}
+    return MARKS.body(argument)
 
 
-async def think(state: State) -> dict[str, Any]:
+async def think(argument: str) -> str:
     """A pretend model call."""
-    number, run = state["number"], state["run"]
-    MARKS.begun[run].append(time.perf_counter())
-    await asyncio.sleep(MODEL_SECONDS)
-    MARKS.ended[run].append(time.perf_counter())
-    return {"number": number + 1, "argument": argument_of(number + 1), "outcome": "said"}
+    return await MARKS.think(argument)
 
 
-async def die_last(state: State) -> dict[str, Any]:
+async def die_last() -> None:
     """The process dies in the first new step."""
+    await asyncio.sleep(SETTLING_SECONDS)
     die()
-    return {}
 
 
-async def reach_last(state: State) -> dict[str, Any]:
+async def reach_last() -> None:
     """The first new step."""
     MARKS.begun["last"].append(time.perf_counter())
-    return {"outcome": "reached"}
 
 
-async def done(state: State) -> dict[str, Any]:
-    """Nothing more to do."""
-    return {}
+def graph_of(body: Body, last: Last | None, saver: Any) -> Any:
+    """A loop over one node, and perhaps a last node behind it."""
 
+    async def step(state: State) -> dict[str, Any]:
+        argument, number = state["argument"], state["number"] + 1
+        outcome = await body(argument)
+        return {
+            "number": number,
+            "argument": argument_of(state["run"], number),
+            "outcome": outcome,
+        }
 
-def graph_of(node: Any, last: Any, saver: Any) -> Any:
-    """A loop over one node, and a last node behind it; ``None`` for none."""
+    async def end(state: State) -> dict[str, Any]:
+        assert last is not None
+        await last()
+        return {"outcome": "reached"}
+
     graph = StateGraph(State)
-    graph.add_node("work", node)
+    graph.add_node("work", step)
     graph.add_edge(START, "work")
     if last is not None:
-        graph.add_node("last", last)
+        graph.add_node("last", end)
         graph.add_edge("last", END)
     behind = END if last is None else "last"
     graph.add_conditional_edges(
         "work", lambda state: "work" if state["number"] < state["count"] else behind
     )
     return graph.compile(checkpointer=saver)
+
+
+def entry_of(body: Body, last: Last | None, saver: Any) -> Any:
+    """An entrypoint that calls one task again and again, and perhaps a last one."""
+    step = task(body)
+
+    @task
+    async def end() -> None:
+        assert last is not None
+        await last()
+
+    @entrypoint(checkpointer=saver)
+    async def steps(state: State) -> int:
+        for number in range(state["count"]):
+            await step(argument_of(state["run"], number))
+        if last is not None:
+            await end()
+        return state["count"]
+
+    return steps
+
+
+FORMS = {"graph": graph_of, "task": entry_of}
+FORM = FORMS[kind("graph")]
 
 
 def config_of(run: str, count: int) -> dict[str, Any]:
@@ -99,7 +135,7 @@ def config_of(run: str, count: int) -> dict[str, Any]:
 
 async def invoke(graph: Any, run: str, count: int) -> None:
     """One thread, from its start to its end."""
-    state = State(run=run, number=0, count=count, argument=argument_of(0), outcome="")
+    state = State(run=run, number=0, count=count, argument=argument_of(run, 0), outcome="")
     await graph.ainvoke(state, config_of(run, count), durability="sync")
 
 
@@ -113,7 +149,7 @@ async def settings(saver: AsyncSqliteSaver) -> Answer:
 
 
 def measured(
-    folder: Path, operations: int, act: Callable[[Any], Awaitable[Any]], node: Any = work
+    folder: Path, operations: int, act: Callable[[Any], Awaitable[Any]], body: Body = work
 ) -> Answer:
     """Do this with a graph that is compiled, and tell what it cost."""
     watch = Stopwatch()
@@ -121,7 +157,7 @@ def measured(
     async def main() -> Answer:
         async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
             await saver.setup()
-            graph = graph_of(node, None, saver)
+            graph = FORM(body, None, saver)
             with watch.running():
                 await act(graph)
             return await settings(saver)
@@ -176,7 +212,7 @@ def prepare(size: int, folder: Path) -> Answer:
 
     async def main() -> None:
         async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
-            await invoke(graph_of(work, die_last, saver), "long", size)
+            await invoke(FORM(work, die_last, saver), "long", size)
 
     asyncio.run(main())
     return {}
@@ -189,7 +225,7 @@ def resume(size: int, folder: Path) -> Answer:
     async def main() -> Answer:
         began = time.perf_counter()
         async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
-            graph = graph_of(work, reach_last, saver)
+            graph = FORM(work, reach_last, saver)
             with watch.running():
                 await graph.ainvoke(None, config_of("long", size), durability="sync")
             return {
@@ -202,6 +238,48 @@ def resume(size: int, folder: Path) -> Answer:
     return {**watch.answer(size, []), **told}
 
 
+# a human
+
+
+def asking_graph(saver: Any) -> Any:
+    """A node that asks, and one behind it."""
+
+    async def ask(state: State) -> dict[str, Any]:
+        return {"outcome": interrupt("Which one?")}
+
+    async def go_on(state: State) -> dict[str, Any]:
+        MARKS.begun[state["run"]].append(time.perf_counter())
+        return {}
+
+    graph = StateGraph(State)
+    graph.add_node("ask", ask)
+    graph.add_node("go_on", go_on)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", "go_on")
+    graph.add_edge("go_on", END)
+    return graph.compile(checkpointer=saver)
+
+
+def answers(size: int, folder: Path) -> Answer:
+    """From giving the answer to the body of the next node; nothing of a thread is in memory."""
+    watch, waits = Stopwatch(), []
+
+    async def main() -> Answer:
+        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
+            graph = asking_graph(saver)
+            await asyncio.gather(*(invoke(graph, str(number), 0) for number in range(size)))
+            for number in range(size):
+                posted = time.perf_counter()
+                said: Any = Command(resume="this")
+                await graph.ainvoke(said, config_of(str(number), 0), durability="sync")
+                waits.append(MARKS.begun[str(number)][0] - posted)
+            return await settings(saver)
+
+    with watch.running():
+        found = asyncio.run(main())
+    return {**watch.answer(size, []), **spread_of(waits), "settings": found}
+
+
 if __name__ == "__main__":
     main(
         {
@@ -212,6 +290,7 @@ if __name__ == "__main__":
             "model-in-step": lambda size, folder: model(size, folder, 0),
             "prepare-one": prepare,
             "resume-one": resume,
+            "answers-evicted": answers,
         },
         f"langgraph {version('langgraph')}, saver {version('langgraph-checkpoint-sqlite')}",
     )

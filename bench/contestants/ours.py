@@ -14,7 +14,6 @@ import outlive.stores.sqlite  # now, so that no clock has it in
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
-    MODEL_SECONDS,
     SETTLING_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
@@ -35,18 +34,15 @@ DECLARE: Callable[..., Any] = outlive.effect if kind("step") == "effect" else ou
 
 
 @DECLARE
-async def work(run: str, number: int, argument: str) -> str:
+async def work(argument: str) -> str:
     """A trivial step."""
-    return MARKS.body(run, number)
+    return MARKS.body(argument)
 
 
 @DECLARE
-async def think(run: str, number: int, argument: str) -> str:
+async def think(argument: str) -> str:
     """A pretend model call."""
-    MARKS.begun[run].append(time.perf_counter())
-    await asyncio.sleep(MODEL_SECONDS)
-    MARKS.ended[run].append(time.perf_counter())
-    return argument
+    return await MARKS.think(argument)
 
 
 @outlive.step
@@ -66,7 +62,7 @@ DYING = False
 async def run_steps(run: str, count: int) -> int:
     """Steps, one after the other."""
     for number in range(count):
-        await work(run, number, argument_of(number))
+        await work(argument_of(run, number))
     return count
 
 
@@ -74,14 +70,14 @@ async def run_steps(run: str, count: int) -> int:
 async def agent(run: str) -> None:
     """An agent that calls its model again and again."""
     for number in range(CALLS_PER_AGENT):
-        await think(run, number, argument_of(number))
+        await think(argument_of(run, number))
 
 
 @outlive.flow
 async def one(count: int) -> None:
     """A long past in one branch."""
     for number in range(count):
-        await work("past", number, argument_of(number))
+        await work(argument_of("past", number))
     await last(True)
 
 
@@ -91,7 +87,7 @@ async def branches(count: int) -> None:
 
     async def branch() -> None:
         for number in range(count // BRANCHES):
-            await work("past", number, argument_of(number))
+            await work(argument_of("past", number))
 
     await asyncio.gather(*(branch() for _ in range(BRANCHES)))
     await last(True)
@@ -102,7 +98,7 @@ async def carried(count: int, done: bool = False) -> None:
     """A long past that ended in a new chapter."""
     if not done:
         for number in range(count):
-            await work("past", number, argument_of(number))
+            await work(argument_of("past", number))
         await outlive.carry(count, True)
     await last(True)
 

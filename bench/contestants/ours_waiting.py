@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,14 +22,17 @@ import outlive
 import outlive.stores.sqlite  # now, so that no clock has it in
 from bench.contest import (
     SETTLING_SECONDS,
+    SIGNALS_PER_RUN,
     Answer,
     Stopwatch,
+    Work,
     argument_of,
     die,
     main,
     resident_bytes,
     spread_of,
 )
+from bench.contestants.ours import settings, url_of
 
 #: Of all sleepers, these are due at one instant.
 DUE = 1000
@@ -36,8 +40,9 @@ DUE = 1000
 DUE_AFTER_SECONDS = 12.0
 #: Runs that are recovered at once.
 AT_ONCE = 1000
-SIGNALS_PER_RUN = 20
 
+#: Of the store that the work was done on, read back from it.
+SETTINGS: Answer = {}
 #: Bodies that began here: run -> when.
 BEGUN: dict[str, float] = {}
 #: What a process that is to die has begun so far, and how much it is to begin.
@@ -60,7 +65,7 @@ async def hold(run: str) -> str:
         if VICTIM["begun"] == VICTIM["of"]:
             print("held", flush=True)
         await asyncio.sleep(3600)
-    return argument_of(1)
+    return argument_of("held", 1)
 
 
 @outlive.flow
@@ -87,9 +92,17 @@ async def asker(run: str) -> str:
 FLOWS: list[Any] = [sleeper, held, listener, asker]
 
 
-def url_of(folder: Path) -> str:
-    """The store's address."""
-    return f"sqlite:///{folder}/outlive.db"
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[outlive.App]:
+    """Outlive on the folder's store; its settings are read when the work is done."""
+    async with outlive.open(url_of(folder)) as app:
+        yield app
+        SETTINGS.update(settings(app))
+
+
+def with_settings(work: Work) -> Work:
+    """The same, telling what the store's settings were."""
+    return lambda size, folder: {**work(size, folder), "settings": dict(SETTINGS)}
 
 
 async def in_batches(count: int, each: Callable[[int], Awaitable[Any]]) -> None:
@@ -127,7 +140,7 @@ def prepare_sleepers(size: int, folder: Path) -> Answer:
     far = far_away()
 
     async def main() -> None:
-        async with outlive.open(url_of(folder)) as app:
+        async with opened(folder) as app:
 
             async def far_one(number: int) -> None:
                 await app.start(sleeper, far, id=f"far-{number}")
@@ -151,7 +164,7 @@ def sleepers(size: int, folder: Path) -> Answer:
     async def main() -> Answer:
         began = time.perf_counter()
         before = resident_bytes()
-        async with outlive.open(url_of(folder)) as app, app.worker(FLOWS):
+        async with opened(folder) as app, app.worker(FLOWS):
             await (await app.submit(held, "first", id=f"first-{time.time_ns()}")).outcome()
             ready = BEGUN["first"] - began
             await asyncio.sleep(1.0)
@@ -200,7 +213,7 @@ def victim(size: int, folder: Path) -> Answer:
     prefix = os.environ.get("BENCH_PREFIX", "run")
 
     async def main() -> None:
-        async with outlive.open(url_of(folder)) as app:
+        async with opened(folder) as app:
             await in_batches(
                 size, lambda number: app.start(held, f"{prefix}-{number}", id=f"{prefix}-{number}")
             )
@@ -245,7 +258,7 @@ def takeover(size: int, folder: Path) -> Answer:
     watch = Stopwatch()
 
     async def main() -> None:
-        async with outlive.open(url_of(folder)) as app, app.worker(FLOWS):
+        async with opened(folder) as app, app.worker(FLOWS):
             for number in range(size):
                 prefix = f"round{number}"
                 process = await asyncio.to_thread(start_victim, 1, folder, prefix)
@@ -267,7 +280,7 @@ def interrupted(size: int, folder: Path) -> Answer:
 
     async def main() -> Answer:
         began = time.perf_counter()
-        async with outlive.open(url_of(folder)) as app, app.worker(FLOWS, concurrency=AT_ONCE):
+        async with opened(folder) as app, app.worker(FLOWS, concurrency=AT_ONCE):
 
             async def over() -> bool:
                 return len(BEGUN) == size and await count_of(app, "completed", held.name) == size
@@ -289,7 +302,7 @@ def signals(size: int, folder: Path) -> Answer:
     watch = Stopwatch()
 
     async def main() -> None:
-        async with outlive.open(url_of(folder)) as app:
+        async with opened(folder) as app:
             runs = [
                 await app.start(listener, SIGNALS_PER_RUN, id=str(number)) for number in range(size)
             ]
@@ -297,7 +310,7 @@ def signals(size: int, folder: Path) -> Answer:
 
             async def each(run: outlive.Handle[int]) -> None:
                 for number in range(SIGNALS_PER_RUN):
-                    await run.signal("news", argument_of(number), id=str(number))
+                    await run.signal("news", argument_of("news", number), id=str(number))
                 await run.outcome()
 
             with watch.running():
@@ -313,7 +326,7 @@ def answers(size: int, folder: Path, pause: float = SETTLING_SECONDS) -> Answer:
     watch = Stopwatch()
 
     async def main() -> None:
-        async with outlive.open(url_of(folder)) as app:
+        async with opened(folder) as app:
             runs = [await app.start(asker, f"{n} ", id=str(n)) for n in range(size)]
             await asyncio.sleep(pause)
             for number, run in enumerate(runs):
@@ -332,18 +345,18 @@ def answers_evicted(size: int, folder: Path) -> Answer:
     return answers(size, folder, pause=4.0)
 
 
+WORKS: dict[str, Work] = {
+    "prepare-sleepers": prepare_sleepers,
+    "resume-sleepers": sleepers,
+    "victim": victim,
+    "takeover": takeover,
+    "prepare-interrupted": prepare_interrupted,
+    "resume-interrupted": interrupted,
+    "signals": signals,
+    "answers": answers,
+    "answers-evicted": answers_evicted,
+}
+
 if __name__ == "__main__":
-    main(
-        {
-            "prepare-sleepers": prepare_sleepers,
-            "resume-sleepers": sleepers,
-            "victim": victim,
-            "takeover": takeover,
-            "prepare-interrupted": prepare_interrupted,
-            "resume-interrupted": interrupted,
-            "signals": signals,
-            "answers": answers,
-            "answers-evicted": answers_evicted,
-        },
-        f"outlive {version('outlive')}",
-    )
+    works = {name: with_settings(work) for name, work in WORKS.items()}
+    main(works, f"outlive {version('outlive')}")

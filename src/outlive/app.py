@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, RunOptions, Startable
@@ -29,7 +30,8 @@ from outlive.errors import (
 )
 from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
-from outlive.journal.reader import read_events
+from outlive.journal.outbox import Outbox
+from outlive.journal.reader import read_events, read_first
 from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
@@ -41,7 +43,7 @@ from outlive.resolving import check_over, resolve_letter
 from outlive.retrying import retry_entry
 from outlive.settings import Settings
 from outlive.starting import Asked, by_flow, by_name, check_same_run, check_version, start_of
-from outlive.store import LAST_CHAPTER, Entry, Store
+from outlive.store import LAST_CHAPTER, Entry, Posted, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
@@ -70,9 +72,14 @@ class App(Looking):
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
+        #: By loop: the worker that drives what is started there, all that drive there, the mail.
         self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]] = (
             WeakKeyDictionary()
         )
+        self._here: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[Worker]] = (
+            WeakKeyDictionary()
+        )
+        self._outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDictionary()
 
     # verbs
 
@@ -111,10 +118,10 @@ class App(Looking):
 
     async def _check_same(self, asked: Asked, *, compare: bool) -> None:
         run_id = asked.run_id
-        reading = await self._lane(self.store.read(run_id, LAST_CHAPTER))
+        reading = await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
         if reading is None:
             raise RunIdTaken(run_id, "it belonged to a run that was deleted not long ago")
-        first = read_events(reading)[0]
+        first = read_first(reading)
         check_same_run(asked if compare else asked.like(first), first)
         header = reading.header
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
@@ -149,7 +156,9 @@ class App(Looking):
         return await self._submit(by_flow(flow, call, id, self._ports))
 
     async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
-        if not await self._commit(start_entry(asked.run_id, asked.event)):
+        if await self._commit(start_entry(asked.run_id, asked.event)):
+            self._look_at(asked.run_id)
+        else:
             await self._check_same(asked, compare=compare)
         return self._handle(asked.run_id, asked.flow, None)
 
@@ -186,9 +195,10 @@ class App(Looking):
         mail_id, letter = resolve_letter(reading, events, step, verdict, value)
         if verdict == "not_happened":
             check_over(fold(events).effects[step], self._ports.clock.now_ms())
-        answer = await self._lane(self.store.post(run_id, mail_id, encode_letter(letter)))
+        answer = await self._post(run_id, mail_id, encode_letter(letter))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
+        self._look_at(run_id)
 
     async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is; an outcome of a class of yours needs the flow."""
@@ -199,8 +209,8 @@ class App(Looking):
 
     async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
-        reading = await self.read(check_run_id(run_id), LAST_CHAPTER)
-        start = start_of(read_events(reading)[0])
+        reading = await self.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
+        start = start_of(read_first(reading))
 
         def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
             return start.version in flow.versions, start.version == flow.version
@@ -266,7 +276,19 @@ class App(Looking):
         return Handle(self._letterbox(run_id), flow=flow, worker=worker)
 
     def _letterbox(self, run_id: str) -> Letterbox:
-        return Letterbox(run_id, self.store, self._lane, self._ports)
+        letterbox = Letterbox(run_id, self.store, self._lane, self._ports, self._post)
+        letterbox.on_post = partial(self._look_at, run_id)
+        return letterbox
+
+    async def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        own = Outbox(self.store, self._lane, asyncio.create_task)
+        outbox = self._outboxes.setdefault(asyncio.get_running_loop(), own)
+        return await outbox.post(run_id, mail_id, body)
+
+    def _look_at(self, run_id: str) -> None:
+        """Something happened to this run: who drives it here need not wait to find out."""
+        for worker in self._here.get(asyncio.get_running_loop(), ()):
+            worker.has_mail(run_id)
 
     def _own_worker(self) -> Worker:
         """The worker that drives what was started on this loop."""
@@ -303,7 +325,9 @@ class App(Looking):
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
         )
-        return Worker(setting, flows, everything=everything, concurrency=concurrency)
+        worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
+        self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
+        return worker
 
     # ends
 
@@ -363,9 +387,10 @@ def open_app(
     drive: bool = True,
     ports: Ports | None = None,
     must_exist: bool = False,
+    settings: Settings | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = Settings.from_environment()
+    settings = settings or Settings.from_environment()
     ports = ports or Ports()
     url = url or settings.store
     if must_exist and not is_there(url):

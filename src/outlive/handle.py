@@ -59,8 +59,6 @@ class Handle(Generic[T]):
         self._letterbox = letterbox
         self._store, self._lane = letterbox.store, letterbox.lane
         self._flow, self._worker = flow, worker
-        if worker is not None:
-            letterbox.on_post = worker.poke
         self._process = os.getpid()
 
     def __repr__(self) -> str:

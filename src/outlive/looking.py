@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 
 from outlive.errors import AppClosed, RunNotFound
-from outlive.journal.lane import ThreadLane
+from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.model.ids import check_run_id, is_key_journal
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
@@ -22,7 +22,8 @@ class Looking:
         self.store = store
         self._pid = os.getpid()
         self._closed = False
-        self._lane = ThreadLane()
+        threads = getattr(store, "threads", None)
+        self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
@@ -47,11 +48,11 @@ class Looking:
         found = [each for each in page.items if keys or not is_key_journal(each.head.run_id)]
         return Page(items=found, next=page.next)
 
-    async def read(self, journal: str, after: int = 0) -> Reading:
+    async def read(self, journal: str, after: int = 0, *, limit: int | None = None) -> Reading:
         """A run's or a key's journal as it is stored: nothing of it is verified yet."""
         self._check_open()
         check_run_id(f"~{journal}" if is_key_journal(journal) else journal)
-        reading = await self._lane(self.store.read(journal, after))
+        reading = await self._lane(self.store.read(journal, after, limit=limit))
         if reading is None:
             raise RunNotFound(journal)
         return reading

@@ -6,10 +6,10 @@ is posted, with the reason: it comes from what is durable, so it is the same in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -29,8 +29,11 @@ from outlive.model.mail import Answer, Cancel, Letter, Nudge, Signal, decode_let
 from outlive.model.run import Run, fold
 from outlive.model.schema import misfit
 from outlive.ports import Ports
-from outlive.store import LAST_CHAPTER, MAIL_BYTES_MAX, Reading, Store
+from outlive.store import LAST_CHAPTER, MAIL_BYTES_MAX, Posted, Reading, Store
 from outlive.views.wanted import wanted
+
+#: Leaves mail for a run: its id, the mail's id, what it says.
+Post: TypeAlias = Callable[[str, str, bytes], Awaitable[Posted]]
 
 ID_CHARS_MAX = 200
 #: How much of a question a refusal repeats.
@@ -60,10 +63,10 @@ class Question:
 class Letterbox:
     """Where mail to one run is left."""
 
-    def __init__(self, run_id: str, store: Store, lane: Lane, ports: Ports) -> None:
+    def __init__(self, run_id: str, store: Store, lane: Lane, ports: Ports, post: Post) -> None:
         self.run_id = run_id
         self.store, self.lane = store, lane
-        self._ports = ports
+        self._ports, self._send = ports, post
         #: Called when mail was posted: whoever drives the run here need not wait to find out.
         self.on_post: Callable[[], None] = lambda: None
 
@@ -92,9 +95,9 @@ class Letterbox:
     async def nudge(self, why: str) -> None:
         """Make the run due now; one that has ended stays as it is."""
         letter = encode_letter(Nudge(why))
-        mail_id = f"nudge/{self.new_id()}"
-        if await self.lane(self.store.post(self.run_id, mail_id, letter)) == "unknown":
+        if await self._send(self.run_id, f"nudge/{self.new_id()}", letter) == "unknown":
             raise RunNotFound(self.run_id)
+        self.on_post()
 
     # questions
 
@@ -179,7 +182,7 @@ class Letterbox:
         body = encode_letter(letter)
         if len(body) > MAIL_BYTES_MAX:
             raise ValueRefused(f"{len(body)} bytes are more than the {MAIL_BYTES_MAX} of a mail")
-        answer = await self.lane(self.store.post(self.run_id, mail_id, body))
+        answer = await self._send(self.run_id, mail_id, body)
         if answer in ("posted", "already"):
             self.on_post()
             return answer == "posted"

@@ -21,8 +21,8 @@ Failures: a commit that can't be made durable raises ``StoreFailed`` and acknowl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -125,6 +125,14 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     posted_at: int
 
 
+class Posting(msgspec.Struct, frozen=True):
+    """Mail on its way: to which run, under which id, what."""
+
+    run_id: str
+    mail_id: str
+    body: bytes
+
+
 class StoredRecord(msgspec.Struct, frozen=True):
     """A record as it came back: the seq of its first event, and its bytes."""
 
@@ -219,10 +227,13 @@ class Store(Protocol):
         """
         ...
 
-    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
         """Records whose first event comes after seq ``after``, and mail; None if no such run.
 
-        ``LAST_CHAPTER`` reads from the record with which the run's last chapter begins.
+        ``LAST_CHAPTER`` reads from the record with which the run's last chapter begins; with a
+        ``limit``, that many records at most.
         """
         ...
 
@@ -264,4 +275,30 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of files and connections. Closing twice is fine."""
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A store that can wake a worker, so that it need not wait for its next look."""
+
+    def watch(self, worker: str, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call back, on any thread, when there may be something for this worker: mail, or due runs.
+
+        A hint that may come late, in vain or never: who gets none still looks from time to time.
+        Returns what ends it.
+        """
+        ...
+
+
+@runtime_checkable
+class Mailroom(Protocol):
+    """A store that handles much mail at once better than one by one."""
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        """Each as ``post`` would, in this order, all with one flush."""
+        ...
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        """What each of these runs has waiting, in the order of its posting; runs without: none."""
         ...

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from outlive.errors import RunNotFound, StepNotInDoubt
 from outlive.model.events import EffectDone, EffectIntended
+from outlive.model.ids import recorded_key
 from outlive.testing.auditor import audit_order
 from outlive.testing.crash_child import Stage
 from outlive.testing.crash_evidence import Evidence
@@ -70,7 +71,7 @@ async def look_and_answer(stage: Stage) -> None:
             continue
         for step, effect in run.effects.items():
             if effect.asks:
-                await answer(stage, book, step, effect.intent.key)
+                await answer(stage, book, step, recorded_key(RUN_ID, effect.intent))
 
 
 async def answer(stage: Stage, book: Ledger, step: str, key: str) -> None:
@@ -94,7 +95,7 @@ def check_outcome(evidence: Evidence) -> Sequence[str]:
     if not isinstance(value, dict):
         return [f"the run ended with {events[-1]!r}"]
     broken = audit_order(events, value["seen"])
-    intended = {event.key for event in events if isinstance(event, EffectIntended)}
+    intended = {recorded_key(RUN_ID, e) for e in events if isinstance(e, EffectIntended)}
     done = {event.step for event in events if isinstance(event, EffectDone)}
     if len(intended) < 16 or len(done) < 13:
         broken.append(f"only {len(intended)} effects were intended and {len(done)} done")

@@ -292,7 +292,9 @@ async def test_an_approval_shown_for_other_arguments_is_not_taken(stage: Theatre
 async def test_nobody_is_asked_by_a_run_that_is_not_there(stage: Theatre) -> None:
     """A handle of a run that was deleted since says so."""
     handle = await stage.open().start(ask_number, id="r")
-    missing = outlive.Handle(type(handle._letterbox)("x", stage.store, _at_once, stage.ports))
+    missing = outlive.Handle(
+        type(handle._letterbox)("x", stage.store, _at_once, stage.ports, stage.store.post)
+    )
 
     with pytest.raises(RunNotFound, match="no run has the id 'x'"):
         await missing.questions()

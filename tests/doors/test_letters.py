@@ -237,7 +237,7 @@ async def test_events_of_a_run_in_memory_need_no_polling(stage: Theatre) -> None
     listening = asyncio.ensure_future(listen())
     await stage.until(lambda: len(seen) == 2, step=0)
     asked: list[str] = []
-    stage.doors[app].watch = asked.append
+    stage.doors[app].on_call = asked.append
     for _ in range(30):
         stage.pass_time(0.5)
         await asyncio.sleep(0)

@@ -24,6 +24,7 @@ from outlive.model.events import (
     StepDone,
     TimerFired,
 )
+from outlive.model.ids import recorded_key
 from outlive.stores.memory import MemoryStore
 from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, ring, world
@@ -188,7 +189,7 @@ async def test_an_effect_left_by_a_dead_driver_is_settled_by_its_check(
     world.bury()
     intent = (await theatre.events("r", EffectIntended))[-1]
     if happened:
-        world.done[intent.key] = "second"
+        world.done[recorded_key("r", intent)] = "second"
     theatre.pass_time(7200)
     handle = await theatre.open().start(paying, id="r")
 

@@ -111,7 +111,7 @@ async def test_a_cancellation_is_passed_on_though_the_parent_dies(theatre: Theat
     await theatre.has(child_id, Parked)
     await theatre.has("r", Parked)
     door = theatre.doors[app]
-    door.watch = lambda verb: door.slam() if verb == "post" else None
+    door.on_call = lambda verb: door.slam() if verb == "post" else None
     await theatre.cancel("r")
     await theatre.until(lambda: door.error is not None)
     assert [] == await theatre.events(child_id, CancelRequested)
@@ -139,7 +139,7 @@ async def test_a_child_is_stopped_only_for_what_is_durable(stage: Theatre) -> No
         if reading is not None and reading.head.worker:
             is_free.wait(20)
 
-    door.watch = hold_commits
+    door.on_call = hold_commits
     await stage.cancel("r")
     for _ in range(50):
         stage.pass_time(0.05)
@@ -175,7 +175,7 @@ async def test_a_parent_is_told_though_the_childs_driver_died_first(theatre: The
     """Between the outcome and the telling: whoever claims the child next tells."""
     app = theatre.open()
     door = theatre.doors[app]
-    door.watch = lambda verb: door.slam() if verb == "post" else None
+    door.on_call = lambda verb: door.slam() if verb == "post" else None
     await app.start(calling, "x", id="r")
     child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
@@ -196,7 +196,7 @@ async def test_a_child_that_ended_is_shown_as_such_though_it_is_claimed_again(
     """That its parent has to be told is no news to those who look at it."""
     app = theatre.open()
     door = theatre.doors[app]
-    door.watch = lambda verb: door.slam() if verb == "post" else None
+    door.on_call = lambda verb: door.slam() if verb == "post" else None
     await app.start(calling, "x", id="r")
     child_id = await child_of(theatre)
     await theatre.until(lambda: door.error is not None)
@@ -209,7 +209,7 @@ async def test_a_child_that_ended_is_shown_as_such_though_it_is_claimed_again(
         if reading is not None:
             statuses.append(reading.header.status)
 
-    watched.watch = look
+    watched.on_call = look
     await theatre.outcome(await again.start(calling, "x", id="r"))
     assert {"completed"} >= set(statuses)
 
@@ -249,7 +249,7 @@ async def test_a_child_may_be_started_twice_and_is_one(theatre: Theatre) -> None
         if verb == "commit" and intended and run_immediate(theatre.read(intended[0].child_id)):
             door.slam()
 
-    door.watch = slam_when_started
+    door.on_call = slam_when_started
     await app.start(calling, "x", id="r")
     await theatre.until(lambda: door.error is not None)
     assert [] == await theatre.events("r", ChildSpawned)

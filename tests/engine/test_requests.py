@@ -126,7 +126,7 @@ async def test_a_reply_that_was_lost_with_its_driver_is_owed(theatre: Theatre) -
         if verb == "commit":
             door.slam()
 
-    door.watch = slam_at_commit
+    door.on_call = slam_at_commit
     gate.set()
     await theatre.until(lambda: door.error is not None, step=0)
     assert [] == await theatre.events("r", Replied)

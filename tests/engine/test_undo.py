@@ -18,6 +18,7 @@ from outlive.model.events import (
     RunUndoing,
 )
 from outlive.model.events import RunFailed as RunHasFailed
+from outlive.model.ids import recorded_key
 from tests.engine.theatre import Theatre
 from tests.engine.world import find, pay, take_back, world
 
@@ -169,7 +170,7 @@ async def test_an_effect_found_to_have_happened_is_undone(theatre: Theatre, how:
     await theatre.until(lambda: world.ran)
     await theatre.crash(app)
     (intent,) = await theatre.events("r", EffectIntended)
-    world.done[intent.key] = "a"
+    world.done[recorded_key("r", intent)] = "a"
     app = theatre.open()
     handle = await app.start(knocking, id="r")
     if how == "human":

@@ -70,14 +70,17 @@ class Door:
         #: By verb: an error that its next calls raise, one after the other.
         self.faults: dict[str, list[OutliveError]] = {}
         #: Called with the verb before each call.
-        self.watch: Callable[[str], None] = lambda verb: None
+        self.on_call: Callable[[str], None] = lambda verb: None
 
     async def close(self) -> None:
         """The others may still need it."""
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        if not hasattr(self.store, verb):
+            raise AttributeError(f"the store has no {verb}")
+
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.watch(verb)
+            self.on_call(verb)
             if self.error is not None:
                 raise self.error
             if self.faults.get(verb):

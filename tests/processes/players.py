@@ -1,4 +1,4 @@
-"""What a child process of these tests does: open an app on a shared SQLite file, and drive runs.
+"""What a child process of these tests does: open an app on a shared store, and drive runs.
 
 Children are forked from a server that has everything imported, so they are cheap. What a child
 appended, and what of it was refused, goes into a file of its own as it happens.
@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,38 +23,19 @@ from outlive.engine.definitions import Flow
 from outlive.handle import Handle
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry
-from outlive.stores.sqlite import SQLiteStore
 from tests.processes import cast
 from tests.processes.cast import Position
+from tests.processes.stores import open_witnessed, store_url
 
 LEASE_SECONDS = 1.0
 CHILD_SECONDS_MAX = 600.0
 QUICK = Settings(lease_seconds=LEASE_SECONDS, poll_seconds=0.05, idle_seconds=0.0)
 
 
-class WitnessedStore(SQLiteStore):
-    """Writes down how each of its commits was answered, as soon as it was."""
-
-    def __init__(self, folder: Path, url: str = "", **options: Any) -> None:
-        super().__init__(url.removeprefix("sqlite:///") or folder / "journal.db", **options)
-        path = folder / f"appends-{os.getpid()}.jsonl"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        answers = await super().commit(batch)
-        told = [
-            [e.run_id, e.last, e.epoch, e.lease, answer is None, time.time()]
-            for e, answer in zip(batch, answers, strict=True)
-        ]
-        os.write(self._file, "".join(f"{json.dumps(each)}\n" for each in told).encode())
-        return answers
-
-
 def open_app(folder: Path, settings: Settings = QUICK) -> App:
     """An app of this process on the shared file."""
     ports = Ports(failpoint=cast.me.failpoint)
-    store = WitnessedStore(folder, ports=ports, lease_seconds=settings.lease_seconds)
+    store = open_witnessed(folder, ports=ports, lease_seconds=settings.lease_seconds)
     return App(store, ports=ports, settings=settings)
 
 
@@ -116,7 +97,7 @@ def start_beside(folder: Path, rude: list[tuple[str, str, list[Any]]], turns: in
 def run(folder: Path, run_id: str, flow: str, args: list[Any]) -> None:
     """``outlive.run`` with default settings, as a script would call it; notes when it did."""
     enter(folder)
-    url = f"sqlite:///{folder / 'journal.db'}"
+    url = store_url(folder)
     (folder / f"called-{os.getpid()}").write_text(str(time.time()))
     outcome = outlive.run(getattr(cast, flow), *args, id=run_id, store=url)
     (folder / f"outcome-{os.getpid()}.json").write_text(json.dumps(outcome))

@@ -17,6 +17,7 @@ import outlive.app
 import outlive.handle
 from outlive.app import App
 from tests.processes import cast, players
+from tests.processes.stores import open_witnessed, store_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def race(folder: Path, line: Connection) -> None:
         OUTLIVE_LEASE_SECONDS="1", OUTLIVE_POLL_SECONDS="0.05", OUTLIVE_IDLE_SECONDS="0"
     )
     outlive.handle.POLL_SECONDS = 0.05
-    outlive.app.open_store = partial(players.WitnessedStore, folder)  # type: ignore[assignment]
+    outlive.app.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     while (heat := line.recv()) is not None:
         players.enter(folder)
         while time.monotonic() < heat.start_at:
@@ -51,7 +52,7 @@ def race(folder: Path, line: Connection) -> None:
 
 def by_run(folder: Path, heat: Heat) -> object:
     """As a script does it: nothing but a blocking call."""
-    url = f"sqlite:///{folder / 'journal.db'}"
+    url = store_url(folder)
     return outlive.run(getattr(cast, heat.flow), *heat.args, id=heat.run_id, store=url)
 
 

@@ -21,10 +21,10 @@ from outlive.journal.reader import read_events
 from outlive.journal.record import unpack
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
-from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.auditor import Receipt, audit
 from outlive.testing.ledger import Ledger
 from tests.processes import cast
+from tests.processes.stores import Shared, open_shared, store_url
 
 ROOT = Path(__file__).parent.parent.parent
 QUICK_ENVIRONMENT = {
@@ -49,7 +49,7 @@ class Stage:
         self.database = database or folder / "journal.db"
         self.children: list[BaseProcess] = []
         self.commands: list[subprocess.Popen[str]] = []
-        self._store: SQLiteStore | None = None
+        self._store: Shared | None = None
 
     # children
 
@@ -69,7 +69,7 @@ class Stage:
 
     def command(self, *words: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
         """The real command line on the shared file, perhaps with a fault under it."""
-        store = ("--store", f"sqlite:///{self.database}")
+        store = ("--store", self.url)
         command = subprocess.Popen(
             [*under, sys.executable, "-m", "tests.processes.witnessed", *words, *store],
             cwd=ROOT,
@@ -101,10 +101,20 @@ class Stage:
     # what there is
 
     @property
-    def store(self) -> SQLiteStore:
-        """The shared file, as a reader sees it."""
+    def url(self) -> str:
+        """Where the journals are."""
+        url = store_url(self.folder)
+        return f"sqlite:///{self.database}" if url.startswith("sqlite:") else url
+
+    def move_to(self, url: str) -> None:
+        """Keep the journals there, for everybody who comes after this."""
+        (self.folder / "store.url").write_text(url)
+
+    @property
+    def store(self) -> Shared:
+        """The shared store, as a reader sees it."""
         if self._store is None:
-            self._store = SQLiteStore(self.database)
+            self._store = open_shared(self.url)
         return self._store
 
     def ledger(self, run_id: str) -> Ledger:
@@ -117,7 +127,7 @@ class Stage:
 
     def open_app(self) -> App:
         """An app of the test itself, which drives nothing."""
-        return App(SQLiteStore(self.database), drive=False)
+        return App(open_shared(self.url), drive=False)
 
     def reading(self, run_id: str) -> Reading | None:
         return run_immediate(self.store.read(run_id))

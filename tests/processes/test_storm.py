@@ -15,6 +15,7 @@ import pytest
 from outlive.app import App
 from outlive.errors import StepNotInDoubt
 from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuarantined
+from outlive.model.ids import recorded_key
 from outlive.model.run import fold
 from tests.conftest import Figure
 from tests.processes import cast, players
@@ -64,10 +65,11 @@ def answer_doubts(stage: Stage) -> int:
 async def answer(stage: Stage, app: App, run_id: str) -> int:
     answered = 0
     for step, effect in fold(stage.events(run_id)).effects.items():
-        receipt = stage.ledger(run_id).find(effect.intent.key)
+        key = recorded_key(run_id, effect.intent)
+        receipt = stage.ledger(run_id).find(key)
         verdict = "not_happened" if receipt is None else "happened"
         try:
-            await app.resolve(run_id, step, verdict, f'"{effect.intent.key}"'.encode())
+            await app.resolve(run_id, step, verdict, f'"{key}"'.encode())
             answered += 1
         except StepNotInDoubt:
             pass  # answered already and not yet read, or it is too early to tell

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import outlive.app
 from outlive.cli import main
-from tests.processes.players import WitnessedStore
+from tests.processes.stores import open_witnessed
 
 if __name__ == "__main__":
     folder = Path(os.environ["CAST_FOLDER"])
-    outlive.app.open_store = partial(WitnessedStore, folder)  # type: ignore[assignment]
+    outlive.app.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     raise SystemExit(main())

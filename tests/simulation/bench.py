@@ -11,7 +11,6 @@ from outlive.engine.definitions import Effect
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Env, Op
 from outlive.model.events import Event
-from outlive.model.ids import digest
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
 from outlive.testing.clock import FakeClock
@@ -53,7 +52,6 @@ class Bench:
         )
         definition = cast(Effect[..., Any], effect).definition
         self.op = Op("0/pay#1", definition, {}, definition.encode_args({}))
-        self.op.digest = digest(self.op.args)
         self.op.context = copy_context()
         self.op.user_key = definition.key_for({})
         self.runner = EffectRunner(cast(Any, self))
@@ -99,6 +97,9 @@ class Bench:
         timer = Timer(seconds, lambda: callback(*args))
         self.timers.append(timer)
         return timer
+
+    def time(self) -> float:
+        return self.clock.monotonic()
 
     def create_task(
         self, work: Coroutine[Any, Any, Any], context: Context | None = None

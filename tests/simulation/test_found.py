@@ -223,7 +223,7 @@ def test_a_doubt_is_shown_through_a_takeover() -> None:
     head = Head(run_id="r", seq=4, epoch=1, link=bytes(16))
     shown = header(status="in_doubt")
 
-    claimed = claim_entry(Offer(head=head, header=shown, certain=True), "w", 10)
+    claimed, _ = claim_entry(Offer(head=head, header=shown, certain=True), "w", 10)
 
     assert claimed.header is not None
     assert "in_doubt" == claimed.header.status

@@ -40,7 +40,7 @@ async def test_urls_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("sqlite:///a\0b", "names no file"),
         ("memory://name", "has no name"),
         *((f"{scheme}://x", "not in this release") for scheme in ("file", "redis", "s3")),
-        ("postgresql://x", "not in this release"),
+        ("postgresql://x/y?schema=No", "schema"),
     ],
 )
 def test_urls_of_nothing(url: str, why: str) -> None:

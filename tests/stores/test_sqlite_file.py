@@ -57,13 +57,12 @@ def mode(path: Path) -> int:
 
 
 async def test_every_connection_flushes_every_commit(tmp_path: Path, faults: Faults) -> None:
-    """WAL and synchronous=FULL are set and read back in each thread."""
+    """WAL and synchronous=FULL are set and read back on each that is opened beside another."""
     store = SQLiteStore(tmp_path / "o.db", connect=faults.connect)
     faults.statements.clear()
 
-    thread = threading.Thread(target=lambda: run(store.read("r")))
-    thread.start()
-    thread.join()
+    with store._connections.reading():
+        await store.read("r")
 
     for statement in ("journal_mode = WAL", "synchronous = FULL", "journal_mode", "synchronous"):
         assert f"PRAGMA {statement}" in faults.statements
@@ -349,8 +348,8 @@ async def test_a_sqlite_that_is_too_old_is_refused(tmp_path: Path, faults: Fault
         SQLiteStore(tmp_path / "o.db", connect=faults.connect)
 
 
-async def test_connections_of_ended_threads_are_closed(tmp_path: Path, faults: Faults) -> None:
-    """A process that uses many threads, one after the other, does not collect connections."""
+async def test_a_connection_is_left_to_the_next_thread(tmp_path: Path, faults: Faults) -> None:
+    """A process that uses many threads, one after the other, opens one connection."""
     store = SQLiteStore(tmp_path / "o.db", connect=faults.connect)
     for _ in range(20):
         thread = threading.Thread(target=lambda: run(store.read("r")))
@@ -359,7 +358,23 @@ async def test_connections_of_ended_threads_are_closed(tmp_path: Path, faults: F
 
     descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in listed_descriptors()]
 
-    assert len([target for target in descriptors if target.endswith("o.db")]) <= 3
+    assert 1 == len([target for target in descriptors if target.endswith("o.db")])
+    await store.close()
+
+
+async def test_what_only_writers_need_is_made_at_the_first_write(
+    tmp_path: Path, faults: Faults
+) -> None:
+    """A connection that only reads has no views; one that writes gets them once."""
+    store = SQLiteStore(tmp_path / "o.db", connect=faults.connect)
+    await store.read("r")
+    made = [sum("CREATE TEMP VIEW" in each for each in faults.statements)]
+
+    for seq in range(3):
+        await store.commit([entry("r", seq)])
+        made.append(sum("CREATE TEMP VIEW" in each for each in faults.statements))
+
+    assert made[0] == 0 < made[1] == made[2] == made[3]
     await store.close()
 
 

@@ -59,6 +59,9 @@ class Door:
         """The others still need it."""
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        if not hasattr(self.store, verb):
+            raise AttributeError(f"the store has no {verb}")
+
         async def call(*args: Any, **kwargs: Any) -> Any:
             self._check()
             return await getattr(self.store, verb)(*args, **kwargs)

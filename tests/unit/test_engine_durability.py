@@ -131,7 +131,7 @@ async def fence(scene: Scene, run_id: str) -> None:
     reading = await scene.store.read(run_id)
     assert reading is not None
     offer = Offer(head=reading.head, header=reading.header, certain=False)
-    entry = claim_entry(offer, "rival", scene.clock.now_ms())
+    entry, _ = claim_entry(offer, "rival", scene.clock.now_ms())
     assert await scene.store.commit([entry]) == [None]
 
 

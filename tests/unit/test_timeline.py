@@ -11,7 +11,7 @@ from tests.unit.every_event import EVERY_EVENT, FAULT, STARTED, encoded
 
 def test_every_kind_of_event_has_a_row() -> None:
     """Seqs count up, times never fall, each row says what happened."""
-    rows = timeline(EVERY_EVENT)
+    rows = timeline("r", EVERY_EVENT)
 
     assert set(KINDS) == {type(event) for event in EVERY_EVENT}
     assert list(range(1, len(EVERY_EVENT) + 1)) == [row.seq for row in rows]
@@ -28,7 +28,7 @@ def test_every_kind_of_event_has_a_row() -> None:
 
 def test_rows_tell_place_attempt_and_duration() -> None:
     """Branch and step are taken apart; an attempt's time runs from its intent."""
-    rows = timeline(EVERY_EVENT)
+    rows = timeline("r", EVERY_EVENT)
 
     assert ("0.1", "search#2", 1, None) == (
         rows[2].branch,
@@ -44,7 +44,7 @@ def test_rows_tell_place_attempt_and_duration() -> None:
 
 def test_rows_tell_who_asked_and_who_answered() -> None:
     """What people and other runs said, and how long it took them."""
-    rows = {row.what: row for row in timeline(EVERY_EVENT)}
+    rows = {row.what: row for row in timeline("r", EVERY_EVENT)}
 
     assert ("go", {"a": 1}, "id s1") == (
         rows["signal"].step,
@@ -69,7 +69,8 @@ def test_rows_tell_who_asked_and_who_answered() -> None:
 
 def test_rows_count_from_where_the_journal_begins() -> None:
     """What came before a chapter may be gone; the others keep their seqs."""
-    rows = timeline([ChapterBegan(5, 90, 1, 3, STARTED, encoded({})), TimerFired(7, "0/sleep#1")])
+    begin = ChapterBegan(5, 90, 1, 3, STARTED, encoded({}))
+    rows = timeline("r", [begin, TimerFired(7, "0/sleep#1")])
 
     assert [(90, "chapter"), (91, "timer fired")] == [(row.seq, row.what) for row in rows]
 
@@ -77,7 +78,7 @@ def test_rows_count_from_where_the_journal_begins() -> None:
 def test_an_answer_that_is_no_json_is_shown_as_text() -> None:
     """A view never fails over a value."""
     for raw, shown in ((b"{", "{"), (b"1" * 30, "1" * 30)):
-        (row,) = timeline([Answered(1, "0/ask#1", raw, "")])
+        (row,) = timeline("r", [Answered(1, "0/ask#1", raw, "")])
         assert shown == read_value(row.value or b"")
 
 
@@ -93,10 +94,10 @@ def test_doubts_are_what_is_open_and_unknown() -> None:
     doubted = [*intended, EVERY_EVENT[6]]
     retried = [*intended, AttemptFailed(12, "0/pay#1", 1, FAULT, 1_000_500)]
 
-    assert [] == doubts(intended, driven=True)
-    (cut,) = doubts(intended, driven=False)
+    assert [] == doubts("r", intended, driven=True)
+    (cut,) = doubts("r", intended, driven=False)
     assert ("0/pay#1", "its driver ended before it did", False) == (cut.step, cut.why, cut.asks)
-    (doubt,) = doubts(doubted, driven=True)
+    (doubt,) = doubts("r", doubted, driven=True)
     assert ("pay:7", "BankError: closed", True) == (doubt.key, doubt.why, doubt.asks)
-    assert [] == doubts(retried, driven=False)
-    assert [] == doubts([*doubted, EVERY_EVENT[10]], driven=False)
+    assert [] == doubts("r", retried, driven=False)
+    assert [] == doubts("r", [*doubted, EVERY_EVENT[10]], driven=False)

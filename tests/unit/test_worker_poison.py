@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 import outlive
 from outlive.errors import RunQuarantined
 from outlive.model.events import MailRead
-from outlive.store import Head, Header, Offer
+from outlive.model.run import Run
+from outlive.store import Head, Header, Offer, Reading
+from outlive.worker.chapters import EVENTS_AT_ONCE, Chapter
 from outlive.worker.probation import Probation
 from tests.unit.worker_scene import BreakingStore, Open, kill_worker, opening_apps
 
@@ -112,12 +114,17 @@ def offer(run_id: str, seq: int = 1, worker: str | None = "dead") -> Offer:
 class Looked:
     """How barren each run is; counts how often it was asked."""
 
-    def __init__(self, barren: dict[str, int]) -> None:
-        self.barren, self.asked = barren, 0
+    def __init__(self, barren: dict[str, int], seq: int = 1) -> None:
+        self.barren, self.asked, self.seq = barren, 0, seq
 
-    async def __call__(self, run_id: str) -> int:
-        self.asked += 1
-        return self.barren[run_id]
+    async def __call__(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
+        self.asked += len(run_ids)
+        return {run_id: self._chapter(run_id) for run_id in run_ids}
+
+    def _chapter(self, run_id: str) -> Chapter:
+        there = offer(run_id, seq=self.seq)
+        reading = Reading(head=there.head, header=there.header, records=(), mail=())
+        return Chapter(reading, [], Run(seq=self.seq, barren=self.barren[run_id]))
 
 
 async def admitted(probation: Probation, *offers: Offer, has_suspect: bool = False) -> list[str]:
@@ -146,5 +153,32 @@ async def test_a_suspect_that_waits_is_read_once() -> None:
         await admitted(probation, offer("a"), has_suspect=True)
     assert 1 == looked.asked
 
+    looked.seq = 2
     await admitted(probation, offer("a", seq=2), has_suspect=True)
     assert 2 == looked.asked
+
+
+async def test_what_was_read_of_those_admitted_is_kept_for_whoever_claims_them() -> None:
+    """A suspect that has to wait is read again when its turn comes: it may be long."""
+    probation = Probation(Looked({"a": 2, "b": 2, "clean": 0}))
+
+    await admitted(probation, offer("a"), offer("b"), offer("clean"))
+
+    assert {"a", "clean"} == set(probation.chapters)
+
+
+async def test_a_run_that_moved_on_since_it_was_offered_is_left_alone() -> None:
+    """Somebody else was faster: its claim would be refused anyway."""
+    looked = Looked({"a": 0})
+    looked.seq = 2
+
+    assert [] == await admitted(Probation(looked), offer("a", seq=1))
+
+
+async def test_more_than_fits_into_memory_is_read_in_portions() -> None:
+    """The rest comes with the next look, and there is one at once."""
+    probation = Probation(Looked({"a": 0, "b": 0}, seq=EVENTS_AT_ONCE))
+    offers = [offer("a", seq=EVENTS_AT_ONCE), offer("b", seq=EVENTS_AT_ONCE)]
+
+    assert (["a"], True) == (await admitted(probation, *offers), probation.has_more)
+    assert (["a", "b"], False) == (await admitted(probation, *offers), probation.has_more)

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.events import QuestionAsked
 from outlive.model.run import fold
+from outlive.settings import Settings
 from outlive.views.runs import AFTER_ALL, outcome, summary
 from outlive.views.wanted import example, wanted
 
@@ -84,7 +85,11 @@ def _run(asked: argparse.Namespace, drive: Drive) -> int:
 async def _drive(asked: argparse.Namespace, drive: Drive) -> tuple[int, bool]:
     """The exit code, and whether nothing runs here any more."""
     with listening() as told:
-        async with open_app(asked.store, must_exist=drive.must_exist) as app:
+        settings = Settings.from_environment()
+        if drive.until_stuck:
+            # A run that waits is told at once, not when the moment for quick mail is over.
+            settings = replace(settings, idle_seconds=0.0)
+        async with open_app(asked.store, must_exist=drive.must_exist, settings=settings) as app:
             handle = await drive.begin(app)
             following = asyncio.ensure_future(_follow(app, handle, until_stuck=drive.until_stuck))
             stop = asyncio.ensure_future(told.once.wait())

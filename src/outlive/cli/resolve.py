@@ -39,7 +39,8 @@ async def _post(asked: argparse.Namespace, verdict: Verdict, value: bytes) -> in
 
 def _full_id(reading: Reading, step: str) -> str:
     """``refund`` and ``refund#1`` will do where only one effect in doubt is called so."""
-    open_ = [doubt.step for doubt in doubts(read_events(reading), driven=False)]
+    events = read_events(reading)
+    open_ = [doubt.step for doubt in doubts(reading.head.run_id, events, driven=False)]
     named = [each for each in open_ if step in _names(each)]
     return named[0] if len(named) == 1 else step
 

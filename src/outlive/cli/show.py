@@ -64,7 +64,7 @@ async def _follow(asked: argparse.Namespace) -> int:
             if (await app.read(asked.run, AFTER_ALL)).head.seq != shown:
                 reading = await app.read(asked.run)
                 checked = check_journal(reading)
-                for row in timeline(checked.events)[shown:]:
+                for row in timeline(asked.run, checked.events)[shown:]:
                     _print_row(row, reading.header.started_at, as_json=asked.json)
                 shown = len(checked.events)
                 if checked.damage or reading.header.ended_at is not None:
@@ -91,7 +91,7 @@ async def _read(asked: argparse.Namespace) -> Reading:
 
 
 def _doubts(reading: Reading, events: Sequence[Event]) -> list[Doubt]:
-    return doubts(events, driven=reading.head.worker is not None)
+    return doubts(reading.head.run_id, events, driven=reading.head.worker is not None)
 
 
 # for programs
@@ -111,7 +111,7 @@ def _as_data(reading: Reading, events: list[Event]) -> dict[str, Any]:
         "children": [_child_data(run, child) for child in run.children.values()],
         "deadline_at": None if run.started is None else iso(run.started.deadline_at),
         "pins": {} if run.started is None else dict(run.started.pins),
-        "timeline": [_row_data(row, started_at) for row in timeline(events)],
+        "timeline": [_row_data(row, started_at) for row in timeline(reading.head.run_id, events)],
     }
 
 
@@ -156,7 +156,7 @@ def _print(reading: Reading, events: list[Event]) -> None:
         if fact:
             print_line(f"  {name:<9}  {fact}")
     print_line()
-    rows = timeline(events)
+    rows = timeline(reading.head.run_id, events)
     if sys.stdout.isatty():
         draw(rows, [_detail(row, reading.header.started_at) for row in rows])
     else:

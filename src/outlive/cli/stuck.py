@@ -65,7 +65,7 @@ def explain_wait(reading: Reading) -> str:
     if reason:
         return f"run {run_id} can't go on: {reason}"
     events = read_events(reading)
-    asking = [doubt for doubt in doubts(events, driven=False) if doubt.asks]
+    asking = [doubt for doubt in doubts(run_id, events, driven=False) if doubt.asks]
     if asking:
         doubt = asking[0]
         resolve = f"outlive resolve {shlex.quote(run_id)} {shlex.quote(doubt.step)}"

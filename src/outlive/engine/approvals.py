@@ -26,6 +26,10 @@ class Approvals:
         """A human said yes."""
         self._unused[effect][digest] += 1
 
+    def needs(self, effect: str) -> bool:
+        """Whether calls of the effect need grants."""
+        return effect in self._unused
+
     def use(self, effect: str, digest: bytes, step: str) -> None:
         """The effect is called.
 

@@ -50,7 +50,7 @@ class Beginning:
     def open_effects(self) -> None:
         """What an earlier driver left open comes first: mail may be about it."""
         drive = self._drive
-        for op in list(drive.to_start) if self._replay.effects else ():
+        for op in list(drive.to_start):
             known = self._replay.effects.pop(op.id, None)
             if known is not None:
                 drive.to_start.remove(op)

@@ -38,12 +38,12 @@ from outlive.model.events import (
     StepDone,
     StepRaised,
 )
-from outlive.model.ids import derived_bytes, digest
+from outlive.model.ids import derived_bytes
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
 
-_ENDS = (StepDone, EffectDone, StepRaised, EffectRaised)
+_ENDS: frozenset[type] = frozenset((StepDone, EffectDone, StepRaised, EffectRaised))
 
 
 class Driving(Protocol):
@@ -110,22 +110,26 @@ class Calls:
     def op(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """The call at its place."""
         self._check_alive()
+        name = call.name
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
-        op_id = branch_for(call.name).next_id(call.name)
+        op_id = branch_for(name).next_id(name)
         bound = call.bind(*args, **kwargs)
         op = Op(op_id, call, bound, call.encode_args(bound))
-        op.digest = digest(op.args)
+        op.call = args, kwargs
         if call.effect is not None:
-            self.approvals.use(call.name, op.digest, op_id)
-            op.user_key = call.key_for(bound)
+            if self.approvals.needs(name):
+                self.approvals.use(name, op.digest, op_id)
+            if call.effect.key is not None:
+                op.user_key = call.key_for(bound)
         return op
 
     def outcome(self, op: Op, event: Event) -> Any:
         """What the record says; raises what it says was raised."""
-        value, error = self._drive.comparing.outcome(op, event)
+        comparing = self._drive.comparing
+        value, error = comparing.outcome(op, event)
         if error is not None:
             raise error
-        if self._drive.comparing.misfit is not None:
+        if comparing.misfit is not None:
             raise RunStopped
         return value
 
@@ -135,20 +139,20 @@ class Calls:
         inbox = drive.inbox
         if not inbox or drive.is_live or drive.loop.ready or _is_cancelled_effect(op, drive.loop):
             return None
-        head = inbox[0]
+        head: Any = inbox[0]
         if type(head) is EffectIntended and head.step == op.id:
             self._insist(op, head)
-            drive.waiting.shield(op.id)
             op.stage = "intended"
-            if not inbox:
+            head = inbox[0] if inbox else None
+            if type(head) not in _ENDS or head.step != op.id:
+                drive.waiting.shield(op.id)
                 return None
-            head = inbox[0]
-        if isinstance(head, _ENDS) and head.step == op.id:
+        if type(head) in _ENDS and head.step == op.id:
             self._insist(op, head)
             drive.advance(head)
-            drive.waiting.unsettled.discard(op.id)
             drive.ending.note_end(op, head)
-            return head
+            end: Event = head
+            return end
         return None
 
     def _insist(self, op: Op, event: Event) -> None:

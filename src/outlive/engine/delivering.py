@@ -129,7 +129,10 @@ class Delivering:
         drive = self._drive
         if event.step in drive.waiting.cut_off:
             return
-        op = drive.comparing.find(event, event.step)
+        if drive.is_live:  # it is about an op that the code asked for just now
+            op = drive.waiting.find(event.step)
+        else:
+            op = drive.comparing.find(event, event.step)
         if op is None:
             return
         drive.ending.note_end(op, event)

@@ -255,18 +255,20 @@ class Drive:
 
     def _run(self) -> bool:
         """Run and deliver until nothing is left (True), or the slice is over."""
-        clock = self.env.ports.clock
-        until = clock.monotonic() + SLICE_SECONDS
-        loop, inbox = self.loop, self.inbox
-        while not self.is_misfit:
-            self._spun += loop.run_ready(SLICE_HANDLES)
-            if self._is_held():
+        loop, inbox, comparing = self.loop, self.inbox, self.comparing
+        until = 0.0
+        while comparing.misfit is None:
+            if loop.ready:
+                self._spun += loop.run_ready(SLICE_HANDLES)
+            if loop.is_away and self._is_held():
                 return False
             if loop.ready:
-                if clock.monotonic() > until:
+                now = self.env.ports.clock.monotonic()
+                until = until or now + SLICE_SECONDS
+                if now > until:
                     return False
                 if self._spun > SPIN_MAX:
-                    self.comparing.refuse(RunError(SPINS))
+                    comparing.refuse(RunError(SPINS))
             elif self._flow_has_ended():
                 self._wind_up()
             elif inbox:
@@ -325,7 +327,8 @@ class Drive:
         if self.mailbox.is_open:
             return  # whoever reads there goes on from here
         if not self.draining:
-            self._beginning.open_effects()
+            if self._replay.effects:
+                self._beginning.open_effects()
             self.mailbox.open()
         if self.stopped or self.loop.ready or self.inbox:
             return  # what was read has led to the end, or to more than fits into one turn
@@ -333,13 +336,14 @@ class Drive:
             self._beginning.asked_for()
         if self._is_ending():
             self._end()
-        else:
+        elif self.draining or not self.waiting.is_busy:
             self.leaving.park_if_idle()
 
     def _flow_has_ended(self) -> bool:
         """The flow returned or asked for another chapter, just now."""
-        has_returned = self.main is not None and self.main.done()
-        return (has_returned or self.ending.carries is not None) and not self._winding_up
+        if self._winding_up or self.main is None:
+            return False
+        return self.main.done() or self.ending.carries is not None
 
     def _wind_up(self) -> None:
         """What the flow left running is cancelled, as ``asyncio.run`` does, or cut off."""

@@ -10,15 +10,12 @@ key, ask a human, or tell the flow.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from functools import partial
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from outlive.engine.faults import fault_of
 from outlive.engine.keys import KeyClaims
-from outlive.engine.ops import NotBegun, Op, Recorder, error_of, later, launch, set_limit
+from outlive.engine.ops import NotBegun, Op, Recorder, later, launch, set_limit
 from outlive.engine.settle import Settler
 from outlive.errors import NotHappened, TimedOut, ValueRefused
 from outlive.model.decide import (
@@ -38,7 +35,6 @@ from outlive.model.events import (
     Fault,
     MailRead,
 )
-from outlive.model.ids import derived_key
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
 
@@ -58,7 +54,7 @@ class EffectRunner:
 
     def start(self, op: Op, known: OpenEffect | None) -> None:
         """Begin, or go on behind what the journal says."""
-        op.key = op.user_key or derived_key(self._drive.run_id, op.id)
+        op.run_id = self._drive.run_id
         op.effect = None if known is None else replace(known)
         op.stage = "new" if known is None else "resumed"
         if op.user_key is not None:
@@ -81,21 +77,28 @@ class EffectRunner:
             self._perform(op)
 
     def _intend(self, op: Op) -> None:
-        drive = self._drive
-        now = drive.env.ports.clock.now_ms()
+        drive, before = self._drive, op.effect
+        env = drive.env
+        clock = env.ports.clock
         limit = op.definition.timeout_seconds or 0
-        first = op.effect is None
-        not_after = now + round(limit * 1000)
-        intent = EffectIntended(
-            drive.at(), op.id, op.attempt, op.args if first else b"", op.digest, op.key, not_after
+        first = before is None
+        at = drive.at()
+        not_after = drive.started_at + at + round(limit * 1000)
+        # What follows from the rest is not written: a digest of arguments that stand beside it,
+        # a key that is a function of run and step.
+        args, digest = (op.args, op.own_digest) if first else (b"", op.digest)
+        key = op.user_key or ""
+        intent = EffectIntended(at, op.id, op.attempt, args, digest, key, not_after)
+        op.effect = OpenEffect(
+            intent if before is None else before.intent,
+            op.attempt,
+            not_after,
+            0,
+            maybe=before is not None and before.maybe,
+            seq=drive.log.seq + 1,
         )
-        before = op.effect
-        first_intent = intent if before is None else before.intent
-        op.effect = OpenEffect(first_intent, op.attempt, not_after, 0)
-        op.effect.maybe = before is not None and before.maybe
-        op.lapses = drive.env.lease.lapses
-        op.begins_until = drive.env.ports.clock.monotonic() + limit
-        op.effect.seq = drive.log.seq + 1
+        op.lapses = env.lease.lapses
+        op.begins_until = clock.monotonic() + limit
         # The flow knows of a first attempt: it has just called it. Not if the call is from before
         # the run failed, and was told since that nothing was under way.
         (drive.note if first and op.is_shielded else drive.record)(intent)
@@ -113,17 +116,20 @@ class EffectRunner:
         drive.env.ports.failpoint("effect.before")
         if op.cancel_wanted:
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
-        elif self._may_begin(op):
-            launch(drive, op, self._ended, partial(self._may_begin, op))
-            set_limit(drive, op, self._seconds_left(op))
         else:
-            self._put_off(op)
+            launch(drive, op, self._ended, self._may_begin)
+            if not op.definition.is_async:
+                set_limit(drive, op, self._seconds_left(op))
 
     def _may_begin(self, op: Op) -> bool:
         """It is not too late, and nobody else can drive this run yet."""
         drive = self._drive
-        holds = not drive.stopped and drive.env.lease.holds(op.lapses)
-        return holds and self._seconds_left(op) > 0
+        if drive.stopped or not drive.env.lease.holds(op.lapses):
+            return False
+        left = self._seconds_left(op)
+        if left > 0 and op.definition.is_async:  # a thread's is set where it was begun
+            set_limit(drive, op, left)
+        return left > 0
 
     def _seconds_left(self, op: Op) -> float:
         """Until the limit that others count with; by the monotonic clock if ours was set back."""
@@ -137,13 +143,12 @@ class EffectRunner:
         again_at = self._drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
         self._try_again(op, late, "driver", at=again_at)
 
-    def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
-        expired, error = op.expired, error_of(op, task)
+    def _ended(self, op: Op, value: object, error: BaseException | None) -> None:
         if self._drive.stopped:
             return
         self._drive.env.ports.failpoint("effect.after")
         if error is None:
-            self.happened(op, task.result(), "body")
+            self.happened(op, value, "body")
         elif isinstance(error, NotBegun):
             self._put_off(op)
         elif op.cut and isinstance(error, asyncio.CancelledError):
@@ -151,7 +156,7 @@ class EffectRunner:
         elif _nothing_happened(op, error):
             self.absent(op, error, "body")
         else:
-            self._doubt(op, _time_out(op) if expired else error)
+            self._doubt(op, _time_out(op) if op.expired else error)
 
     # ends
 
@@ -295,7 +300,7 @@ class EffectRunner:
 def _typed_value(letter: Resolve, op: Op) -> Resolve:
     """The outcome that a human wrote as JSON, as the effect's own type."""
     value = op.definition.value_from_json(letter.value)
-    return msgspec.structs.replace(letter, value=op.definition.value_codec.encode(value))
+    return replace(letter, value=op.definition.value_codec.encode(value))
 
 
 def _nothing_happened(op: Op, error: BaseException) -> bool:

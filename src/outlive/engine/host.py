@@ -30,6 +30,10 @@ class Host(Protocol):
         """Call after a while."""
         ...
 
+    def time(self) -> float:
+        """The seconds that ``call_later`` counts by."""
+        ...
+
     def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
         """Call from another thread; a loop that is closed hears nothing."""
         ...
@@ -52,6 +56,7 @@ class LoopHost:
         self.loop = loop
         self.call_soon = loop.call_soon
         self.call_later = loop.call_later
+        self.time = loop.time
         self._executor = executor
 
     def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
@@ -64,7 +69,9 @@ class LoopHost:
     def create_task(
         self, work: Coroutine[Any, Any, Any], context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return self.loop.create_task(work, context=context)
+        if self.loop.get_task_factory() is not None:
+            return self.loop.create_task(work, context=context)
+        return asyncio.Task(work, loop=self.loop, context=context)  # at half the cost
 
     def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
         return self.loop.run_in_executor(self._executor, context.run, fn)

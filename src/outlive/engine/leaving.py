@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from outlive.engine.children import Children, tell_parent
 from outlive.engine.ending import Deadline
 from outlive.engine.flowloop import FlowLoop
+from outlive.engine.host import Cancellable
 from outlive.engine.ops import Op, Recorder, hurry
 from outlive.engine.place import RunStopped
 from outlive.engine.plain import FlowThreads
@@ -60,6 +61,9 @@ class Leaving:
 
     def __init__(self, drive: Resident, left: Callable[[How, OutliveError | None], None]) -> None:
         self._drive, self._left = drive, left
+        #: Running while the run stays for mail that may come soon, and what it had done by then.
+        self._stay: Cancellable | None = None
+        self._stayed_at = 0
 
     def end(self, event: Event) -> None:
         """This is the last event of its flow."""
@@ -106,6 +110,8 @@ class Leaving:
         now = drive.env.ports.clock.now_ms()
         patience = drive.env.idle_ms if patience_ms is None else patience_ms
         if wake_at is None or wake_at - now > patience:
+            if patience_ms is None and self._stays():
+                return
             drive.note(Parked(drive.at(), wake_at))
             self.stop()
             drive.when_durable(lambda: self._leave("parked"))
@@ -114,6 +120,29 @@ class Leaving:
             drive.deadline.hurry()
             for op in drive.waiting.all():
                 hurry(drive, op, now + drive.env.idle_ms)
+
+    def _stays(self) -> bool:
+        """It did something not long ago and waits for mail: the next may be on its way.
+
+        Whoever has to wait for a place does not wait for that.
+        """
+        drive = self._drive
+        if not drive.open_waits() or not drive.env.idle_ms:
+            return False
+        if drive.log.seq != self._stayed_at:
+            self._stayed_at = drive.log.seq
+            self._end_stay()
+            self._stay = drive.env.host.call_later(drive.env.idle_ms / 1000, self._stay_is_over)
+        return self._stay is not None
+
+    def _stay_is_over(self) -> None:
+        self._stay = None
+        self.park_if_idle()
+
+    def _end_stay(self) -> None:
+        if self._stay is not None:
+            self._stay.cancel()
+            self._stay = None
 
     def misfit(self, error: OutliveError) -> None:
         """Code and journal do not fit: keep the place, and try again later."""
@@ -158,6 +187,7 @@ class Leaving:
         if drive.stopped:
             return
         drive.stopped = True
+        self._end_stay()
         drive.deadline.stop()
         drive.timers.stop()
         drive.waiting.stop()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
+from outlive.engine.limits import Limits
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
+from outlive.model.ids import derived_key, digest
 from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
@@ -82,6 +84,10 @@ class Env:
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
     idle_ms: int = 2000
+    limits: Limits[Op] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", Limits(self.host, _expire))
 
 
 class EffectFuture(asyncio.Future[Any]):
@@ -101,71 +107,67 @@ class EffectFuture(asyncio.Future[Any]):
 
 
 class Op:
-    """A step or effect that was called and has not been delivered."""
+    """A step or effect that was called and has not been delivered.
 
-    __slots__ = (
-        "args",
-        "attempt",
-        "begins_until",
-        "bound",
-        "checks",
-        "context",
-        "cut",
-        "definition",
-        "digest",
-        "effect",
-        "expired",
-        "future",
-        "id",
-        "is_over",
-        "key",
-        "lapses",
-        "limit",
-        "on_end",
-        "orphan",
-        "stage",
-        "task",
-        "timer",
-        "user_key",
-        "wait",
-        "wake",
-        "watched_from",
-    )
+    Most of these never leave their defaults, which are the class's: making one is on the hot path.
+    """
+
+    context: Context | None = None
+    future: asyncio.Future[Any] | None = None
+    #: How it was called, where the flow called it: the same values as in ``bound``.
+    call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    attempt = 1
+    #: Of an effect: its run, which its key is a function of unless the user gave one.
+    run_id = ""
+    user_key: str | None = None
+    #: Of an effect: "new", "intended" (durably), or "resumed" from an earlier driver.
+    stage = "new"
+    #: Of an effect: the lease's lapses when its intent was written.
+    lapses = 0
+    #: Of an effect: the attempt's limit in monotonic time, which no clock can move.
+    begins_until = 0.0
+    #: Of an effect in doubt: since when this driver has watched it, in monotonic time.
+    watched_from = 0.0
+    #: An effect's intent and doubts, once there is an intent.
+    effect: OpenEffect | None = None
+    checks = 0
+    #: Called with its end where no flow waits for it.
+    on_end: Callable[[Event], None] | None = None
+    orphan = False
+    #: Of a plain step: its end is recorded, though perhaps not delivered yet.
+    is_over = False
+    expired = False
+    #: Its body was asked to end because its worker goes.
+    cut = False
+    #: Its body runs, or did; or it is to end before it has begun.
+    has_begun = False
+    is_called_off = False
+    #: The flow was stopped: an end that is on its way comes too late to be recorded.
+    is_late = False
+    task: asyncio.Future[Any] | None = None
+    limit: Cancellable | None = None
+    timer: Cancellable | None = None
+    #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
+    wait: int | str | None = "busy"
+    #: What to do when the time that it waits for has come.
+    wake: Callable[[Op], None] | None = None
+    #: What it is compared by, if that is not the digest of its arguments as they are recorded.
+    own_digest = b""
+    _digest = b""
 
     def __init__(self, op_id: str, definition: Definition, bound: Bound, args: bytes) -> None:
         self.id, self.definition, self.bound, self.args = op_id, definition, bound, args
-        self.digest = b""
-        self.context: Context | None = None
-        self.future: asyncio.Future[Any] | None = None
-        self.attempt = 1
-        self.key = ""
-        self.user_key: str | None = None
-        #: Of an effect: "new", "intended" (durably), or "resumed" from an earlier driver.
-        self.stage = "new"
-        #: Of an effect: the lease's lapses when its intent was written.
-        self.lapses = 0
-        #: Of an effect: the attempt's limit in monotonic time, which no clock can move.
-        self.begins_until = 0.0
-        #: Of an effect in doubt: since when this driver has watched it, in monotonic time.
-        self.watched_from = 0.0
-        #: An effect's intent and doubts, once there is an intent.
-        self.effect: OpenEffect | None = None
-        self.checks = 0
-        #: Called with its end where no flow waits for it.
-        self.on_end: Callable[[Event], None] | None = None
-        self.orphan = False
-        #: Of a plain step: its end is recorded, though perhaps not delivered yet.
-        self.is_over = False
-        self.expired = False
-        #: Its body was asked to end because its worker goes.
-        self.cut = False
-        self.task: asyncio.Future[Any] | None = None
-        self.limit: Cancellable | None = None
-        self.timer: Cancellable | None = None
-        #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
-        self.wait: int | str | None = "busy"
-        #: What to do when the time that it waits for has come.
-        self.wake: Callable[[Op], None] | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """What the arguments are compared by; made when it is first asked for."""
+        self._digest = self.own_digest or self._digest or digest(self.args)
+        return self._digest
+
+    @property
+    def key(self) -> str:
+        """What the receiver tells repeats of an effect by."""
+        return self.user_key or derived_key(self.run_id, self.id)
 
     @property
     def is_intended(self) -> bool:
@@ -175,7 +177,8 @@ class Op:
     @property
     def is_shielded(self) -> bool:
         """As far as the flow knows, an attempt is under way, or about to be."""
-        return bool(getattr(self.future, "shielded", True))
+        future = self.future
+        return future.shielded if type(future) is EffectFuture else True
 
     @property
     def cancel_wanted(self) -> bool:
@@ -222,7 +225,8 @@ class Recorder(Protocol):
         ...
 
 
-Ended: TypeAlias = Callable[[Op, asyncio.Future[Any]], None]
+#: Called with an attempt's end: its value, or what it raised.
+Ended: TypeAlias = Callable[[Op, Any, BaseException | None], None]
 
 
 def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
@@ -253,71 +257,114 @@ class NotBegun(Exception):
 
 
 def launch(
-    drive: Recorder,
-    op: Op,
-    ended: Callable[[Op, asyncio.Future[Any]], None],
-    may_begin: Callable[[], bool] | None = None,
+    drive: Recorder, op: Op, ended: Ended, may_begin: Callable[[Op], bool] | None = None
 ) -> None:
     """Start an attempt's body: a task, or a thread for a plain function."""
     definition = op.definition
     assert op.context is not None, "an op is launched from the flow that called it"
     context = op.context.copy()
-    context.run(place.set, Body(drive.run_id, op.id, op.attempt, op.key))
-    args, kwargs = definition.unbinder.call(definition.own_copy(op.bound, op.args))
-    host = drive.env.host
-    op.expired = False
+    context.run(place.set, Body(drive.run_id, op.id, op.attempt, op.user_key))
+    args, kwargs = _call_of(op)
     body = partial(definition.fn, *args, **kwargs)
+    op.expired = op.has_begun = op.is_called_off = False
+    host = drive.env.host
     if definition.is_async:
-        op.task = host.create_task(
-            body() if may_begin is None else _begin(may_begin, body), context
-        )
-    elif may_begin is None:
-        op.task = host.run_in_thread(context, body)
-    else:
-        op.task = host.run_in_thread(context, partial(_begin_plainly, may_begin, body))
-    op.task.add_done_callback(partial(_end, drive, op, ended))
+        op.task = host.create_task(_attempt(drive, op, ended, body, may_begin), context)
+        return
+    plainly = body if may_begin is None else partial(_begin_plainly, op, may_begin, body)
+    op.task = host.run_in_thread(context, plainly)
+    op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
 
 
-def _end(drive: Recorder, op: Op, ended: Ended, task: asyncio.Future[Any]) -> None:
-    """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
+def _call_of(op: Op) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a body: its own copies of whatever it could change."""
+    definition = op.definition
+    copied = definition.own_copy(op.bound, op.args)
+    if op.call is not None and copied is op.bound:
+        return op.call
+    return definition.unbinder.call(copied)
+
+
+async def _attempt(
+    drive: Recorder,
+    op: Op,
+    ended: Ended,
+    body: Callable[[], Any],
+    may_begin: Callable[[Op], bool] | None,
+) -> None:
+    """An attempt from begin to end: what follows from its end is done in the same turn."""
+    value = None
+    error: BaseException | None = None
     try:
-        ended(op, task)
-    except Exception as error:
-        drive.broke(error)
+        _check_begin(op, may_begin)
+        value = await body()
+    except (Exception, asyncio.CancelledError) as raised:
+        error = raised
+    except (KeyboardInterrupt, SystemExit) as raised:
+        # It ends the loop, too; should that go on, the attempt has ended.
+        drive.env.host.call_soon(_end, drive, op, ended, None, raised)
+        raise
+    place.set(None)  # what follows is no longer the body's
+    try:
+        _end(drive, op, ended, value, error)
+    finally:
+        error = None  # its traceback holds this frame
 
 
-async def _begin(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
-    """The last look before an effect: a pause or a busy loop may have kept it for long."""
-    if not may_begin():
-        raise NotBegun
-    return await body()
+def _end(
+    drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None
+) -> None:
+    """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
+    op.task = None
+    if op.limit is not None:
+        op.limit.cancel()
+        op.limit = None
+    try:
+        ended(op, value, error)
+    except Exception as bug:
+        drive.broke(bug)
 
 
-def _begin_plainly(may_begin: Callable[[], bool], body: Callable[[], Any]) -> Any:
-    """The same in a thread, which may have been waited for."""
-    if not may_begin():
-        raise NotBegun
+def _thread_ended(drive: Recorder, op: Op, ended: Ended, future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
+        _end(drive, op, ended, None, asyncio.CancelledError())
+    else:
+        error = future.exception()
+        _end(drive, op, ended, None if error is not None else future.result(), error)
+
+
+def _begin_plainly(op: Op, may_begin: Callable[[Op], bool], body: Callable[[], Any]) -> Any:
+    _check_begin(op, may_begin)
     return body()
 
 
-def set_limit(drive: Recorder, op: Op, seconds: float | None) -> None:
+def _check_begin(op: Op, may_begin: Callable[[Op], bool] | None) -> None:
+    """The last look before a body: a pause, or a busy loop or thread, may have kept it for long."""
+    op.has_begun = True
+    if op.is_called_off:
+        raise asyncio.CancelledError
+    if may_begin is not None and not may_begin(op):
+        raise NotBegun
+
+
+def call_off(op: Op) -> None:
+    """Ask an attempt's body to end; one that has not begun ends where it would."""
+    if op.task is not None:
+        if op.definition.is_async and not op.has_begun:
+            # A task that is cancelled before its first turn never has one, and could tell nobody.
+            op.is_called_off = True
+        else:
+            op.task.cancel()
+
+
+def set_limit(drive: Recorder, op: Op, seconds: float) -> None:
     """Cancel the attempt when its time is over. A thread can't be cancelled: it is waited for."""
-    if seconds is not None:
-        op.limit = drive.env.host.call_later(seconds, _expire, op)
+    full = op.definition.timeout_seconds
+    assert full is not None, "only what has a limit can reach it"
+    op.limit = drive.env.limits.set(full, seconds, op)
 
 
 def _expire(op: Op) -> None:
     op.expired = True
-    if op.task is not None and op.definition.is_async:
-        op.task.cancel()
-
-
-def error_of(op: Op, task: asyncio.Future[Any]) -> BaseException | None:
-    """How an attempt ended: None if it returned. Clears the time limit."""
-    if op.limit is not None:
-        op.limit.cancel()
-        op.limit = None
-    op.task = None
-    if task.cancelled():
-        return asyncio.CancelledError()
-    return task.exception()
+    if op.definition.is_async:
+        call_off(op)

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from outlive.errors import InsideStep, NotInRun, UsageError
+from outlive.model.ids import derived_key
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -151,10 +152,15 @@ class RunStopped(BaseException):
 class Body:
     """The inside of a step: nothing is recorded here, and nothing durable may begin."""
 
-    __slots__ = ("attempt", "key", "run_id", "step")
+    __slots__ = ("_user_key", "attempt", "run_id", "step")
 
-    def __init__(self, run_id: str, step: str, attempt: int, key: str) -> None:
-        self.run_id, self.step, self.attempt, self.key = run_id, step, attempt, key
+    def __init__(self, run_id: str, step: str, attempt: int, user_key: str | None) -> None:
+        self.run_id, self.step, self.attempt, self._user_key = run_id, step, attempt, user_key
+
+    @property
+    def key(self) -> str:
+        """What the receiver tells repeats by."""
+        return self._user_key or derived_key(self.run_id, self.step)
 
 
 place: ContextVar[Branch | Plain | Body | None] = ContextVar("outlive_place", default=None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
@@ -30,6 +31,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.model.ids import digest, recorded_digest
 from outlive.model.past import Past, past_of
 from outlive.model.run import Run
 
@@ -57,6 +59,8 @@ _REPLAYED = frozenset(
         ChildEnded,
     }
 )
+
+_OF_EFFECTS = frozenset({EffectIntended, EffectDone, EffectRaised, EffectDoubted})
 
 
 class Replay:
@@ -96,7 +100,7 @@ class Replay:
         """
         event = self._past.known.pop(op.id, None)
         if isinstance(event, StepDone):
-            return event if event.digest == op.digest else None
+            return event if recorded_digest(event) == op.digest else None
         return event if event is None else self._insist(event, op.id, op.digest)
 
     def known_answer(self, asked: QuestionAsked) -> Event | None:
@@ -116,17 +120,19 @@ class Replay:
 
 def difference(op: Op, event: Event) -> str:
     """What the code asks for where the journal has this event; empty if it is the same call."""
-    of_effect = isinstance(event, (EffectIntended, EffectDone, EffectRaised, EffectDoubted))
+    of_effect = type(event) in _OF_EFFECTS
     if of_effect != (op.definition.effect is not None):
         return f"{op.id} as a step" if of_effect else f"{op.id} as an effect"
-    recorded: bytes = getattr(event, "digest", b"")
+    args: bytes = getattr(event, "args", b"")
+    if args and args == op.args:
+        return ""
+    recorded: bytes = getattr(event, "digest", b"") or (digest(args) if args else b"")
     if recorded and recorded != op.digest:
-        args: bytes = getattr(event, "args", b"")
         # Equal but for the order of dictionaries is equal.
         if not args or not op.definition.args_codec.same(args, op.args):
             return f"{op.id} with other arguments"
         # From here on it goes by the recorded digest: later intents carry no arguments.
-        op.digest = recorded
+        op.own_digest = recorded
     return ""
 
 
@@ -169,7 +175,7 @@ def outcome_of(op: Op, event: Event) -> tuple[Any, BaseException | None]:
         ValueRefused: the record can't be decoded by today's types.
     """
     definition = op.definition
-    if isinstance(event, (StepDone, EffectDone)):
+    if type(event) is StepDone or type(event) is EffectDone:
         return definition.value_codec.decode(event.value), None
     assert isinstance(event, (StepRaised, EffectRaised)), "an op ends in one of four ways"
     return None, exception_of(event.error, definition.own_errors, definition.value_codec)

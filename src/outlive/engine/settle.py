@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from outlive.engine.binding import call_by_name
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
@@ -108,7 +109,7 @@ class Settler:
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
         context = op.context.copy()
-        context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.key))
+        context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.user_key))
         host = self._drive.env.host
         task = host.create_task(_answer(host, rules.check, ask), context)
         task.add_done_callback(partial(self._answered, op, asked_at))

@@ -6,11 +6,8 @@ it is repeated only if that outcome was not yet durable.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 from outlive.engine.faults import fault_of
-from outlive.engine.ops import Op, Recorder, error_of, later, launch, set_limit
+from outlive.engine.ops import Op, Recorder, later, launch, set_limit
 from outlive.errors import TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
 from outlive.model.events import AttemptFailed, StepDone, StepRaised
@@ -35,19 +32,18 @@ class StepRunner:
         if op.orphan:
             return
         launch(self._drive, op, self._ended)
-        set_limit(self._drive, op, op.definition.timeout_seconds)
+        if op.definition.timeout_seconds is not None:
+            set_limit(self._drive, op, op.definition.timeout_seconds)
 
-    def _ended(self, op: Op, task: asyncio.Future[Any]) -> None:
-        was_cut = op.task is None
-        expired, error = op.expired, error_of(op, task)
+    def _ended(self, op: Op, value: object, error: BaseException | None) -> None:
         if self._drive.stopped:
             return
-        if was_cut or (op.orphan and error is not None):
+        if op.is_late or (op.orphan and error is not None):
             self._drive.drop(op)
         elif error is None:
-            self._returned(op, task.result())
+            self._returned(op, value)
         else:
-            self._raised(op, _time_out(op) if expired else error)
+            self._raised(op, _time_out(op) if op.expired else error)
 
     def _returned(self, op: Op, value: object) -> None:
         try:
@@ -55,7 +51,7 @@ class StepRunner:
         except ValueRefused as refused:
             self._give_up(op, refused)
             return
-        done = StepDone(self._drive.at(), op.id, op.attempt, op.args, op.digest, encoded)
+        done = StepDone(self._drive.at(), op.id, op.attempt, op.args, op.own_digest, encoded)
         op.is_over = True
         self._drive.record(done)
 
@@ -76,7 +72,7 @@ class StepRunner:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         at = self._drive.at()
         op.is_over = True
-        self._drive.record(StepRaised(at, op.id, op.attempt, op.args, op.digest, fault))
+        self._drive.record(StepRaised(at, op.id, op.attempt, op.args, op.own_digest, fault))
 
 
 def _time_out(op: Op) -> TimedOut:

@@ -10,7 +10,11 @@ import msgspec
 
 from outlive.engine.definitions import registry
 from outlive.errors import DefinitionRefused, ValueRefused
-from outlive.journal.codec import codec_for
+from outlive.journal.codec import Codec, codec_for
+
+#: Types that name no class.
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), list, dict, tuple, set})
+_plain_codec = codec_for([], registry)
 
 
 def from_json(hint: Any, raw: bytes) -> Any:
@@ -59,17 +63,21 @@ def _pydantic(hint: Any) -> Any:
 
 def encode_own(value: object) -> bytes:
     """A value sent to a run by a program that has its type."""
-    return codec_for([type(value)], registry).encode(value)
+    return _codec(type(value)).encode(value)
 
 
 def decode_as(hint: Any, raw: bytes, *, is_json: bool) -> Any:
     """What was sent, as the type that the flow waits for."""
     if is_json:
         return from_json(hint, raw)
-    value = codec_for([hint], registry).decode(raw)
+    value = _codec(hint).decode(raw)
     if not _is_of(value, hint):
         raise ValueRefused(f"{type(value).__name__} was sent, {hint!r} is waited for")
     return value
+
+
+def _codec(hint: Any) -> Codec:
+    return _plain_codec if type(hint) is type and hint in _PLAIN else codec_for([hint], registry)
 
 
 def _is_of(value: object, hint: Any) -> bool:

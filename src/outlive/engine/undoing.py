@@ -45,7 +45,7 @@ def undo_of(op: Op, event: EffectDone | EffectRaised, value: Any, derived: str) 
     undo = Op(f"undo:{op.id}", _definition(op.definition, offered), offered, _NO_ARGS)
     undo.user_key = _own_key(op.definition, offered)
     outcome = event.value if isinstance(event, EffectDone) else b""
-    undo.digest = digest(op.digest + outcome)
+    undo.own_digest = digest(op.digest + outcome)
     undo.context = copy_context()
     return undo
 
@@ -64,7 +64,7 @@ def recalled(earlier: Undoable) -> tuple[Op, EffectDone | EffectRaised]:
     """
     definition = undoables.find(earlier.effect, earlier.where)
     op = Op(earlier.step, definition, definition.args_codec.decode(earlier.args), earlier.args)
-    op.digest, op.user_key = earlier.digest, earlier.key
+    op.own_digest, op.user_key = earlier.digest, earlier.key
     return op, earlier.end
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.ops import EffectFuture, Op, call_off
 
 
 class Waiting:
@@ -38,6 +38,15 @@ class Waiting:
         """Every op that is open."""
         return [*self._ops.values(), *self._orphans.values()]
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is under way that is no wait."""
+        for ops in (self._ops, self._orphans):
+            for op in ops.values():
+                if op.wait == "busy":
+                    return True
+        return False
+
     def go_live(self) -> list[Op]:
         """What must be begun now that the replay is over: what is waited for, and open effects."""
         orphans = self._orphans.items()
@@ -51,7 +60,7 @@ class Waiting:
             is_effect = op.definition.effect is not None and op.definition.is_async
             if is_effect and op.task is not None:
                 op.cut = True
-                op.task.cancel()
+                call_off(op)
                 cut.append(op.task)
         return cut
 
@@ -80,8 +89,7 @@ class Waiting:
                 # Nothing new is begun: an effect without an intent has nothing to settle.
                 self.close(op.id)
                 self.cut_off.add(op.id)
-                # The end of a plain body may be on its way; it comes too late to be recorded.
-                op.task = None
+                op.is_late = True
 
     def drop(self, op: Op) -> None:
         """Nobody waits for this op and nothing comes of it."""
@@ -121,5 +129,4 @@ def _call_off(op: Op) -> None:
     if op.timer is not None:
         op.timer.cancel()
         op.timer = None
-    if op.task is not None:
-        op.task.cancel()
+    call_off(op)

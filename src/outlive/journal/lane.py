@@ -13,6 +13,9 @@ from outlive.journal.keeper import run_immediate
 
 T = TypeVar("T")
 
+#: Enough for a local store, whose verbs hardly wait.
+LANE_THREADS = 2
+
 
 class Lane(Protocol):
     """Carries a store's verb out beside the caller's loop."""
@@ -25,7 +28,7 @@ class Lane(Protocol):
 class ThreadLane:
     """For stores whose verbs never suspend: a thread or two that run them."""
 
-    def __init__(self, threads: int = 2) -> None:
+    def __init__(self, threads: int = LANE_THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="outlive-lane")
         self._process: int | None = os.getpid()
 

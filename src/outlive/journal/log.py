@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
 
 from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
@@ -19,13 +22,14 @@ from outlive.model.events import (
     ChapterBegan,
     Claimed,
     EffectDone,
+    EffectIntended,
     Event,
     StepDone,
     encode_events,
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
-from outlive.store import Entry, Head, Header
+from outlive.store import Entry, Head, Header, Lease
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
 #: its last event it must stay below what a store takes.
@@ -112,52 +116,59 @@ class RunLog:
         run = self.run
         if type(events[0]) is ChapterBegan:
             self.chapter_link = self.link
-        record, link = pack(
+        record, self.link = pack(
             self.run_id, prev=self.link, epoch=run.epoch, seq=after + 1, kinds=kinds, body=body
         )
-        self.link = link
-        takes = any(type(event) is Claimed for event in events[:2])
-        frees = not run.is_held
-        header = header_of(run, self.chapter_link) if run.header_is_stale else None
-        run.header_is_stale = False
-        return Entry(
+        entry = Entry(
             run_id=self.run_id,
             after=after,
             last=run.seq,
             epoch=run.epoch,
             record=record,
-            link=link,
-            header=header,
-            lease="free" if frees else "take" if takes else "keep",
-            worker=self.worker if takes and not frees else None,
+            link=self.link,
             consumed=consumed,
+        )
+        return self._with_header(entry, events) if run.header_is_stale else entry
+
+    def _with_header(self, entry: Entry, events: list[Event]) -> Entry:
+        """Whoever may drive the run changes only with what its header shows."""
+        run = self.run
+        run.header_is_stale = False
+        takes = any(type(event) is Claimed for event in events[:2])
+        lease: Lease = "take" if takes else "keep"
+        return replace(
+            entry,
+            header=header_of(run, self.chapter_link),
+            lease=lease if run.is_held else "free",
+            worker=self.worker if takes and run.is_held else None,
         )
 
     def _fold_queue(self) -> tuple[list[Event], tuple[str, ...], int]:
         events: list[Event] = []
         consumed: list[str] = []
-        kinds = 0
+        kinds = size = 0
         queue, run = self._queue, self.run
-        size = 0
         while queue and size < RECORD_FULL_BYTES:
-            if events and type(queue[0]) is ChapterBegan:
+            item: Any = queue.popleft()
+            kind = type(item)
+            if kind is ChapterBegan and events:
+                queue.appendleft(item)
                 break  # whoever reads the chapter begins at a record
-            item = queue.popleft()
-            if type(item) is MailEvent:
+            if kind is MailEvent:
                 consumed.append(item.mail_id)
-                event = item.event
-            else:
-                event = item  # type: ignore[assignment]  # exact type, not isinstance: hot path
-            apply(run, event)
-            events.append(event)
-            kind = type(event)
+                item = item.event
+                kind = type(item)
+            apply(run, item)
+            events.append(item)
             kinds |= KIND_BITS[kind]
-            if kind is StepDone:
-                size += len(event.args) + len(event.value)  # type: ignore[union-attr]  # as above
-            elif kind is EffectDone:
-                size += len(event.value)  # type: ignore[union-attr]  # as above
+            if kind is EffectDone:
+                size += len(item.value)
+            elif kind is EffectIntended:
+                size += len(item.args)
+            elif kind is StepDone:
+                size += len(item.args) + len(item.value)
             else:
-                size += _bytes_in(event)
+                size += _bytes_in(item)
         return events, tuple(consumed), kinds
 
     @property

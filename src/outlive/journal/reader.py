@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.journal.record import LINK_START, unpack
+from outlive.journal.record import LINK_START, open_record, unpack
 from outlive.model.events import Event, decode_events
-from outlive.store import Reading
+from outlive.store import Head, Reading, StoredRecord
 
 
 def read_events(reading: Reading) -> list[Event]:
@@ -20,25 +20,53 @@ def read_events(reading: Reading) -> list[Event]:
             not end where its head says.
         WrongVersion: a record was written by a newer release.
     """
-    head = reading.head
-    run_id = head.run_id
-    events: list[Event] = []
     base, link = begin_of(reading)
-    epoch = 0
-    for record in reading.records:
-        seq = base + len(events)
-        if record.seq != seq:
-            raise CorruptRecord(run_id, seq, f"the next record begins at seq {record.seq}")
-        envelope = unpack(run_id, link, record.body, seq)
-        if envelope.epoch < epoch:
-            raise CorruptRecord(run_id, seq, f"epoch {envelope.epoch} follows epoch {epoch}")
-        link, epoch = envelope.link, envelope.epoch
-        events += _decode(run_id, seq, envelope.body)
-    last = base + len(events) - 1
-    if last != head.seq or link != head.link:
-        found = f"the journal ends at seq {last}, its head at {head.seq}"
-        raise CorruptRecord(run_id, last + 1, found)
+    chain = Chain(reading.head.run_id, base, link)
+    events = chain.follow(reading.records)
+    chain.check_end(reading.head)
     return events
+
+
+def read_first(reading: Reading) -> Event:
+    """The first event of a journal or of its last chapter, whatever else of it was read."""
+    base, link = begin_of(reading)
+    return Chain(reading.head.run_id, base, link).follow(reading.records[:1])[0]
+
+
+class Chain:
+    """How far a journal was followed: the seq that must come next, and the link before it."""
+
+    def __init__(self, run_id: str, seq: int, link: bytes) -> None:
+        self._run_id, self._seq, self._link = run_id, seq, link
+
+    def follow(self, records: Sequence[StoredRecord]) -> list[Event]:
+        """The events of the next records, each verified and in its place."""
+        run_id, seq, link = self._run_id, self._seq, self._link
+        run, first, epoch = run_id.encode(), seq, 0
+        events: list[Event] = []
+        for record in records:
+            if record.seq != seq:
+                raise CorruptRecord(run_id, seq, f"the next record begins at seq {record.seq}")
+            opened = open_record(run, link, record.body, seq)
+            if opened is None:
+                envelope = unpack(run_id, link, record.body, seq)
+                opened = envelope.epoch, envelope.link, envelope.body
+            if opened[0] < epoch:
+                raise CorruptRecord(run_id, seq, f"epoch {opened[0]} follows epoch {epoch}")
+            epoch, link, body = opened
+            try:
+                events += decode_events(body)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise CorruptRecord(run_id, seq, f"its events can't be read: {error}") from None
+            seq = first + len(events)
+        self._seq, self._link = seq, link
+        return events
+
+    def check_end(self, head: Head) -> None:
+        """The journal ends where its head says."""
+        if self._seq != head.seq + 1 or self._link != head.link:
+            found = f"the journal ends at seq {self._seq - 1}, its head at {head.seq}"
+            raise CorruptRecord(self._run_id, self._seq, found)
 
 
 def begin_of(reading: Reading) -> tuple[int, bytes]:
@@ -47,10 +75,3 @@ def begin_of(reading: Reading) -> tuple[int, bytes]:
     if header.chapter > 1 and reading.records and reading.records[0].seq == header.chapter:
         return header.chapter, header.chapter_link
     return 1, LINK_START
-
-
-def _decode(run_id: str, seq: int, body: bytes) -> Sequence[Event]:
-    try:
-        return decode_events(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CorruptRecord(run_id, seq, f"its events can't be read: {error}") from None

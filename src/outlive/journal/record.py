@@ -30,8 +30,10 @@ COMPRESSED = 2
 
 _MAGIC = b"Ol"
 _HEADER = struct.Struct(">2sBBBBIIQI")
+_PLACE = struct.Struct(">10xIQI")
 _DIGEST_END = _HEADER.size + 16
 ENVELOPE_BYTES = _DIGEST_END + 16
+_OWN = _MAGIC + bytes((FORMAT, 0, CODEC))
 BODY_BYTES_MAX = RECORD_BYTES_MAX - ENVELOPE_BYTES
 
 
@@ -80,6 +82,20 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     if link != blake2b(prev + placed + run_id.encode(), digest_size=16).digest():
         raise CorruptRecord(run_id, expected_seq, "its link does not follow: damaged or misplaced")
     return unpack_unlinked(run_id, record, expected_seq)
+
+
+def open_record(
+    run: bytes, prev: bytes, record: bytes, expected_seq: int
+) -> tuple[int, bytes, bytes] | None:
+    """The same at less cost: epoch, link and body; None: let ``unpack`` say what is wrong."""
+    placed, link = record[:_DIGEST_END], record[_DIGEST_END:ENVELOPE_BYTES]
+    if len(link) < 16 or link != blake2b(prev + placed + run, digest_size=16).digest():
+        return None
+    body = record[ENVELOPE_BYTES:]
+    epoch, seq, length = _PLACE.unpack_from(placed)
+    is_in_place = seq == expected_seq and length == len(body) and placed.startswith(_OWN)
+    digest = blake2b(body, digest_size=16).digest()
+    return (epoch, link, body) if is_in_place and placed.endswith(digest) else None
 
 
 def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:

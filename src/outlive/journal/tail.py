@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from outlive.errors import CorruptRecord
-from outlive.journal.reader import read_events
-from outlive.journal.record import unpack
-from outlive.model.events import Event, decode_events
+from outlive.journal.reader import Chain, read_events
+from outlive.model.events import Event
 from outlive.store import Head, Reading
 
 
@@ -30,24 +26,7 @@ class Tail:
         return events
 
     def _go_on(self, reading: Reading) -> list[Event]:
-        run_id, seq, link = reading.head.run_id, self.seq, self._link
-        events: list[Event] = []
-        for record in reading.records:
-            if record.seq != seq + 1:
-                raise CorruptRecord(run_id, seq + 1, f"the next record begins at seq {record.seq}")
-            envelope = unpack(run_id, link, record.body, record.seq)
-            link = envelope.link
-            found = _decode(run_id, record.seq, envelope.body)
-            events += found
-            seq += len(found)
-        if seq != reading.head.seq or link != reading.head.link:
-            found_end = f"the journal ends at seq {seq}, its head at {reading.head.seq}"
-            raise CorruptRecord(run_id, seq + 1, found_end)
+        chain = Chain(reading.head.run_id, self.seq + 1, self._link)
+        events = chain.follow(reading.records)
+        chain.check_end(reading.head)
         return events
-
-
-def _decode(run_id: str, seq: int, body: bytes) -> list[Event]:
-    try:
-        return decode_events(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise CorruptRecord(run_id, seq, f"its events can't be read: {error}") from None

@@ -68,14 +68,14 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=3):
     reason: str = ""
 
 
-class StepDone(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class StepDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     """A plain step returned. *Delivered.*"""
 
     at: int
     step: str
     attempt: int
     args: bytes
-    digest: bytes
+    digest: bytes  # empty: that of the arguments
     value: bytes
 
 
@@ -102,7 +102,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     by: By = "body"
 
 
-class EffectIntended(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
     """An effect is about to be attempted. Durable before it is."""
 
     at: int
@@ -110,13 +110,13 @@ class EffectIntended(msgspec.Struct, frozen=True, array_like=True, tag=20):
     attempt: int
     #: Empty from the second attempt on: they are those of the first.
     args: bytes
-    digest: bytes
-    key: str
+    digest: bytes  # empty: that of the arguments
+    key: str  # empty: that of its place, which is run and step
     #: The attempt can't be running after this instant (ms since 1970).
     not_after: int
 
 
-class EffectDone(msgspec.Struct, frozen=True, array_like=True, tag=21):
+class EffectDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
     """An effect happened. *Delivered.*"""
 
     at: int

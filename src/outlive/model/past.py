@@ -35,9 +35,13 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.model.ids import recorded_digest
 
 #: What a flow is told of.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
+
+#: After these, not all that was recorded before counts.
+_TURNS = frozenset({ChapterBegan, RunRetried})
 
 _GROUP = re.compile(r"\((\d+) sub-exceptions?\)")
 
@@ -62,6 +66,9 @@ class Past:
 
 def past_of(events: Sequence[Event], first: int) -> Past:
     """What counts of a journal whose events begin at seq ``first``."""
+    begin = bool(events) and type(events[0]) is ChapterBegan
+    if _TURNS.isdisjoint(map(type, events[begin:])):
+        return Past(list(enumerate(events[begin:], first + begin)))
     past = Past()
     for seq, event in enumerate(events, first):
         match event:
@@ -69,8 +76,11 @@ def past_of(events: Sequence[Event], first: int) -> Past:
                 past = Past()
             case RunRetried(since=since):
                 _rewind(past, since)
-            case EffectIntended(step=place) | QuestionAsked(question=place):
-                past.digests.setdefault(place, event.digest)
+            case EffectIntended(step=step):
+                past.digests.setdefault(step, recorded_digest(event))
+                past.events.append((seq, event))
+            case QuestionAsked(question=question):
+                past.digests.setdefault(question, event.digest)
                 past.events.append((seq, event))
             case _:
                 past.events.append((seq, event))

@@ -65,8 +65,7 @@ Status: TypeAlias = Literal[
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
-@dataclass(slots=True)
-class OpenEffect:
+class OpenEffect(msgspec.Struct):
     """An effect whose intent is in the journal and whose end is not."""
 
     intent: EffectIntended
@@ -161,8 +160,27 @@ class Run:
 def fold(events: Iterable[Event]) -> Run:
     """The state that these events lead to."""
     run = Run()
+    # Most of a long journal are steps that were done and effects that ended at once: they leave
+    # nothing behind but their place and time.
+    intent: EffectIntended | None = None
     for event in events:
-        apply(run, event)
+        kind = type(event)
+        if intent is not None:
+            ended, intent = intent, None
+            if kind is EffectDone and event.step == ended.step:  # type: ignore[union-attr]
+                run.seq += 2
+                run.at, run.barren = event.at, 0  # type: ignore[union-attr]  # exact type
+                continue
+            apply(run, ended)
+        if kind is StepDone and not run.backoffs:
+            run.seq += 1
+            run.at, run.barren = event.at, 0  # type: ignore[union-attr]  # exact type, as above
+        elif kind is EffectIntended and event.step not in run.effects:  # type: ignore[union-attr]
+            intent = event  # type: ignore[assignment]  # exact type, as above
+        else:
+            apply(run, event)
+    if intent is not None:
+        apply(run, intent)
     return run
 
 
@@ -295,7 +313,8 @@ def _begin_attempt(run: Run, event: EffectIntended) -> None:
     known = run.effects.get(event.step)
     intent = event if known is None else known.intent
     effect = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
-    effect.maybe = known is not None and known.maybe
+    if known is not None:
+        effect.maybe = known.maybe
     effect.seq = run.seq
     run.effects[event.step] = effect
 

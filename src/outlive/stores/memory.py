@@ -160,17 +160,20 @@ class MemoryStore:
         stone = self._tombstones.get(run_id)
         return stone if stone and stone.keep_until > self._clock.now_ms() else None
 
-    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
         with self._lock:
             journal = self._journals.get(run_id)
             if journal is None:
                 return None
             if after == LAST_CHAPTER:
                 after = max(0, journal.header.chapter - 1)
+            first = bisect_right(journal.records, after, key=_seq)
             return Reading(
                 head=journal.head,
                 header=journal.header,
-                records=journal.records[bisect_right(journal.records, after, key=_seq) :],
+                records=journal.records[first:][:limit],
                 mail=[mail for mail in journal.mail.values() if mail is not None],
             )
 

@@ -9,8 +9,8 @@ from outlive.ports import Ports
 from outlive.store import Store
 
 #: Schemes that later releases will speak.
-_PLANNED = frozenset({"file", "postgresql", "redis", "s3"})
-_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db"
+_PLANNED = frozenset({"file", "redis", "s3"})
+_KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
 
 
 def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
@@ -27,6 +27,8 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
         return _open_memory(url, rest, ports, lease_seconds)
     if scheme == "sqlite":
         return _open_sqlite(url, rest, ports, lease_seconds)
+    if scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, ports, lease_seconds)
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
@@ -55,3 +57,13 @@ def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float) -> Sto
     if not path.strip("/") or "\0" in path:
         raise UnknownStore(f"{url!r} names no file; write sqlite:///relative.db")
     return SQLiteStore(path, ports=ports, lease_seconds=lease_seconds)
+
+
+def _open_postgres(url: str, ports: Ports, lease_seconds: float) -> Store:
+    try:
+        from outlive.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise UnknownStore(
+            f"postgresql:// needs the driver ({error}); `pip install 'outlive[postgres]'`"
+        ) from error
+    return PostgresStore(url, ports=ports, lease_seconds=lease_seconds)

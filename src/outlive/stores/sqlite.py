@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from outlive.ports import Ports
 from outlive.store import (
@@ -24,6 +25,7 @@ from outlive.store import (
     Node,
     Page,
     Posted,
+    Posting,
     Query,
     Reading,
     Wanted,
@@ -33,8 +35,8 @@ from outlive.stores.presence import Presence
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_claim import Search, holders, own_mail
 from outlive.stores.sqlite_commit import (
+    append_all,
     commit_batch,
-    commit_wave,
     create_views,
     is_plain,
     rounded_up,
@@ -54,7 +56,8 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
-from outlive.stores.sqlite_rows import CHAPTER, FOUND_COLUMNS, found_of, records_of
+from outlive.stores.sqlite_mail import post_letters, waiting_mail
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
@@ -77,7 +80,12 @@ class SQLiteStore:
         self._ports = ports or Ports()
         self._make_files()
         self._presence = Presence(self._workers, self._ports.clock, lease_seconds)
-        self._connections = Connections(self._path, connect or connect_sqlite3, self._prepare)
+        self._connections = Connections(
+            self._path,
+            connect or connect_sqlite3,
+            prepare=self._prepare,
+            prepare_writing=create_views,
+        )
         with self._connections.reading():
             pass
 
@@ -94,7 +102,6 @@ class SQLiteStore:
         if not is_ready(db, self._path):
             self._create(db)
         make_safe(db, self._path)
-        create_views(db)
 
     def _create(self, db: Connection) -> None:
         # SQLite does not wait when two switch a new file to WAL at once, so they queue here.
@@ -116,33 +123,30 @@ class SQLiteStore:
         self._ports.failpoint("commit.before")
         if is_plain(batch):
             with self._connections.writing_once() as db:
-                answers = commit_wave(db, batch, now)
+                answers = append_all(db, batch, now)
         else:
             with self._connections.writing() as db:
                 answers = commit_batch(db, batch, now)
         self._ports.failpoint("commit.after")
         return answers
 
-    async def read(self, run_id: str, after: int = 0) -> Reading | None:
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
         with self._connections.reading() as db:
             row = db.execute(
                 f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)
             ).fetchone()
             if row is None:
                 return None
-            records = db.execute(
-                "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq",
-                (row[0], row[CHAPTER] - 1 if after == LAST_CHAPTER else after),
-            ).fetchall()
-            mail = db.execute(
-                "SELECT mail_id, body, posted_at FROM mail"
-                " WHERE run = ? AND body IS NOT NULL ORDER BY id",
-                (row[0],),
-            ).fetchall()
-        found = found_of(row)
+            found = found_of(row)
+            head, header = found.head, found.header
+            begin = header.chapter - 1 if after == LAST_CHAPTER else after
+            records = _records(db, row[0], begin, limit) if begin < head.seq else []
+            mail = _mail(db, row[0]) if head.posted != head.consumed else []
         return Reading(
-            head=found.head,
-            header=found.header,
+            head=head,
+            header=header,
             records=records_of(run_id, records),
             mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
         )
@@ -185,27 +189,16 @@ class SQLiteStore:
     # ------------------------------------------------------------------ mail and nodes
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        return (await self.post_all([Posting(run_id, mail_id, body)]))[0]
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         now = self._ports.clock.now_ms()
         with self._connections.writing() as db:
-            row = db.execute(
-                "SELECT id, ended_at, EXISTS ("
-                " SELECT 1 FROM mail WHERE run = runs.id AND mail_id = ?"
-                ") FROM runs WHERE run_id = ?",
-                (mail_id, run_id),
-            ).fetchone()
-            if row is None:
-                return "ended" if _is_gone(db, run_id, now) else "unknown"
-            run, ended_at, known = row
-            if known:
-                return "already"
-            if ended_at is not None:
-                return "ended"
-            db.execute(
-                "INSERT INTO mail (run, mail_id, posted_at, body) VALUES (?, ?, ?, ?)",
-                (run, mail_id, now, body),
-            )
-            db.execute("UPDATE runs SET posted = posted + 1 WHERE id = ?", (run,))
-            return "posted"
+            return post_letters(db, batch, now)
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        with self._connections.reading() as db:
+            return waiting_mail(db, run_ids)
 
     async def put_blob(self, family: str, node: Node) -> None:
         with self._connections.writing() as db:
@@ -278,11 +271,22 @@ class SQLiteStore:
         self._presence.close()
 
 
-def _is_gone(db: Connection, run_id: str, now: int) -> bool:
-    row = db.execute(
-        "SELECT 1 FROM tombstones WHERE run_id = ? AND keep_until > ?", (run_id, now)
-    ).fetchone()
-    return row is not None
+def _records(db: Connection, run: int, begin: int, limit: int | None) -> list[Any]:
+    if limit is None:
+        return db.execute(
+            "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq", (run, begin)
+        ).fetchall()
+    return db.execute(
+        "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (run, begin, limit),
+    ).fetchall()
+
+
+def _mail(db: Connection, run: int) -> list[Any]:
+    return db.execute(
+        "SELECT mail_id, body, posted_at FROM mail WHERE run = ? AND body IS NOT NULL ORDER BY id",
+        (run,),
+    ).fetchall()
 
 
 def _was_deleted(db: Connection, run_id: str, seq: int, digest: bytes) -> bool:

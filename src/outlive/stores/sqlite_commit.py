@@ -98,9 +98,16 @@ def is_plain(batch: Sequence[Entry]) -> bool:
     """Whether a batch is nothing but appends to different runs: then one statement does it."""
     return (
         len(batch) <= ROWS_MAX
-        and all(_is_append(entry) for entry in batch)
+        and all(map(_is_append, batch))
         and len({entry.run_id for entry in batch}) == len(batch)
     )
+
+
+def append_all(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
+    """Write a plain batch: a single statement."""
+    before = db.total_changes
+    _insert(db, "appending", [_append_row(entry) for entry in batch])
+    return _answers(db, batch, now, db.total_changes - before)
 
 
 def waves(batch: Sequence[Entry]) -> list[list[int]]:
@@ -142,6 +149,12 @@ def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflic
     _insert(db, "heading", [_place(e) + header_values(header) for e, header in headed])
     _insert(db, "noding", [(*_place(e), n.address, n.body) for e in wave for n in e.nodes])
     _insert(db, "consuming", [(*_place(e), mail) for e in wave for mail in e.consumed])
+    return _answers(db, wave, now, changed)
+
+
+def _answers(
+    db: Connection, wave: Sequence[Entry], now: int, changed: int
+) -> list[Conflict | None]:
     if changed == _CHANGES_PER_ENTRY * len(wave):
         return [None] * len(wave)
     return [_look_up(db, entry, now) for entry in wave]
@@ -192,10 +205,14 @@ def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
         assert entry.header is not None
         record = (entry.record, worker, now)
         return (*_place(entry), *record, *header_values(entry.header))
-    row = (entry.run_id, entry.after, entry.last, entry.epoch, entry.link, entry.record)
+    row = _append_row(entry)
     if view == "appending":
         return row
     return (*row, entry.epoch - 1 if entry.lease == "take" else entry.epoch, worker)
+
+
+def _append_row(entry: Entry) -> tuple[Value, ...]:
+    return (entry.run_id, entry.after, entry.last, entry.epoch, entry.link, entry.record)
 
 
 def _place(entry: Entry) -> tuple[Value, ...]:

@@ -1,9 +1,10 @@
-"""Connections to one SQLite file: one per thread, never without WAL and a flush per commit.
+"""Connections to one SQLite file: one per verb under way, never without WAL and a flush per commit.
 
 The settings that keep acknowledged events over a power cut are set *and read back* on every
-connection, since a connection has its own. Writers of this process queue at one lock, so that
-they take turns instead of polling the file. After a failed flush nobody knows what the disk
-holds, so the file is never written again (*poisoned*). No connection crosses a fork.
+connection, since a connection has its own. A connection costs a millisecond or two, so whoever is
+through with one leaves it to the next, on whatever thread. Writers of this process queue at one
+lock, so that they take turns instead of polling the file. After a failed flush nobody knows what
+the disk holds, so the file is never written again (*poisoned*). No connection crosses a fork.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeAlias
@@ -61,12 +63,14 @@ def connect_sqlite3(path: str) -> sqlite3.Connection:
 
 
 class _Own:
-    """A thread's connection, locked while a verb uses it."""
+    """A connection, locked while a verb uses it."""
 
     def __init__(self, db: Connection) -> None:
         self.db = db
         self.lock = threading.Lock()
         self.ended = False
+        #: It has what only those who write need.
+        self.writes = False
 
     def end(self) -> None:
         with self.lock:
@@ -78,15 +82,18 @@ class _Own:
 class Connections:
     """The connections of one store, and who may use them when."""
 
-    def __init__(self, path: str, connect: Connect, prepare: Prepare) -> None:
+    def __init__(
+        self, path: str, connect: Connect, *, prepare: Prepare, prepare_writing: Prepare
+    ) -> None:
         self.path = path
         self._connect = connect
-        self._prepare = prepare
+        self._prepare, self._prepare_writing = prepare, prepare_writing
         self._process = os.getpid()
-        self._mine = threading.local()
         self._opening = threading.Lock()
         self._writing = threading.Lock()
-        self._open: dict[threading.Thread, _Own] = {}
+        self._open: list[_Own] = []
+        #: Those that no verb uses; the one used last is the next, for what it has in its cache.
+        self._free: deque[_Own] = deque()
         self._closed = False
         self._poison = ""
         _end_before_fork(self)
@@ -94,7 +101,8 @@ class Connections:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One instant of the file."""
-        with self._using() as db:
+        with self._using() as own:
+            db = own.db
             try:
                 db.execute("BEGIN")
                 yield db
@@ -148,36 +156,49 @@ class Connections:
     @contextmanager
     def _alone(self) -> Iterator[Connection]:
         self.check_open()  # before the lock: in a forked child nobody would ever free it
-        with self._writing, self._using() as db:
+        with self._writing, self._using() as own:
             if self._poison:
                 raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
-            yield db
+            if not own.writes:
+                self._make_writer(own)
+            yield own.db
+
+    def _make_writer(self, own: _Own) -> None:
+        try:
+            self._prepare_writing(own.db)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        own.writes = True
 
     @contextmanager
-    def _using(self) -> Iterator[Connection]:
+    def _using(self) -> Iterator[_Own]:
         while True:
             self.check_open()
-            own: _Own | None = getattr(self._mine, "own", None)
-            if own is None or own.ended:
-                own = self._mine.own = self._open_own()
+            try:
+                own = self._free.pop()
+            except IndexError:
+                own = self._open_own()
             with own.lock:
-                if not own.ended:
-                    yield own.db
+                if own.ended:
+                    continue
+                try:
+                    yield own
                     return
+                finally:
+                    self._free.append(own)
 
     def _open_own(self) -> _Own:
         with self._opening:
             self.check_open()
-            for thread in [thread for thread in self._open if not thread.is_alive()]:
-                self._open.pop(thread).end()
             own = _Own(open_connection(self.path, self._connect, self._prepare))
-            self._open[threading.current_thread()] = own
+            self._open.append(own)
             return own
 
     def _end_all(self) -> None:
-        for own in self._open.values():
+        for own in self._open:
             own.end()
         self._open.clear()
+        self._free.clear()
 
     def before_fork(self) -> None:
         """Leave no connection to the child: SQLite would take its parent's locks for its own."""
@@ -186,7 +207,7 @@ class Connections:
             self._end_all()
 
     def after_fork_in_parent(self) -> None:
-        """Threads open their connections anew as they need them."""
+        """Connections are opened anew as they are needed."""
         if os.getpid() == self._process:
             self._opening.release()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -20,8 +20,6 @@ HEADER_COLUMNS = (
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"
 _HEAD_NAMES = HEAD_COLUMNS.split(", ")
 _HEADER_NAMES = HEADER_COLUMNS.split(", ")
-#: Where ``chapter`` stands in a row of (id, head, header).
-CHAPTER = 1 + len(_HEAD_NAMES) + _HEADER_NAMES.index("chapter")
 _FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
 
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
@@ -62,10 +60,16 @@ def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
     Raises:
         CorruptRecord: a row holds what was never written.
     """
-    for seq, body in rows:
-        if type(body) is not bytes or type(seq) is not int:
-            raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
-    return [StoredRecord(seq, body) for seq, body in rows]
+    return [
+        StoredRecord(seq, body)
+        if type(body) is bytes and type(seq) is int
+        else _damaged(run_id, seq)
+        for seq, body in rows
+    ]
+
+
+def _damaged(run_id: str, seq: Any) -> NoReturn:
+    raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
 
 
 def header_values(header: Header) -> tuple[Value, ...]:

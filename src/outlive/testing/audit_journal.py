@@ -150,7 +150,7 @@ def _is_kept(end: Event) -> bool:
 
 def _is_same(one: Event, other: Event) -> bool:
     """Two records of one outcome; a plain step may be run again with other arguments."""
-    if isinstance(one, StepDone) and isinstance(other, StepDone) and one.digest != other.digest:
+    if isinstance(one, StepDone) and isinstance(other, StepDone) and one.args != other.args:
         return True
     return msgspec.structs.replace(one, at=0) == msgspec.structs.replace(other, at=0)
 

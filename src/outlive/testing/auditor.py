@@ -25,6 +25,7 @@ from outlive.model.events import (
     KeyHeld,
     StepDone,
 )
+from outlive.model.ids import recorded_key
 from outlive.model.run import fold
 from outlive.testing.audit_families import check_families
 from outlive.testing.audit_journal import JOURNAL_RULES
@@ -196,7 +197,7 @@ def _effects_of(runs: Mapping[str, Sequence[Event]]) -> Mapping[str, list[_Told]
             ends = {e.step: e for e in chapter if isinstance(e, (EffectDone, EffectRaised))}
             first = {e.step: e for e in reversed(chapter) if isinstance(e, EffectIntended)}
             for step, intent in first.items():
-                found[intent.key].append(_Told(run_id, intent, ends.get(step)))
+                found[recorded_key(run_id, intent)].append(_Told(run_id, intent, ends.get(step)))
     return found
 
 

@@ -105,8 +105,10 @@ class FailingStore:
                 self._witness(entry)
         return answers
 
-    async def read(self, run_id: str, after: int = 0) -> Reading | None:
-        return await self._call("read", self._store.read(run_id, after))
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        return await self._call("read", self._store.read(run_id, after, limit=limit))
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         return await self._call("post", self._store.post(run_id, mail_id, body))

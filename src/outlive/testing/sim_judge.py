@@ -215,6 +215,9 @@ class _StillHost:
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> Any:
         return _Never()
 
+    def time(self) -> float:
+        return 0.0
+
     def call_threadsafe(self, callback: Callable[..., object], *args: Any) -> None:
         """Nobody hears it."""
 

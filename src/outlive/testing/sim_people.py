@@ -16,6 +16,7 @@ from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, RunStarted
+from outlive.model.ids import recorded_key
 from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
 from outlive.model.run import OpenEffect, fold
 from outlive.resolving import resolve_letter
@@ -123,16 +124,15 @@ class Human:
         except OutliveError:
             return
         since = self._seen_since.setdefault((run_id, mail_id), nature.now)
-        verdict = self._verdict(effect, nature.now - since)
+        verdict = self._verdict(recorded_key(run_id, effect.intent), nature.now - since)
         if verdict is None or nature.rng.random() < 0.4:
             return
-        value = msgspec.json.encode(self._world.paid(effect.intent.key))
+        value = msgspec.json.encode(self._world.paid(recorded_key(run_id, effect.intent)))
         letter = msgspec.structs.replace(letter, verdict=verdict, value=value)
         nature.after(nature.mostly_short(6.0), self._post, run_id, mail_id, letter)
 
-    def _verdict(self, effect: OpenEffect, watched_seconds: float) -> Verdict | None:
+    def _verdict(self, key: str, watched_seconds: float) -> Verdict | None:
         """What can be said for certain, if anything."""
-        key = effect.intent.key
         if self._world.paid(key) is not None:
             return "happened"
         if watched_seconds < CAUTION_SECONDS or not self._world.is_quiet(key):

@@ -56,6 +56,7 @@ class SimHost:
         self.loop = loop
         self.call_soon = loop.call_soon
         self.call_later = loop.call_later
+        self.time = loop.time
         self._nature, self._context = nature, context
         self._heard_until = 0.0
 

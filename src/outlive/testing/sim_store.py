@@ -282,8 +282,10 @@ class SimStore:
         reading = run_immediate(self._disk.read(run_id, _AFTER_ALL))
         return None if reading is None else reading.head
 
-    async def read(self, run_id: str, after: int = 0) -> Reading | None:
-        return await self._ask(_now(self._disk.read, run_id, after))
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        return await self._ask(lambda: run_immediate(self._disk.read(run_id, after, limit=limit)))
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         def work() -> Posted:

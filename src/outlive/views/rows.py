@@ -240,7 +240,7 @@ def _of_step(event: OfStep) -> dict[str, object]:
             told = {"what": "attempt failed", "error": event.error, "note": note}
             told["due_at"] = event.retry_at
         case EffectIntended():
-            told = {"what": "intended", "args": event.args or None, "note": f"key {event.key}"}
+            told = {"what": "intended", "args": event.args or None}
         case EffectDone():
             told = {"what": "done", "value": event.value, "note": _told_by(event.by)}
         case EffectRaised():

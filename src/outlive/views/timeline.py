@@ -24,6 +24,7 @@ from outlive.model.events import (
     QuestionAsked,
     QuestionClosed,
 )
+from outlive.model.ids import recorded_key
 from outlive.model.run import OpenEffect, fold
 from outlive.views.rows import Row, row_of, split_id
 
@@ -42,8 +43,8 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
     args: bytes
 
 
-def timeline(events: Sequence[Event]) -> list[Row]:
-    """A row per event, in order."""
+def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
+    """A row per event of that run, in order."""
     rows: list[Row] = []
     begun: dict[str, int] = {}
     now = 0
@@ -51,7 +52,10 @@ def timeline(events: Sequence[Event]) -> list[Row]:
         now = max(now, getattr(event, "at", 0))
         row = row_of(seq, now, event)
         match event:
-            case EffectIntended(step=place) | ChildIntended(step=place):
+            case EffectIntended(step=place):
+                begun[place] = now
+                row = msgspec.structs.replace(row, note=f"key {recorded_key(run_id, event)}")
+            case ChildIntended(step=place):
                 begun[place] = now
             case QuestionAsked(question=place):
                 begun[place] = now
@@ -75,25 +79,25 @@ def _timed(row: Row, since: int | None) -> Row:
     return msgspec.structs.replace(row, duration_ms=None if since is None else row.at - since)
 
 
-def doubts(events: Iterable[Event], *, driven: bool) -> list[Doubt]:
+def doubts(run_id: str, events: Iterable[Event], *, driven: bool) -> list[Doubt]:
     """The effects that are in doubt as the journal stands, in the order of their intents.
 
     An attempt that was begun and not ended is one, unless somebody still drives the run.
     """
     effects = fold(events).effects
     return [
-        _doubt(step, effect)
+        _doubt(run_id, step, effect)
         for step, effect in effects.items()
         if effect.retry_at is None and (effect.doubt is not None or not driven)
     ]
 
 
-def _doubt(step: str, effect: OpenEffect) -> Doubt:
+def _doubt(run_id: str, step: str, effect: OpenEffect) -> Doubt:
     fault = effect.doubt
     cut = "its driver ended before it did"
     return Doubt(
         step=step,
-        key=effect.intent.key,
+        key=recorded_key(run_id, effect.intent),
         attempt=effect.attempt,
         why=cut if fault is None else f"{fault.type_name}: {fault.message}",
         asks=effect.asks,

@@ -7,15 +7,12 @@ children's flows, and only whoever drives the run can be told of them. So it is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
-from contextlib import suppress
+from collections.abc import Container, Sequence
 
-from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.lane import Lane
-from outlive.journal.reader import read_events
 from outlive.model.mail import Nudge, encode_letter
-from outlive.model.run import Run, fold
-from outlive.store import LAST_CHAPTER, Reading, Store
+from outlive.store import LAST_CHAPTER, Store
+from outlive.worker.chapters import read_chapter
 
 LOOKS_MAX = 100
 
@@ -32,17 +29,21 @@ class Adoption:
         self._waiting.append(run_id)
 
     async def look(self, driving: Container[str]) -> None:
-        """Wake those among the next that wait for children."""
-        for _ in range(min(len(self._waiting), LOOKS_MAX)):
-            run_id = self._waiting.popleft()
-            if run_id not in driving and await self._waits_for_children(run_id):
-                letter = encode_letter(Nudge("its children can be driven here"))
-                await self._lane(self._store.post(run_id, f"nudge/{self._worker}", letter))
+        """Wake those among the next that wait for children; what is driven here needs no look."""
+        some = [self._waiting.popleft() for _ in range(min(len(self._waiting), LOOKS_MAX))]
+        asleep = [run_id for run_id in some if run_id not in driving]
+        for run_id in await self._lane(self._parents(asleep)) if asleep else ():
+            letter = encode_letter(Nudge("its children can be driven here"))
+            await self._lane(self._store.post(run_id, f"nudge/{self._worker}", letter))
+
+    async def _parents(self, run_ids: Sequence[str]) -> list[str]:
+        return [run_id for run_id in run_ids if await self._waits_for_children(run_id)]
 
     async def _waits_for_children(self, run_id: str) -> bool:
-        reading: Reading | None = await self._lane(self._store.read(run_id, LAST_CHAPTER))
-        run = Run()
+        reading = await self._store.read(run_id, LAST_CHAPTER, limit=0)
+        # One that somebody holds is told by its holder; only one that began can have children.
+        if reading is None or reading.head.worker is not None or reading.head.epoch == 0:
+            return False
         # A damaged journal is reported when somebody loads it.
-        with suppress(CorruptRecord, WrongVersion):
-            run = fold([] if reading is None else read_events(reading))
-        return run.is_parked and bool(run.children)
+        chapter = await read_chapter(self._store, run_id)
+        return chapter is not None and chapter.run.is_parked and bool(chapter.run.children)

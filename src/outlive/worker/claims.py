@@ -11,14 +11,14 @@ from outlive.model.run import ENDED, fold
 from outlive.store import Entry, Header, Offer
 
 
-def claim_entry(offer: Offer, worker: str, now: int) -> Entry:
-    """The entry whose commit takes the offered lease, and fences whoever held it."""
+def claim_entry(offer: Offer, worker: str, now: int) -> tuple[Entry, Claimed]:
+    """The entry whose commit takes the offered lease and fences whoever held it; its event."""
     head, header = offer.head, offer.header
     epoch = head.epoch + 1
     # A run that nobody holds was handed over alive: its last attempts may still be running.
     certain = offer.certain and head.worker is not None
     claimed = Claimed(max(0, now - header.started_at), epoch, worker, certain)
-    return next_entry(head, claimed, _claimed(header), epoch=epoch, taken_by=worker)
+    return next_entry(head, claimed, _claimed(header), epoch=epoch, taken_by=worker), claimed
 
 
 def _claimed(header: Header) -> Header:

@@ -11,6 +11,7 @@ from outlive.engine.ops import Started
 from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
+from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events
 from outlive.model.events import Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter, encode_letter
@@ -32,6 +33,9 @@ class StoreKin:
     ) -> None:
         self._store, self._lane, self._keeper, self._host = store, lane, keeper, host
         self._want = want
+        self._outbox = Outbox(store, lane, host.create_task)
+        #: Told who has mail: a run that is driven here need not wait for a look.
+        self.on_post: Callable[[str], None] = lambda run_id: None
 
     async def start_child(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Start a run of its own, once."""
@@ -65,7 +69,10 @@ class StoreKin:
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         """Leave mail for another run, once; one that is over or gone needs none."""
-        return await self._lane(self._store.post(run_id, mail_id, encode_letter(letter)))
+        posted = await self._outbox.post(run_id, mail_id, encode_letter(letter))
+        if posted == "posted":
+            self.on_post(run_id)
+        return posted
 
 
 def _is_same(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> bool:

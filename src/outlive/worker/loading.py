@@ -1,6 +1,7 @@
 """From an offer to a run in memory: claim it, read it, verify it, and see what is to be done.
 
-Claims travel in one batch. A run that was won is driven, or only its parent has to be told of its
+Claims travel in one batch, and what was won is read in portions, unless it was read before its
+claim. A run that was won is driven, or only its parent has to be told of its
 end, or it is put aside; one that can't be read is given back with the reason, and reported.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -21,11 +22,11 @@ from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import commit_one
 from outlive.journal.log import RunLog
-from outlive.journal.reader import read_events
 from outlive.model.events import Event, Parked
 from outlive.model.mail import Cancel
-from outlive.model.run import ENDED, Run, fold
-from outlive.store import LAST_CHAPTER, Entry, Mail, Offer, Reading
+from outlive.model.run import ENDED, Run
+from outlive.store import Entry, Mail, Offer, Reading
+from outlive.worker.chapters import Chapter, portions, read_chapters
 from outlive.worker.claims import claim_entry
 from outlive.worker.quarantine import end_without_code, judge, put_aside
 from outlive.worker.setting import Setting
@@ -51,14 +52,27 @@ class Loading:
         """The appending end of a journal, on this worker's side."""
         return RunLog(self._setting.keeper, self._setting.host, run_id, worker=self._env.worker)
 
-    async def take(self, offers: Sequence[Offer]) -> None:
-        """Claim these, and load what was won."""
+    async def take(self, offers: Sequence[Offer], known: Mapping[str, Chapter]) -> None:
+        """Claim these, and go on with what was won; some were read already."""
         now = self._setting.ports.clock.now_ms()
-        claims = [claim_entry(offer, self._env.worker, now) for offer in offers]
-        won = await asyncio.gather(*(self._commit(claim) for claim in claims))
-        for claim, is_won in zip(claims, won, strict=True):
-            if is_won:
-                await self.load(claim.run_id)
+        claims = {offer.head.run_id: claim_entry(offer, self._env.worker, now) for offer in offers}
+        won = await asyncio.gather(*(self._commit(entry) for entry, _ in claims.values()))
+        ours = [offer for offer, is_won in zip(offers, won, strict=True) if is_won]
+        for portion in portions(ours):
+            here = {offer.head.run_id: known.get(offer.head.run_id) for offer in portion}
+            unread = [run_id for run_id, chapter in here.items() if chapter is None]
+            read = await self._read(unread) if unread else {}
+            for run_id, chapter in here.items():
+                if chapter is not None:
+                    chapter.claim(*claims[run_id])
+                    await self._go_on(chapter)
+                elif run_id in read:
+                    await self._go_on(read[run_id])
+                # Each may keep the loop for a while, and there may be many.
+                await asyncio.sleep(0)
+
+    async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
+        return await self._setting.lane(read_chapters(self._setting.store, run_ids))
 
     async def _commit(self, entry: Entry) -> bool:
         """Whether the entry is in."""
@@ -66,16 +80,16 @@ class Loading:
 
     async def load(self, run_id: str) -> None:
         """Read a run that this worker holds, and go on with it."""
-        reading: Reading | None = await self._setting.lane(
-            self._setting.store.read(run_id, LAST_CHAPTER)
-        )
-        if reading is None or reading.head.worker != self._env.worker:
+        for chapter in (await self._read([run_id])).values():
+            await self._go_on(chapter)
+
+    async def _go_on(self, chapter: Chapter) -> None:
+        reading, run, events = chapter.reading, chapter.run, chapter.events
+        run_id = reading.head.run_id
+        if reading.head.worker != self._env.worker:
             return
-        try:
-            events = read_events(reading)
-            run = fold(events)
-        except OutliveError as error:
-            await self._give_back(reading, error)
+        if chapter.error is not None:
+            await self._give_back(reading, chapter.error)
             return
         log = self.log_for(run_id)
         log.resume(run, reading.head, reading.header)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlive.journal.lane import Lane
+from outlive.journal.outbox import mail_of_each
 from outlive.journal.reader import read_events
 from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault
 from outlive.model.run import fold
 from outlive.store import Mail, Store
-
-#: Behind every seq: read the head and the mail, no record.
-ALL = 1 << 62
 
 
 class StorePeer:
@@ -30,8 +28,8 @@ class StorePeer:
 
     async def mail_of(self, run_id: str) -> Sequence[Mail]:
         """What was posted to a run and not consumed."""
-        reading = await self._lane(self._store.read(run_id, ALL))
-        return () if reading is None else reading.mail
+        found = await self._lane(mail_of_each(self._store, [run_id]))
+        return found[run_id]
 
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""

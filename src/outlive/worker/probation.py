@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from outlive.model.decide import PROBATION_FROM
 from outlive.store import Offer
+from outlive.worker.chapters import Chapter, portions
 
 #: How often a worker looks whether the next suspect may have its turn.
 LOOK_SECONDS = 0.05
@@ -20,35 +21,55 @@ LOOK_SECONDS = 0.05
 class Probation:
     """Which of the offered runs may be claimed now."""
 
-    def __init__(self, barren_of: Callable[[str], Awaitable[int]]) -> None:
-        self._barren_of = barren_of
+    def __init__(self, read: Callable[[Sequence[str]], Awaitable[dict[str, Chapter]]]) -> None:
+        self._read = read
         #: By run: the seq at which it was read, and its claims in a row without an outcome.
         self._seen: dict[str, tuple[int, int]] = {}
+        #: What was read of those that were admitted last.
+        self.chapters: dict[str, Chapter] = {}
         #: Suspects that were offered and wait for their turn.
         self.waiting = 0
+        #: There were more than may be read at once.
+        self.has_more = False
 
     async def admit(self, offers: Sequence[Offer], *, has_suspect: bool) -> list[Offer]:
         """All that are above suspicion, and one suspect unless there is one here already."""
+        # Only a death counts: a run that nobody holds was handed over, or never held.
+        orphans = [offer for offer in offers if offer.head.worker is not None]
+        known = {offer.head.run_id for offer in orphans if self._knows(offer)}
+        await self._look([offer for offer in orphans if offer.head.run_id not in known])
         admitted = []
         seen, self.waiting = {}, 0
         for offer in offers:
-            # Only a death counts: a run that nobody holds was handed over, or never held.
+            run_id = offer.head.run_id
             if offer.head.worker is None:
                 admitted.append(offer)
                 continue
-            seen[offer.head.run_id] = await self._look(offer)
-            is_suspect = seen[offer.head.run_id][1] + 1 >= PROBATION_FROM
+            if run_id not in known and run_id not in self.chapters:
+                continue
+            seen[run_id] = self._seen[run_id]
+            is_suspect = seen[run_id][1] + 1 >= PROBATION_FROM
             if is_suspect and has_suspect:
                 self.waiting += 1
+                self.chapters.pop(run_id, None)
                 continue
             has_suspect |= is_suspect
             admitted.append(offer)
         self._seen = seen
         return admitted
 
-    async def _look(self, offer: Offer) -> tuple[int, int]:
-        run_id, seq = offer.head.run_id, offer.head.seq
-        known = self._seen.get(run_id)
-        if known is not None and known[0] == seq:
-            return known
-        return seq, await self._barren_of(run_id)
+    def _knows(self, offer: Offer) -> bool:
+        known = self._seen.get(offer.head.run_id)
+        return known is not None and known[0] == offer.head.seq
+
+    async def _look(self, offers: Sequence[Offer]) -> None:
+        """Read some of these; a run that moved on since it was offered is somebody else's."""
+        portion = next(portions(offers), [])
+        self.has_more = len(portion) < len(offers)
+        found = await self._read([offer.head.run_id for offer in portion]) if portion else {}
+        self.chapters = {}
+        for offer in portion:
+            chapter = found.get(offer.head.run_id)
+            if chapter is not None and chapter.ends_at(offer):
+                self.chapters[offer.head.run_id] = chapter
+                self._seen[offer.head.run_id] = (offer.head.seq, chapter.run.barren)

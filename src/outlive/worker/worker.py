@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,21 +20,23 @@ from outlive.engine.leaving import MISMATCH_RETRY_MS, How
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
-from outlive.journal.reader import read_events
 from outlive.model.decide import PROBATION_FROM
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
-from outlive.store import LAST_CHAPTER, Mail, Offer, Reading
+from outlive.store import Mail, Offer, Wanted
 from outlive.worker.adoption import Adoption
+from outlive.worker.chapters import Chapter, read_chapters
 from outlive.worker.departure import GRACE_SECONDS, Departure
 from outlive.worker.kin import StoreKin
 from outlive.worker.loading import Loading
 from outlive.worker.peers import StorePeer
+from outlive.worker.postman import Postman
 from outlive.worker.probation import LOOK_SECONDS, Probation
 from outlive.worker.pulse import Pulse
 from outlive.worker.quarantine import Quarantine
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
+from outlive.worker.waking import wake_by_store
 from outlive.worker.watchers import News, Watchers
 
 logger = logging.getLogger("outlive")
@@ -60,33 +62,39 @@ class Worker:
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
+        #: Those of them that are not in memory, for as long as that holds.
+        self._absent: frozenset[str] | None = None
         self._drives: dict[str, Drive] = {}
         #: Runs between two chapters: held here, and read again from what is durable.
         self._turning: set[str] = set()
         #: Runs that do not fit our code, why, and when to try again: mail must not drive them.
         self._misfits: dict[str, tuple[int, OutliveError]] = {}
         self._watchers = Watchers()
-        self._probation = Probation(self._barren)
+        self._probation = Probation(self._read)
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
         peer = StorePeer(setting.store, setting.lane)
         self._quarantine = Quarantine(peer.mail_of)
+        kin = StoreKin(setting.store, setting.lane, setting.keeper, setting.host, self._want_child)
+        kin.on_post = self.has_mail
         self._env = Env(
             host=setting.host,
             keeper=setting.keeper,
             ports=setting.ports,
             lease=setting.lease,
             peer=peer,
-            kin=StoreKin(
-                setting.store, setting.lane, setting.keeper, setting.host, self._want_child
-            ),
+            kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
+        self._postman = Postman(setting, self._drives, self._fail)
+        #: When the next run that may be driven here gets due, as far as is known.
+        self._next_at: int | None = None
         self._departure = Departure(setting.host)
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], object] | None = None
         self._is_halted = False
         #: Its leases are free or will be: what was still being loaded is not driven here.
         self._is_gone = False
@@ -99,6 +107,7 @@ class Worker:
             self._pulse = self._setting.start_pulse(self.id, self._pulse_failed)
             self._setting.keeper.on_end.append(self._keeper_ended)
             self._task = self._setting.host.create_task(self._work())
+            self._unwatch = wake_by_store(self._setting, self.id, self._poke.set)
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Take nothing more, let what runs reach a durable point, hand over the rest in the end.
@@ -137,6 +146,8 @@ class Worker:
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
+        if self._unwatch is not None:
+            self._unwatch()
         self._watchers.tell_all(self.failure)
         if self._setting.keeper.failure is None:
             # A store that is gone can't be told; the others will find out.
@@ -186,20 +197,25 @@ class Worker:
     def _want_child(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
         self.learn(flow)
         if is_new:
-            self._only.add(run_id)
+            self._add(run_id)
         self.want(run_id)
+
+    def _add(self, run_id: str) -> None:
+        self._only.add(run_id)
+        self._absent = None
 
     def want(self, run_id: str) -> None:
         """Drive this run as soon as it may be claimed."""
         if run_id not in self._only:
             self._adoption.add(run_id)
-        self._only.add(run_id)
+        self._add(run_id)
         self._misfits.pop(run_id, None)
         self._poke.set()
 
-    def poke(self) -> None:
-        """There is something to be seen, mail perhaps: look now."""
-        self._poke.set()
+    def has_mail(self, run_id: str) -> None:
+        """Mail was posted to this run just now: look at it at once, if it is driven here."""
+        if not self._postman.expect(run_id):
+            self._poke.set()
 
     def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
         """Done with the drive when the run ends here, with None when it leaves otherwise."""
@@ -231,7 +247,7 @@ class Worker:
         if self._is_halted:
             log.close()
             self._check_staying()
-        self._only.add(run_id)
+        self._add(run_id)
         self._drive(log, fold(events), events)
         return True
 
@@ -257,10 +273,14 @@ class Worker:
 
     async def _rest(self) -> None:
         seconds = self._setting.poll_seconds
+        if self._probation.waiting:
+            seconds = min(seconds, LOOK_SECONDS)
+        if self._next_at is not None:
+            ahead = self._next_at - self._setting.ports.clock.now_ms()
+            # Not ahead: the store's clock is behind ours, and will be for a while.
+            seconds = min(seconds, ahead / 1000) if ahead > 0 else seconds
         try:
-            async with asyncio.timeout(
-                min(seconds, LOOK_SECONDS) if self._probation.waiting else seconds
-            ):
+            async with asyncio.timeout(seconds):
                 await self._poke.wait()
         except TimeoutError:
             pass
@@ -268,23 +288,32 @@ class Worker:
 
     async def _round(self) -> None:
         """Claim what may be claimed, bring mail to those who have some."""
-        await self._adoption.look(self._drives)
+        if not (self._everything or self._only):
+            return
         room = self._concurrency - len(self._drives)
-        only = None if self._everything else frozenset(self._only - set(self._drives))
         # One more than there is room for: to see that somebody waits for a place.
         in_vain = self._probation.waiting + self._quarantine.waiting + len(self._loading.damaged)
         limit = max(1, room) + in_vain
-        claims = await self._setting.lane(
-            self._setting.store.claim(self.id, self._repertoire.wanted(only=only), limit)
-        )
-        for run_id in claims.mail:
-            await self._bring_mail(run_id)
+        claims = await self._setting.lane(self._setting.store.claim(self.id, self._wanted(), limit))
+        self._next_at = claims.next_at
+        await self._postman.bring(claims.mail)
         offers = await self._admit(claims.offers)
         if offers and room <= 0:
             self._make_room()
         some = offers[: max(0, min(room, CLAIM_LIMIT))]
         if some and not self._departure.is_asked:
-            await self._loading.take(some)
+            await self._loading.take(some, self._probation.chapters)
+        if self._probation.chapters or self._probation.has_more:
+            # Mail may have come between the reading and the claim; or there is more to be claimed.
+            self._poke.set()
+        self._probation.chapters = {}
+        # Last: what was offered is driven by now, and tells of its children itself.
+        await self._adoption.look(self._drives)
+
+    def _wanted(self) -> Wanted:
+        if not self._everything and self._absent is None:
+            self._absent = frozenset(self._only.difference(self._drives))
+        return self._repertoire.wanted(only=None if self._everything else self._absent)
 
     async def _admit(self, offers: Sequence[Offer]) -> list[Offer]:
         """Those among the offered that may be claimed now."""
@@ -307,13 +336,8 @@ class Worker:
         for drive in list(self._drives.values()):
             drive.leaving.park_if_idle(patience_ms=-1)
 
-    async def _barren(self, run_id: str) -> int:
-        """Claims in a row without an outcome; a damaged journal is reported when it is loaded."""
-        store = self._setting.store
-        reading: Reading | None = await self._setting.lane(store.read(run_id, LAST_CHAPTER))
-        with suppress(OutliveError):
-            return 0 if reading is None else fold(read_events(reading)).barren
-        return 0
+    async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
+        return await self._setting.lane(read_chapters(self._setting.store, run_ids))
 
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
         if self._is_gone:
@@ -322,6 +346,7 @@ class Worker:
         flow = self._repertoire.find(run.start.flow, run.start.version)
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
+        self._absent = None
         self._misfits.pop(log.run_id, None)
         # Mail first: a run that only waits leaves memory as soon as it has begun.
         drive.mailbox.take(mail)
@@ -329,19 +354,11 @@ class Worker:
         if self._departure.is_asked:
             drive.drain()
 
-    async def _bring_mail(self, run_id: str) -> None:
-        drive = self._drives.get(run_id)
-        if drive is None:
-            return
-        store = self._setting.store
-        reading: Reading | None = await self._setting.lane(store.read(run_id, drive.log.durable))
-        if reading is not None and not drive.stopped:
-            drive.mailbox.take(reading.mail)
-
     # ends
 
     def _left(self, drive: Drive, how: How, error: OutliveError | None) -> None:
         self._drives.pop(drive.run_id, None)
+        self._absent = None
         if how == "ended":
             self._only.discard(drive.run_id)
             self._watchers.tell(drive.run_id, drive)
@@ -376,4 +393,5 @@ class Worker:
         """A run that was claimed and is not driven."""
         if is_over:
             self._only.discard(run_id)
+            self._absent = None
         self._watchers.tell(run_id, news)

@@ -1,0 +1,308 @@
+"""Journals in PostgreSQL: for any number of processes on any number of machines.
+
+An acknowledged commit is on the server's disk (and its standby's, if it has one it waits for): the
+settings are read back from every connection. A batch is one round trip. Verbs block the thread they
+are called from, as those of a local store do; the app calls them from threads of its own. What a
+lost connection leaves open is settled by asking again, before anything is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from outlive.ports import Ports
+from outlive.store import (
+    LAST_CHAPTER,
+    PAGE_MAX,
+    Claims,
+    Conflict,
+    Entry,
+    Found,
+    Health,
+    Mail,
+    Node,
+    Offer,
+    Page,
+    Posted,
+    Posting,
+    Query,
+    Reading,
+    StoredRecord,
+    Wanted,
+)
+from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.postgres_beats import Beats
+from outlive.stores.postgres_claim import Search, is_due, sound
+from outlive.stores.postgres_commit import commit_batch
+from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_find import find_runs
+from outlive.stores.postgres_health import FACTS, facts_of
+from outlive.stores.postgres_mail import mail_of, post_all
+from outlive.stores.postgres_news import ANYBODY, Callback, News
+from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_schema import check_schema
+from outlive.stores.postgres_url import parse_place
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
+from outlive.stores.silence import Standing
+
+_NO_LIMIT = (1 << 63) - 1
+#: Workers that were silent for so many leases and hold nothing are forgotten.
+_FORGOTTEN_AFTER_LEASES = 100
+
+
+class PostgresStore:
+    """A store in a PostgreSQL database. Safe to use from several threads and processes."""
+
+    #: Verbs under way at once that pay: each has a connection of its own.
+    threads = 8
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        ports: Ports | None = None,
+        lease_seconds: float = 15.0,
+        server_time: Callable[[], int] | None = None,
+    ) -> None:
+        """``server_time`` replaces the server's clock, for tests."""
+        self._place = parse_place(url)
+        self._schema = self._place.schema
+        self._ports = ports or Ports()
+        self._lease_ms = round(lease_seconds * 1000)
+        self._server_time = server_time
+        self._beats = Beats(self._ports.clock, lease_seconds)
+        self.pool = Pool(self._place, self._ports)
+        self._news = News(self.pool)
+        first = self.pool.open_first()
+        try:
+            check_schema(first, self._place, self._ports.failpoint)
+        finally:
+            first.close()
+
+    def _now(self) -> int | None:
+        return None if self._server_time is None else self._server_time()
+
+    def _ask(self, sql: str, *parameters: Parameter) -> Statement:
+        return Statement(sql.replace("{s}", f'"{self._schema}"'), parameters)
+
+    def _other(self, sql: str, *parameters: Parameter) -> list[Row]:
+        return self.pool.run("other", self._ask(sql, *parameters))[0]
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        check_headers(batch)
+        if not batch:
+            return []
+        self._ports.failpoint("commit.before")
+        answers = commit_batch(self._commit_one, self._schema, batch, self._now())
+        self._ports.failpoint("commit.after")
+        if any(map(_is_offered, batch)):
+            self._news.tell([ANYBODY])
+        return answers
+
+    def _commit_one(self, statement: Statement) -> list[Row]:
+        return self.pool.run("commit", statement)[0]
+
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        # Three looks at one instant, in one round trip.
+        _, runs, records, mail, _ = self.pool.run(
+            "other",
+            Statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+            self._ask(f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE run_id = $1", text(run_id)),
+            self._records(run_id, after, limit),
+            self._ask(
+                "SELECT mail_id, body, posted_at FROM {s}.mail"
+                " WHERE run_id = $1 AND body IS NOT NULL ORDER BY number",
+                text(run_id),
+            ),
+            Statement("COMMIT"),
+        )
+        if not runs:
+            return None
+        found = found_of(runs[0])
+        return Reading(
+            head=found.head,
+            header=found.header,
+            records=[StoredRecord(seq, body) for seq, body in records],
+            mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
+        )
+
+    def _records(self, run_id: str, after: int, limit: int | None) -> Statement:
+        begin = "$2"
+        if after == LAST_CHAPTER:
+            begin = "(SELECT r.chapter FROM {s}.runs r WHERE r.run_id = $1) + $2"
+        return self._ask(
+            f"SELECT seq, body FROM {{s}}.records WHERE run_id = $1 AND seq > {begin}"
+            " ORDER BY seq LIMIT $3",
+            text(run_id),
+            int8(after),
+            int8(_NO_LIMIT if limit is None else limit),
+        )
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        found = find_runs(self._other, query, begin, size + 1)
+        more = len(found) > size
+        page = found[:size]
+        return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        ((is_deleted,),) = self._other(
+            "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
+            *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
+        )
+        return bool(is_deleted)
+
+    # ------------------------------------------------------------------ mail and nodes
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        (answer,) = await self.post_all([Posting(run_id, mail_id, body)])
+        return answer
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        """See ``Mailroom``."""
+        if not batch:
+            return []
+        answers, holders = post_all(self._other, batch, self._ports.entropy, self._now())
+        self._news.tell(holder or ANYBODY for holder in holders)
+        return answers
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        """See ``Mailroom``."""
+        return mail_of(self._other, run_ids) if run_ids else {}
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        self._other(
+            "INSERT INTO {s}.nodes VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            *(text(family), blob(node.address), blob(node.body)),
+        )
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        if not addresses:
+            return {}
+        rows = self._other(
+            "SELECT address, body FROM {s}.nodes WHERE family = $1 AND address = ANY ($2)",
+            *(text(family), blobs(addresses)),
+        )
+        return dict(rows)
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        search = Search(schema=self._schema, wanted=wanted, now=self._now(), limit=max(0, limit))
+        sent_at = self._ports.clock.monotonic()
+        clock, held, mail, *asked = self.pool.run(
+            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions(worker)
+        )
+        now: int = clock[0][0]
+        self._beats.notice_time(now, sent_at)
+        standing = {row[0]: self._judge(row, worker, now) for row in held}
+        if wanted.run_ids is None:
+            found, next_at = self._by_index(search, asked, standing)
+        else:
+            named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
+            found = [run for run in named if is_due(run, standing, now)]
+            next_at = _next_of(named, now)
+        return Claims(
+            offers=_offers(found, standing)[: search.limit],
+            mail=[run_id for (run_id,) in mail],
+            next_at=next_at,
+        )
+
+    def _judge(self, row: Row, watcher: str, now: int) -> Standing:
+        holder, beats, beat_at, _ = row
+        return "alive" if holder == watcher else self._beats.judge(holder, beats, beat_at, now)
+
+    def _by_index(
+        self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
+    ) -> tuple[list[Found], int | None]:
+        by_time, by_mail, ((next_at,),) = asked
+        found = [*sound(by_time), *sound(by_mail)]
+        gone = [holder for holder, each in standing.items() if each != "alive"]
+        if gone:
+            (left,) = self.pool.run("other", search.question_of_the_gone(gone))
+            found += sound(left)
+        return found, next_at
+
+    async def beat(self, worker: str) -> int:
+        sent_at = self._ports.clock.monotonic()
+        ((now,),) = self.pool.run("beat", self._beat(worker))[0]
+        self._beats.notice_time(now, sent_at)
+        return int(now)
+
+    def _beat(self, worker: str) -> Statement:
+        return self._ask(
+            "INSERT INTO {s}.workers AS w VALUES ($1, 1, {s}.now_v1($2)) ON CONFLICT (worker)"
+            " DO UPDATE SET beats = w.beats + 1, beat_at = excluded.beat_at RETURNING beat_at",
+            text(worker),
+            int8(self._now()),
+        )
+
+    async def release(self, worker: str) -> None:
+        old = _FORGOTTEN_AFTER_LEASES * self._lease_ms
+        self.pool.run(
+            "other",
+            self._ask("UPDATE {s}.runs SET worker = NULL WHERE worker = $1", text(worker)),
+            self._ask("DELETE FROM {s}.workers WHERE worker = $1", text(worker)),
+            self._ask(
+                "DELETE FROM {s}.workers w WHERE w.beat_at < {s}.now_v1($1) - $2"
+                " AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.worker = w.worker)",
+                int8(self._now()),
+                int8(old),
+            ),
+        )
+        self._beats.forget(worker)
+        self._news.tell([ANYBODY])
+
+    def watch(self, worker: str, callback: Callback) -> Callback:
+        """See ``Watchable``."""
+        return self._news.watch(worker, callback)
+
+    # ------------------------------------------------------------------ the store itself
+
+    async def health(self) -> Health:
+        db = self.pool.open_first()
+        try:
+            facts = facts_of(db.run(*(Statement(sql) for sql in FACTS)))
+            problems = list(db.problems)
+            pooled = "no" if db.is_direct else "yes"
+        finally:
+            db.close()
+        return Health(
+            store="postgresql",
+            facts=facts | {"place": self._place.name, "pooler": pooled},
+            problems=problems,
+        )
+
+    async def close(self) -> None:
+        self.pool.close()
+        self._news.close()
+
+
+def _is_offered(entry: Entry) -> bool:
+    """Whether others may want to know: nobody holds the run after this, and it may be due."""
+    if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+        return False
+    return entry.header is not None and entry.header.ended_at is None and bool(entry.header.flow)
+
+
+def _offers(found: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
+    each = {run.head.run_id: run for run in found}
+    first = sorted(each.values(), key=lambda run: run.header.wake_at or 0)
+    return [
+        Offer(
+            head=run.head,
+            header=run.header,
+            certain=run.head.worker is None or standing[run.head.worker] == "dead",
+        )
+        for run in first
+    ]
+
+
+def _next_of(named: Iterable[Found], now: int) -> int | None:
+    free = [run.header.wake_at for run in named if run.head.worker is None]
+    return min((at for at in free if at is not None and at > now), default=None)

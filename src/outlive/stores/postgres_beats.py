@@ -1,0 +1,57 @@
+"""Who is alive, by the server's clock, as long as that can be believed (R23).
+
+A beat is a counter and the server's time. A holder whose last beat is older than a lease is silent;
+so is one whose counter has stood still for a whole lease of one's own monotonic time, should the
+server's clock have been set back. A clock that jumps ahead would make everybody silent at once.
+So its pace is compared with one's own: after a jump it is not believed for the time of a lease.
+A death is never certain over a network, except of one that was never there.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from outlive.ports import Clock
+from outlive.stores.silence import Silence, Standing
+
+#: How much further than one's own clock the server's may go between two looks.
+_JUMP_SECONDS = 1.0
+
+
+class Beats:
+    """What one store object thinks of the workers it sees."""
+
+    def __init__(self, clock: Clock, lease_seconds: float) -> None:
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._silence = Silence(clock, lease_seconds)
+        self._lock = threading.Lock()
+        #: The server's time and our own before it was asked for, at the last look.
+        self._last: tuple[int, float] | None = None
+        self._believed_from = float("-inf")
+
+    def notice_time(self, server_ms: int, sent_at: float) -> None:
+        """The server said what time it is; it was asked at ``sent_at``."""
+        with self._lock:
+            if self._last is not None:
+                theirs = (server_ms - self._last[0]) / 1000
+                ours = self._clock.monotonic() - self._last[1]
+                if theirs > ours + _JUMP_SECONDS:
+                    self._believed_from = self._clock.monotonic() + self._lease_seconds
+            self._last = (server_ms, sent_at)
+
+    def judge(self, holder: str, beats: int | None, beat_at: int, now_ms: int) -> Standing:
+        """What to think of a holder with this counter, last heard of then; None: no such worker."""
+        if beats is None:
+            return "dead"
+        with self._lock:
+            standing = self._silence.judge(holder, beats)
+            is_believed = self._clock.monotonic() >= self._believed_from
+        if is_believed and now_ms - beat_at >= self._lease_seconds * 1000:
+            return "silent"
+        return standing
+
+    def forget(self, worker: str) -> None:
+        """The worker is gone."""
+        with self._lock:
+            self._silence.forget(worker)

@@ -1,0 +1,124 @@
+"""Which runs may be claimed: those that are due, and those whose holder is gone.
+
+One round trip asks for everything: who holds runs and when they last beat, own runs with mail, runs
+that are due, and when the next one will be. Only if a holder is gone a second one asks for its
+runs. Rows that somebody else changes at this moment are passed over (``SKIP LOCKED``): most likely
+they are just being claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from outlive.errors import CorruptRecord
+from outlive.store import Found, Header, Wanted
+from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_wire import Row, int8, text, texts
+from outlive.stores.silence import Standing
+
+#: Every worker that holds a lease, by jumping from one to the next in the index.
+_HOLDERS = """
+WITH RECURSIVE held AS (
+    (SELECT r.worker FROM {s}.runs r WHERE r.worker IS NOT NULL ORDER BY r.worker LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.worker FROM {s}.runs r WHERE r.worker > held.worker
+            ORDER BY r.worker LIMIT 1)
+    FROM held WHERE held.worker IS NOT NULL
+)
+SELECT held.worker, w.beats, w.beat_at, {s}.now_v1($1)
+FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
+"""
+_OWN_MAIL = """
+SELECT r.run_id FROM {s}.runs r
+WHERE r.worker = $1 AND r.ended_at IS NULL AND r.posted <> r.consumed ORDER BY r.id
+"""
+_DRIVABLE = "r.flow = w.flow AND r.version = w.version AND r.format <= $3 AND r.ended_at IS NULL"
+_EACH_PAIR = (
+    f"SELECT {FOUND_COLUMNS} FROM unnest($1::text[], $2::text[]) AS w (flow, version)"
+    " CROSS JOIN LATERAL"
+)
+_BY_TIME = f"""{_EACH_PAIR} (
+    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL
+    AND r.wake_at <= {{s}}.now_v1($4)
+    ORDER BY r.wake_at LIMIT $5 FOR UPDATE SKIP LOCKED
+) AS r"""
+_BY_MAIL = f"""{_EACH_PAIR} (
+    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL AND r.posted <> r.consumed
+    LIMIT $4 FOR UPDATE SKIP LOCKED
+) AS r"""
+_BY_HOLDER = f"""{_EACH_PAIR} (
+    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker = ANY ($4)
+    LIMIT $5 FOR UPDATE SKIP LOCKED
+) AS r"""
+_NEXT = f"""
+SELECT min(r.wake_at) FROM unnest($1::text[], $2::text[]) AS w (flow, version) CROSS JOIN LATERAL (
+    SELECT r.wake_at FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL
+    AND r.wake_at > {{s}}.now_v1($4) ORDER BY r.wake_at LIMIT 1
+) AS r"""
+_BY_ID = (
+    f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE r.run_id = ANY ($1) AND r.ended_at IS NULL"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """One look for runs to claim."""
+
+    schema: str
+    wanted: Wanted
+    #: The server's time, if a test gives it.
+    now: int | None
+    limit: int
+
+    def questions(self, worker: str) -> list[Statement]:
+        """Holders, own mail, then either the runs that are named or: due, with mail, next."""
+        asked = [
+            self._ask(_HOLDERS, int8(self.now)),
+            self._ask(_OWN_MAIL, text(worker)),
+        ]
+        if self.wanted.run_ids is not None:
+            return [*asked, self._ask(_BY_ID, texts(sorted(self.wanted.run_ids)))]
+        return [
+            *asked,
+            self._ask(_BY_TIME, *self._pairs(), int8(self.now), int8(self.limit)),
+            self._ask(_BY_MAIL, *self._pairs(), int8(self.limit)),
+            self._ask(_NEXT, *self._pairs(), int8(self.now)),
+        ]
+
+    def question_of_the_gone(self, gone: Sequence[str]) -> Statement:
+        """The runs that these hold."""
+        return self._ask(_BY_HOLDER, *self._pairs(), texts(gone), int8(self.limit))
+
+    def _ask(self, sql: str, *parameters: tuple[int, bytes | None]) -> Statement:
+        return Statement(sql.replace("{s}", f'"{self.schema}"'), parameters)
+
+    def _pairs(self) -> list[tuple[int, bytes | None]]:
+        pairs = [(flow, version) for flow, some in self.wanted.flows.items() for version in some]
+        flows, versions = [flow for flow, _ in pairs], [version for _, version in pairs]
+        return [texts(flows), texts(versions), int8(self.wanted.format)]
+
+    def is_drivable(self, header: Header) -> bool:
+        """Whether the worker that asks wants runs of this kind."""
+        versions = self.wanted.flows.get(header.flow, frozenset())
+        return header.version in versions and header.format <= self.wanted.format
+
+
+def is_due(run: Found, standing: Mapping[str, Standing], now: int) -> bool:
+    """Whether a run may be claimed."""
+    if run.head.worker is not None:
+        return standing.get(run.head.worker, "alive") != "alive"
+    wake_at = run.header.wake_at
+    return run.head.posted != run.head.consumed or (wake_at is not None and wake_at <= now)
+
+
+def sound(rows: Sequence[Row]) -> Iterator[Found]:
+    """The runs in these rows that can be read.
+
+    Whoever reads or lists a damaged run is told; others must not wait for that to be mended.
+    """
+    for row in rows:
+        with suppress(CorruptRecord):
+            yield found_of(row)

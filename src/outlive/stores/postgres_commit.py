@@ -1,0 +1,124 @@
+"""A batch as statements: one for any number of runs.
+
+Only a batch in which a run occurs more than once takes several, one after the other (*waves*):
+an entry must not land on a journal that its predecessor did not extend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from outlive.store import Conflict, Entry
+from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_rows import header_parameters
+from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
+
+_KEEP, _TAKE, _FREE = 0, 1, 2
+_REFUSED = "place, seq, epoch, gone"
+_APPEND_COUNT = 7
+_COMMIT_COUNT = 29
+
+#: Sends one statement and answers with its rows.
+Run = Callable[[Statement], list[Row]]
+
+
+def commit_batch(
+    run: Run, schema: str, batch: Sequence[Entry], now: int | None
+) -> list[Conflict | None]:
+    """Write a batch and answer for each entry."""
+    if len({entry.run_id for entry in batch}) == len(batch):
+        return _commit_wave(run, schema, batch, now)
+    answers: list[Conflict | None] = [None] * len(batch)
+    refused: dict[str, Conflict] = {}
+    for wave in _waves(batch):
+        trying = [position for position in wave if batch[position].run_id not in refused]
+        done = _commit_wave(run, schema, [batch[position] for position in trying], now)
+        for position, answer in zip(trying, done, strict=True):
+            answers[position] = answer
+            if answer is not None:
+                refused[batch[position].run_id] = answer
+        for position in set(wave).difference(trying):
+            answers[position] = refused[batch[position].run_id]
+    return answers
+
+
+def _waves(batch: Sequence[Entry]) -> list[list[int]]:
+    """The batch's positions, in waves in which no run occurs twice."""
+    found: list[list[int]] = []
+    times: dict[str, int] = {}
+    for position, entry in enumerate(batch):
+        wave = times.get(entry.run_id, 0)
+        times[entry.run_id] = wave + 1
+        if wave == len(found):
+            found.append([])
+        found[wave].append(position)
+    return found
+
+
+def _commit_wave(
+    run: Run, schema: str, wave: Sequence[Entry], now: int | None
+) -> list[Conflict | None]:
+    if not wave:
+        return []
+    plain = all(_is_append(entry) for entry in wave)
+    statement = _append(schema, wave, now) if plain else _commit(schema, wave, now)
+    answers: list[Conflict | None] = [None] * len(wave)
+    for place, seq, epoch, gone in run(statement):
+        answers[place - 1] = Conflict(seq=seq, epoch=epoch, gone=gone)
+    return answers
+
+
+def _is_append(entry: Entry) -> bool:
+    return (
+        entry.header is None
+        and entry.lease == "keep"
+        and entry.after > 0
+        and not entry.nodes
+        and not entry.consumed
+    )
+
+
+def _places(wave: Sequence[Entry]) -> list[Parameter]:
+    return [
+        texts([entry.run_id for entry in wave]),
+        int8s([entry.after for entry in wave]),
+        int8s([entry.last for entry in wave]),
+        int8s([entry.epoch for entry in wave]),
+        blobs([entry.link for entry in wave]),
+        blobs([entry.record for entry in wave]),
+    ]
+
+
+def _append(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
+    return _call(schema, "append_v1", _APPEND_COUNT, [*_places(wave), int8(now)])
+
+
+def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
+    nodes = [(entry.run_id, node) for entry in wave for node in entry.nodes]
+    mail = [(entry.run_id, mail_id) for entry in wave for mail_id in entry.consumed]
+    takes = [entry.lease == "take" for entry in wave]
+    parameters = [
+        *_places(wave),
+        int8s([e.epoch - 1 if take else e.epoch for e, take in zip(wave, takes, strict=True)]),
+        int8s([_lease(entry) for entry in wave]),
+        texts([e.worker if take else None for e, take in zip(wave, takes, strict=True)]),
+        *header_parameters(wave),
+        texts([run_id for run_id, _ in nodes]),
+        blobs([node.address for _, node in nodes]),
+        blobs([node.body for _, node in nodes]),
+        texts([run_id for run_id, _ in mail]),
+        texts([mail_id for _, mail_id in mail]),
+        int8(now),
+    ]
+    return _call(schema, "commit_v1", _COMMIT_COUNT, parameters)
+
+
+def _lease(entry: Entry) -> int:
+    if entry.header is not None and entry.header.ended_at is not None:
+        return _FREE
+    return {"keep": _KEEP, "take": _TAKE, "free": _FREE}[entry.lease]
+
+
+def _call(schema: str, function: str, count: int, parameters: Sequence[Parameter]) -> Statement:
+    marks = ", ".join(f"${number}" for number in range(1, count + 1))
+    return Statement(f'SELECT {_REFUSED} FROM "{schema}".{function}({marks})', parameters)

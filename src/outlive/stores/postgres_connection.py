@@ -1,0 +1,233 @@
+"""One connection to PostgreSQL: statements in one round trip, each with a time limit.
+
+Calls block, and are made from threads that may (the keeper's, the lane's, the pulse's); while they
+wait, other threads run. Nothing is prepared by name and no session is relied on, so a pooler that
+hands out a server per transaction is fine. A connection whose time ran out is closed, never
+cancelled: a cancelled commit that waits for a standby would count as done without it.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import pq
+
+from outlive.ports import Clock
+from outlive.stores.postgres_errors import Refused, Unreachable
+from outlive.stores.postgres_wire import Parameter, Row, rows_of, text
+
+_BINARY = 1
+_DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
+_UNKNOWN_STATE = "XX000"
+#: Settings with which a commit is on the disk when it is answered.
+_SETTINGS = (
+    "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
+    " current_setting('synchronous_commit'), current_setting('server_version_num')::int8,"
+    " pg_backend_pid()::int8"
+)
+SERVER_VERSION_MIN = 130000
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement with its parameters."""
+
+    sql: str
+    parameters: Sequence[Parameter] = ()
+
+
+class Connection(Protocol):
+    """What the store needs of a connection."""
+
+    def run(self, *statements: Statement) -> list[list[Row]]:
+        """The rows of each statement. All are one transaction, sent at once and flushed once.
+
+        Raises:
+            Refused: the server refused one, and so nothing was done.
+            Unreachable: the connection is lost; what was sent may or may not have been done.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class PostgresConnection:
+    """A connection of psycopg, used through libpq's own calls."""
+
+    def __init__(self, conninfo: str, clock: Clock, limit_seconds: float) -> None:
+        try:
+            self._driver = psycopg.connect(conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise _not_had(error) from error
+        self._clock = clock
+        self._limit = limit_seconds
+        self._libpq = self._driver.pgconn
+        self._libpq.nonblocking = 1
+        self._warnings = 0
+        self._driver.add_notice_handler(self._notice)
+        self._poll = select.poll()
+        self._poll.register(self._libpq.socket, select.POLLIN)
+        self.problems: list[str] = []
+        self.release = 0
+        #: A server's own connection, no pooler in between: a session is ours.
+        self.is_direct = False
+
+    def look_around(self) -> None:
+        """Read back what durability depends on; give a session of our own its time limits."""
+        ((row,),) = self.run(Statement(_SETTINGS))
+        fsync, full_pages, synchronous, self.release, process = row
+        self.is_direct = process == self._libpq.backend_pid
+        found = {"fsync": fsync, "full_page_writes": full_pages, "synchronous_commit": synchronous}
+        self.problems = [f"{name} is off" for name, value in found.items() if value == "off"]
+        if self.is_direct:
+            limit = f"{round(self._limit * 1000)}ms"
+            names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+            calls = ", ".join(f"set_config('{name}', $1, false)" for name in names)
+            self.run(Statement(f"SELECT {calls}", [text(limit)]))
+
+    def _notice(self, diagnostic: Any) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self._warnings += 1
+
+    # statements
+
+    def run(self, *statements: Statement) -> list[list[Row]]:
+        warnings = self._warnings
+        try:
+            answers = self._exchange(statements)
+        except (psycopg.Error, OSError) as error:
+            self.close()
+            raise Unreachable(str(error).strip() or repr(error)) from error
+        if self._warnings != warnings:
+            # The one warning that these statements can give: done here, but not at the standby.
+            self.close()
+            raise Unreachable("the server did not wait for its standby")
+        return answers
+
+    def _exchange(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        until = self._clock.monotonic() + self._limit
+        if len(statements) == 1:
+            self._send(statements[0])
+            self._flush(until)
+            results = self._results(until)
+        else:
+            results = self._exchange_many(statements, until)
+        return [rows_of(result) for result in results]
+
+    def _exchange_many(self, statements: Sequence[Statement], until: float) -> list[Any]:
+        self._libpq.enter_pipeline_mode()
+        for statement in statements:
+            self._send(statement)
+        self._libpq.pipeline_sync()
+        self._flush(until)
+        found: list[Any] = []
+        refusal: Refused | None = None
+        for _ in statements:
+            try:
+                found += self._results(until)
+            except Refused as error:
+                refusal = refusal or error
+        self._results(until)  # the end of it
+        self._libpq.exit_pipeline_mode()
+        if refusal is not None:
+            raise refusal
+        return found
+
+    def _send(self, statement: Statement) -> None:
+        parameters = statement.parameters
+        self._libpq.send_query_params(
+            statement.sql.encode(),
+            [value for _, value in parameters],
+            [kind for kind, _ in parameters],
+            [_BINARY] * len(parameters),
+            _BINARY,
+        )
+
+    def _flush(self, until: float) -> None:
+        while self._libpq.flush():
+            self._poll.modify(self._libpq.socket, select.POLLIN | select.POLLOUT)
+            try:
+                if self._wait(until) & select.POLLIN:
+                    self._libpq.consume_input()
+            finally:
+                self._poll.modify(self._libpq.socket, select.POLLIN)
+
+    def _results(self, until: float) -> list[Any]:
+        found: list[Any] = []
+        while True:
+            while self._libpq.is_busy():
+                self._wait(until)
+                self._libpq.consume_input()
+            result = self._libpq.get_result()
+            if result is None:
+                return self._checked(found)
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                return []
+            found.append(result)
+
+    def _checked(self, found: list[Any]) -> list[Any]:
+        for result in found:
+            if result.status == pq.ExecStatus.PIPELINE_ABORTED:
+                raise Refused(_UNKNOWN_STATE, "the statement before it was refused")
+            if result.status not in _DONE:
+                raise self._failure(result)
+        return found
+
+    def _failure(self, result: Any) -> Exception:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        if state is None or self._libpq.status != pq.ConnStatus.OK:
+            return psycopg.OperationalError(result.get_error_message())
+        message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+        return Refused(state.decode(), message.decode(errors="replace"))
+
+    def _wait(self, until: float) -> int:
+        left = until - self._clock.monotonic()
+        ready = self._poll.poll(max(0.0, left) * 1000)
+        if not ready:
+            raise TimeoutError(f"no answer for {self._limit:g} s")
+        return ready[0][1]
+
+    # news
+
+    def listen(self, channel: str) -> None:
+        """Be told what others notify on a channel, from now on."""
+        self.run(Statement(f'LISTEN "{channel}"'))
+
+    def wait_for_news(self, seconds: float) -> list[str]:
+        """What was notified since, as soon as there is something, or nothing in time.
+
+        Raises:
+            Unreachable: the connection is lost.
+        """
+        try:
+            if self._poll.poll(seconds * 1000):
+                self._libpq.consume_input()
+        except (psycopg.Error, OSError) as error:
+            self.close()
+            raise Unreachable(str(error).strip()) from error
+        news: list[str] = []
+        while (notify := self._libpq.notifies()) is not None:
+            news.append(notify.extra.decode(errors="replace"))
+        return news
+
+    @property
+    def is_open(self) -> bool:
+        """Not closed here; the server may have, unnoticed."""
+        return not self._driver.closed
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self._driver.close()
+
+
+def _not_had(error: psycopg.Error) -> Exception:
+    reason = str(error).strip() or repr(error)
+    state = error.sqlstate
+    return Unreachable(reason) if state is None else Refused(state, reason)

@@ -1,0 +1,132 @@
+"""Wake-ups by LISTEN and NOTIFY: a worker need not poll to hear of mail and of due runs.
+
+News are hints. They are sent after the commit they tell of, by a thread of their own and without a
+flush: inside the commit, PostgreSQL would make all commits of the database queue for it. What gets
+lost is found by the next poll. A connection that listens needs a session, which a pooler that hands
+out servers per transaction does not give; then there are no news, only polls.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+from outlive.errors import OutliveError
+from outlive.stores.postgres_connection import PostgresConnection, Statement
+from outlive.stores.postgres_errors import Refused, Unreachable
+from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_wire import text, texts
+
+logger = logging.getLogger("outlive")
+
+#: News for whoever has room, as against those for one worker.
+ANYBODY = ""
+_TOLD_EVERY_SECONDS = 0.01
+_LOOK_SECONDS = 0.5
+_PAUSE_SECONDS = 1.0
+
+Callback = Callable[[], object]
+
+
+class News:
+    """What one store object tells others, and hears from them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._channel = f"outlive.{pool.place.schema}"
+        self._lock = threading.Lock()
+        self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._watchers: dict[str, Callback] = {}
+        self._teller: threading.Thread | None = None
+        self._hearer: threading.Thread | None = None
+
+    # telling
+
+    def tell(self, workers: Iterable[str]) -> None:
+        """Let these workers know that there is something for them; does not wait."""
+        for worker in workers:
+            self._outgoing.put(worker)
+            with self._lock:
+                if self._teller is None:
+                    self._teller = self._begin(self._tell_all, "outlive-tell")
+
+    def _tell_all(self) -> None:
+        while (first := self._outgoing.get()) is not None:
+            told = {first}
+            while not self._outgoing.empty():
+                more = self._outgoing.get()
+                if more is None:
+                    return
+                told.add(more)
+            statement = Statement(
+                "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n",
+                [text(self._channel), texts(sorted(told))],
+            )
+            try:
+                self._pool.run("news", statement)
+            except OutliveError as error:
+                logger.debug("news were not told: %s", error)
+            # News that come thick and fast are told together.
+            self._pool.wait_closed(_TOLD_EVERY_SECONDS)
+
+    # hearing
+
+    def watch(self, worker: str, callback: Callback) -> Callback:
+        """Call back, on some thread, whenever there may be something for a worker."""
+        with self._lock:
+            self._watchers[worker] = callback
+            if self._hearer is None:
+                self._hearer = self._begin(self._hear, "outlive-listen")
+
+        def stop() -> None:
+            with self._lock:
+                self._watchers.pop(worker, None)
+
+        return stop
+
+    def _hear(self) -> None:
+        while not self._pool.is_closed:
+            try:
+                db = self._pool.open_to_listen()
+                if db is None:
+                    logger.info("no news from %s: a pooler is in between", self._pool.place.name)
+                    return
+                self._hear_from(db)
+            except (Unreachable, Refused, OutliveError) as error:
+                logger.debug("nothing is heard from the store: %s", error)
+            self._pool.wait_closed(_PAUSE_SECONDS)
+
+    def _hear_from(self, db: PostgresConnection) -> None:
+        try:
+            db.listen(self._channel)
+            self._call_back({ANYBODY})  # whatever was told while nobody heard
+            while not self._pool.is_closed:
+                told = db.wait_for_news(_LOOK_SECONDS)
+                if told:
+                    self._call_back(set(told))
+        finally:
+            db.close()
+
+    def _call_back(self, told: set[str]) -> None:
+        with self._lock:
+            called = [
+                callback
+                for worker, callback in self._watchers.items()
+                if ANYBODY in told or worker in told
+            ]
+        for callback in called:
+            callback()
+
+    def _begin(self, work: Callback, name: str) -> threading.Thread:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """Tell and hear nothing more; the pool is closed."""
+        self._outgoing.put(None)
+        for thread in (self._teller, self._hearer):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()

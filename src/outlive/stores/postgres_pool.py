@@ -1,0 +1,203 @@
+"""Connections to one PostgreSQL database: kept for the next, replaced when lost.
+
+Every verb can be repeated: what was done is told from what was not by looking (seq, epoch, mail
+mark, tombstone). So whatever a lost connection leaves open is settled in one way: the same
+statements are sent again over another one, after growing pauses, until the server answers or the
+outage has lasted too long. Nothing is acknowledged before that. Beats have connections of their
+own: they never wait for a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from outlive.errors import AppClosed, StoreUnavailable, WrongVersion
+from outlive.ports import Ports
+from outlive.stores.postgres_connection import (
+    SERVER_VERSION_MIN,
+    PostgresConnection,
+    Statement,
+)
+from outlive.stores.postgres_errors import Refused, Unreachable, gone, translate, unsafe
+from outlive.stores.postgres_url import Place
+from outlive.stores.postgres_wire import Row
+
+T = TypeVar("T")
+#: What a connection is wanted for. Commits and beats have theirs, so that they never wait.
+Purpose = Literal["commit", "beat", "other", "news"]
+Kind = Literal["commit", "beat", "other"]
+
+_PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
+_KEPT_MAX = 8
+#: A connection that was not needed for so long is closed: a server has only so many.
+_IDLE_SECONDS_MAX = 60.0
+_JITTER_PARTS = 256
+
+
+class Pool:
+    """The connections of one store. Safe to use from several threads; does not cross a fork."""
+
+    def __init__(self, place: Place, ports: Ports) -> None:
+        self.place = place
+        #: Exchanges with the server, for those who count them.
+        self.round_trips: Counter[Purpose] = Counter()
+        self._ports = ports
+        self._lock = threading.Lock()
+        #: By kind, with since when: the one used last is used next, so what is left over gets old.
+        self._idle: dict[Kind, deque[tuple[float, PostgresConnection]]] = {}
+        self._process = os.getpid()
+        self._closing = threading.Event()
+
+    # verbs
+
+    def run(self, purpose: Purpose, *statements: Statement) -> list[list[Row]]:
+        """The rows of each statement, however often the connection is lost meanwhile.
+
+        Raises:
+            StoreFailed: no server answered in time, or it refused.
+        """
+        return self.repeat(purpose, lambda db: db.run(*statements))
+
+    def repeat(self, purpose: Purpose, work: Callable[[PostgresConnection], T]) -> T:
+        """The same for whatever is done with a connection and may be done again."""
+        clock, pause, since = self._ports.clock, _PAUSE_FIRST, None
+        while True:
+            try:
+                return self._once(purpose, work)
+            except (Unreachable, Refused) as error:
+                if isinstance(error, Refused) and not error.is_passing:
+                    raise translate(error, self.place.name) from error
+                now = clock.monotonic()
+                since = now if since is None else since
+                if now - since >= self.place.outage_seconds:
+                    raise gone(self.place.name, error, self.place.outage_seconds) from error
+            if self._closing.wait(self._jittered(pause)):
+                raise AppClosed("the store was closed while its server was away")
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    def _once(self, purpose: Purpose, work: Callable[[PostgresConnection], T]) -> T:
+        db = self._take(purpose)
+        try:
+            answer = work(db)
+        except Refused as error:
+            if error.is_passing:
+                self._forget(db)
+            else:
+                self._give_back(purpose, db)
+            raise
+        except Unreachable:
+            self._forget(db)
+            raise
+        except BaseException:
+            db.close()
+            raise
+        self._give_back(purpose, db)
+        return answer
+
+    def _jittered(self, pause: float) -> float:
+        """Up to a half more, so that those who lost one server do not come back as one."""
+        return pause * (1 + self._ports.entropy(1)[0] / _JITTER_PARTS / 2)
+
+    # connections
+
+    def open_first(self) -> PostgresConnection:
+        """A first connection, for who opens the store; nothing is tried twice.
+
+        Raises:
+            StoreUnavailable: there is none to be had; the message says why.
+        """
+        try:
+            return self._open(self.place.conninfo)
+        except (Unreachable, Refused) as error:
+            raise StoreUnavailable(f"{self.place.name} can't be opened: {error}") from error
+
+    def open_to_listen(self) -> PostgresConnection | None:
+        """A session of its own; None: only a pooler is known, which has none to give."""
+        db = self._open(self.place.listen_conninfo or self.place.conninfo)
+        if db.is_direct:
+            return db
+        db.close()
+        return None
+
+    def _open(self, conninfo: str) -> PostgresConnection:
+        db = PostgresConnection(conninfo, self._ports.clock, self.place.limit_seconds)
+        try:
+            db.look_around()
+            self._check(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check(self, db: PostgresConnection) -> None:
+        if db.release < SERVER_VERSION_MIN:
+            oldest = SERVER_VERSION_MIN // 10_000
+            raise WrongVersion(
+                f"{self.place.name} is release {db.release // 10_000}; outlive needs {oldest}"
+            )
+        if db.problems and not self.place.allow_unsafe:
+            raise unsafe(self.place.name, db.problems)
+
+    def _take(self, purpose: Purpose) -> PostgresConnection:
+        self.check_open()
+        with self._lock:
+            kept = self._idle.get(_kind(purpose))
+            if kept:
+                return kept.pop()[1]
+        return self._open(self.place.conninfo)
+
+    def _give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
+        now = self._ports.clock.monotonic()
+        dropped = []
+        with self._lock:
+            self.round_trips[purpose] += 1
+            kept = self._idle.setdefault(_kind(purpose), deque())
+            if len(kept) < _KEPT_MAX and not self._closing.is_set() and db.is_open:
+                kept.append((now, db))
+            else:
+                dropped.append(db)
+            while kept and now - kept[0][0] > _IDLE_SECONDS_MAX:
+                dropped.append(kept.popleft()[1])
+        for each in dropped:
+            each.close()
+
+    def _forget(self, db: PostgresConnection) -> None:
+        """It is lost, and most likely so are those that were opened to the same server."""
+        for each in [db, *self._take_all()]:
+            each.close()
+
+    def _take_all(self) -> list[PostgresConnection]:
+        with self._lock:
+            found = [db for kept in self._idle.values() for _, db in kept]
+            self._idle.clear()
+        return found
+
+    def check_open(self) -> None:
+        """Raise if this was closed, or if another process opened it."""
+        if self._closing.is_set() or self._process != os.getpid():
+            raise AppClosed("the store was closed, or this process was forked; open another")
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will be asked."""
+        return self._closing.is_set()
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Whether it was closed within this time."""
+        return self._closing.wait(seconds)
+
+    def close(self) -> None:
+        """Let go of all connections. Closing twice is fine."""
+        if self._process != os.getpid():
+            return
+        self._closing.set()
+        for each in self._take_all():
+            each.close()
+
+
+def _kind(purpose: Purpose) -> Kind:
+    return "other" if purpose == "news" else purpose

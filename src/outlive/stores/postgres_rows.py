@@ -1,0 +1,90 @@
+"""Rows of ``runs`` to heads and headers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlive.errors import CorruptRecord
+from outlive.store import DAMAGED, Entry, Found, Head, Header
+from outlive.stores.postgres_functions import HEADER_NAMES
+from outlive.stores.postgres_wire import Parameter, Row, blobs, int8s, texts
+
+_HEAD_NAMES = ("run_id", "seq", "epoch", "link", "worker", "posted", "consumed")
+_NAMES = (*_HEAD_NAMES, *HEADER_NAMES)
+#: What ``found_of`` reads, of a table called ``r``.
+FOUND_COLUMNS = ", ".join(f"r.{name}" for name in _NAMES)
+_TAGS = HEADER_NAMES.index("tags")
+
+_read_tags = msgspec.json.Decoder(dict[str, str]).decode
+_write_tags = msgspec.json.Encoder().encode
+_NO_HEADER: Row = (None,) * len(HEADER_NAMES)
+
+
+def found_of(row: Row) -> Found:
+    """Head and header from the columns of ``FOUND_COLUMNS``.
+
+    Raises:
+        CorruptRecord: the row holds what was never written.
+    """
+    head, header = row[: len(_HEAD_NAMES)], list(row[len(_HEAD_NAMES) :])
+    try:
+        header[_TAGS] = _read_tags(header[_TAGS])
+        return Found(
+            head=Head(**dict(zip(_HEAD_NAMES, head, strict=True))),
+            header=Header(**dict(zip(HEADER_NAMES, header, strict=True))),
+        )
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
+
+
+def listed_of(row: Row) -> Found:
+    """The same for a list, where a damaged row must not hide its neighbours: listed as such."""
+    try:
+        return found_of(row)
+    except CorruptRecord as error:
+        head = Head(run_id=error.run_id, seq=0, epoch=0, link=b"")
+        header = Header(
+            flow="", version="", format=0, status=DAMAGED, family="", started_at=0, reason=error.why
+        )
+        return Found(head=head, header=header)
+
+
+def header_parameters(entries: Sequence[Entry]) -> list[Parameter]:
+    """The headers of entries, an array per column; NULLs for an entry with none."""
+    rows = [_values(entry.header) for entry in entries]
+    columns = list(zip(*rows, strict=True))
+    return [
+        (blobs if name == "chapter_link" else int8s if name in _NUMBERS else texts)(column)
+        for name, column in zip(HEADER_NAMES, columns, strict=True)
+    ]
+
+
+_NUMBERS = frozenset({"format", "started_at", "wake_at", "ended_at", "chapter"})
+
+
+def _values(header: Header | None) -> Row:
+    if header is None:
+        return _NO_HEADER
+    return (
+        header.flow,
+        header.version,
+        header.format,
+        header.status,
+        header.family,
+        header.started_at,
+        header.wake_at,
+        header.ended_at,
+        header.queue,
+        header.parent,
+        _write_tags(header.tags).decode() if header.tags else "{}",
+        header.reason,
+        header.chapter,
+        header.chapter_link,
+    )
+
+
+def written_tag(name: str, value: str) -> str:
+    """How a tag looks inside the ``tags`` column."""
+    return _write_tags({name: value}).decode()[1:-1]

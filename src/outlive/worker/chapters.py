@@ -1,0 +1,98 @@
+"""Runs as a worker reads them: the last chapter of each, verified and folded, and read once.
+
+Who claims a run commits right after the head that it was offered. So what was read of it before,
+with that very head, and the claim itself are the whole chapter: there is no need to read it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from outlive.errors import OutliveError
+from outlive.journal.reader import read_events
+from outlive.model.events import Claimed, Event
+from outlive.model.run import Run, apply, fold
+from outlive.store import LAST_CHAPTER, Entry, Offer, Reading, Store
+
+#: Events that are in memory at once before their runs are driven; a longer run comes alone.
+EVENTS_AT_ONCE = 5_000
+
+
+@dataclass(slots=True)
+class Chapter:
+    """What a run's journal says; its records themselves are not kept."""
+
+    reading: Reading
+    events: list[Event]
+    run: Run
+    #: Why it can't be read.
+    error: OutliveError | None = None
+
+    def ends_at(self, offer: Offer) -> bool:
+        """This is all that there was when the run was offered."""
+        head = self.reading.head
+        return (head.seq, head.epoch, head.link) == (
+            offer.head.seq,
+            offer.head.epoch,
+            offer.head.link,
+        )
+
+    def claim(self, entry: Entry, event: Claimed) -> None:
+        """The claim that follows was committed."""
+        head = msgspec.structs.replace(
+            self.reading.head,
+            seq=entry.last,
+            epoch=entry.epoch,
+            link=entry.link,
+            worker=entry.worker,
+        )
+        header = entry.header or self.reading.header
+        self.reading = msgspec.structs.replace(self.reading, head=head, header=header)
+        if self.error is None:
+            self.events.append(event)
+            apply(self.run, event)
+
+
+async def read_chapter(store: Store, run_id: str) -> Chapter | None:
+    """The last chapter of a run; None if there is no such run."""
+    reading = await store.read(run_id, LAST_CHAPTER)
+    if reading is None:
+        return None
+    bare = msgspec.structs.replace(reading, records=())
+    try:
+        events = read_events(reading)
+        return Chapter(bare, events, fold(events))
+    except OutliveError as error:
+        return Chapter(bare, [], Run(), error)
+
+
+async def read_chapters(store: Store, run_ids: Iterable[str]) -> dict[str, Chapter]:
+    """Those of many runs, for one call of a lane."""
+    chapters = {}
+    for run_id in run_ids:
+        chapter = await read_chapter(store, run_id)
+        if chapter is not None:
+            chapters[run_id] = chapter
+    return chapters
+
+
+def portions(offers: Sequence[Offer]) -> Iterator[list[Offer]]:
+    """Offers in portions that may be in memory at once."""
+    portion: list[Offer] = []
+    events = 0
+    for offer in offers:
+        events += length_of(offer)
+        if portion and events > EVENTS_AT_ONCE:
+            yield portion
+            portion, events = [], length_of(offer)
+        portion.append(offer)
+    if portion:
+        yield portion
+
+
+def length_of(offer: Offer) -> int:
+    """How many events are to be read of a run."""
+    return offer.head.seq - max(0, offer.header.chapter - 1)

@@ -1,0 +1,155 @@
+"""The engine on PostgreSQL: the same flows by another URL, over kills and pauses of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import outlive
+from outlive.testing.postgres_server import PostgresServer
+from tests.conftest import Figure
+from tests.processes import players
+from tests.processes.stage import Stage, pid, submit, until
+from tests.processes.test_leases import (
+    test_a_blocked_loop_keeps_nobodys_commits,
+    test_what_takes_longer_than_the_lease_is_not_taken_over,
+)
+from tests.processes.test_takeover import let_go, wait_for_takeover
+from tests.processes.test_zombies import (
+    test_nobody_can_say_too_early_that_it_did_not_happen,
+    test_zombies_are_refused_at_their_first_append,
+)
+
+__all__ = [
+    "test_a_blocked_loop_keeps_nobodys_commits",
+    "test_nobody_can_say_too_early_that_it_did_not_happen",
+    "test_what_takes_longer_than_the_lease_is_not_taken_over",
+    "test_zombies_are_refused_at_their_first_append",
+]
+
+#: P5, beyond the lease.
+TAKEOVER_SECONDS_MAX = 2.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path, url: str) -> Iterator[Stage]:
+    """Processes that share a schema of the server, where others share a file."""
+    stage = Stage(tmp_path)
+    stage.move_to(url)
+    yield stage
+    stage.close()
+
+
+@outlive.step
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@outlive.effect(key="pay:{order}")
+async def pay(order: str, cents: int) -> str:
+    return f"{order}: {cents}"
+
+
+@outlive.flow
+async def ordering(order: str) -> list[str]:
+    """A step, a signal that it waits for, an effect with a key of its own, a nap."""
+    cents = await double(21)
+    word = await outlive.wait_signal("word", str)
+    paid = await pay(order, cents)
+    await outlive.sleep(0.01)
+    return [word, paid]
+
+
+async def test_a_flow_with_everything(url: str) -> None:
+    """Steps, effects, keys, signals, timers; and the same again is the run that there is."""
+    async with outlive.open(url) as app:
+        handle = await app.start(ordering, "7", id="order")
+        await handle.signal("word", "go")
+        outcome = await handle.outcome()
+        again = await (await app.start(ordering, "7", id="order")).outcome()
+
+    assert ["go", "7: 42"] == outcome == again
+
+
+async def test_a_signal_reaches_a_run_elsewhere_without_a_poll(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store wakes the worker of another app: it would look again only after a minute."""
+    monkeypatch.setenv("OUTLIVE_POLL_SECONDS", "60")
+    async with (
+        outlive.open(url) as ours,
+        outlive.open(url, drive=False) as theirs,
+        ours.worker([ordering]),
+    ):
+        handle = await theirs.submit(ordering, "8", id="order")
+        await handle.signal("word", "wake up")
+        await asyncio.wait_for(completed(theirs, "order"), 30)
+
+
+async def completed(app: outlive.App, run_id: str) -> None:
+    while (await app.read(run_id)).header.status != "completed":
+        await asyncio.sleep(0.02)
+
+
+def test_the_command_line_by_an_environment_variable(url: str) -> None:
+    """``OUTLIVE_STORE`` is all that changes."""
+    environment = {**os.environ, "OUTLIVE_STORE": url}
+    outlive.run(ordering_at_once, "9", id="cli", store=url)
+
+    for words in (["runs"], ["show", "cli"], ["doctor"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "outlive", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert 0 == done.returncode, done.stdout + done.stderr
+        assert "doctor" in words or "cli" in done.stdout
+
+
+@outlive.flow
+async def ordering_at_once(order: str) -> str:
+    return await pay(order, 1)
+
+
+@pytest.mark.alone
+def test_a_killed_workers_runs_are_taken_over_after_the_lease(stage: Stage, figure: Figure) -> None:
+    """By another process, on whatever machine: within the lease and two seconds."""
+    lease = players.LEASE_SECONDS
+    worker = stage.spawn_worker(players.work, ["ticking"])
+    run_ids = submit(stage, "ticking", 10)
+    until(lambda: all(len(stage.claims(run_id)) == 1 for run_id in run_ids), "the worker to claim")
+    stage.spawn_worker(players.work, ["ticking"])
+
+    killed_at = time.time()
+    os.kill(pid(worker), signal.SIGKILL)
+    times = wait_for_takeover(stage, run_ids, killed_at)
+
+    let_go(stage, run_ids)
+    figure(
+        "postgresql: takeover after a kill, worst, ms beyond the lease",
+        round(1000 * (max(times) - lease)),
+    )
+    assert max(times) < lease + TAKEOVER_SECONDS_MAX
+    assert [] == stage.audit()
+
+
+def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:
+    """And exit code 3: a store's fault."""
+    done = subprocess.run(
+        [sys.executable, "-m", "outlive", "runs", "--store", "postgresql://127.0.0.1:1/none"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert 3 == done.returncode
+    assert "can't be opened" in done.stderr
+    assert "Traceback" not in done.stderr

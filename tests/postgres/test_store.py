@@ -1,0 +1,268 @@
+"""What the store in PostgreSQL promises beyond the seam."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from outlive.errors import StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
+from outlive.ports import Ports
+from outlive.store import Node
+from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_schema import MIGRATIONS
+from outlive.testing.postgres_server import PostgresServer
+from outlive.testing.store_entries import WANTED, entry, header, held, parked
+
+Execute = Callable[[str], list[Any]]
+
+
+@pytest.fixture
+def execute(postgres: PostgresServer) -> Execute:
+    """Says something to the server behind the store's back."""
+
+    def say(sql: str) -> list[Any]:
+        with psycopg.connect(postgres.url(), autocommit=True) as db:
+            cursor = db.execute(sql)
+            return cursor.fetchall() if cursor.description else []
+
+    return say
+
+
+def schema_of(url: str) -> str:
+    return url.rpartition("schema=")[2]
+
+
+# ------------------------------------------------------------------ round trips
+
+
+@pytest.mark.parametrize("count", [1, 10, 500])
+async def test_a_batch_is_one_round_trip(url: str, count: int) -> None:
+    """Whatever it holds: new runs, appends, headers, nodes, mail, takeovers, refusals."""
+    store = PostgresStore(url)
+    await store.commit([held(f"r{n}", "w") for n in range(count)])
+    await store.commit([parked(f"p{n}") for n in range(count)])
+    await store.post("r0", "m", b"")
+    before = store.pool.round_trips["commit"]
+
+    plain = await store.commit([entry(f"r{n}", 1) for n in range(count)])
+    mixed = await store.commit(
+        [
+            *(entry(f"r{n}", 2, header=header(status="x")) for n in range(1, count)),
+            *(entry(f"new{n}", 0, nodes=(Node(b"a", b"b"),)) for n in range(count)),
+            *(entry(f"p{n}", 1, epoch=2, lease="take", worker="w") for n in range(count)),
+            entry("r0", 2, consumed=("m",)),
+        ]
+    )
+    refused = await store.commit([entry(f"r{n}", 1, b"late") for n in range(count)])
+
+    assert 3 == store.pool.round_trips["commit"] - before
+    assert {None} == {*plain, *mixed}
+    assert None not in refused
+    await store.close()
+
+
+async def test_reading_and_claiming_are_one_round_trip(url: str) -> None:
+    """A journal with its head and mail; everything that a worker wants to know."""
+    store = PostgresStore(url)
+    await store.commit([held("r", "w"), parked("p", 0)])
+    await store.beat("w")
+    before = store.pool.round_trips["other"]
+
+    await store.read("r")
+    await store.claim("other", WANTED, 10)
+
+    assert 2 == store.pool.round_trips["other"] - before
+    await store.close()
+
+
+async def test_a_plain_append_touches_no_index_of_runs(url: str, execute: Execute) -> None:
+    """Updates of the head stay on the row's page: nothing piles up in the indexes."""
+    store = PostgresStore(url)
+    await store.commit([held("r", "w")])
+    for seq in range(1, 200):
+        await store.commit([entry("r", seq)])
+    await store.close()
+
+    updates, on_page = 0, 0
+    while updates < 199:  # the server counts when a session has ended
+        ((updates, on_page),) = execute(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_all_tables"
+            f" WHERE schemaname = '{schema_of(url)}' AND relname = 'runs'"
+        )
+
+    assert updates == on_page
+
+
+# ------------------------------------------------------------------ opening
+
+
+async def test_many_open_a_new_place_at_once(url: str) -> None:
+    """One makes the tables, the others wait for it."""
+    barrier = threading.Barrier(6)
+
+    def open_it(_: int) -> PostgresStore:
+        barrier.wait()
+        return PostgresStore(url)
+
+    with ThreadPoolExecutor(6) as threads:
+        stores = list(threads.map(open_it, range(6)))
+
+    for number, store in enumerate(stores):
+        assert [None] == list(await store.commit([entry(f"r{number}", 0)]))
+        await store.close()
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing after it runs."""
+
+
+@pytest.mark.parametrize("moment", [*range(len(MIGRATIONS[1])), "commit"])
+async def test_a_migration_that_is_killed_leaves_nothing(
+    postgres: PostgresServer, moment: int | str
+) -> None:
+    """At any of its statements; the next who opens the place makes it."""
+    name = f"migrate.{moment}" if moment == "commit" else f"migrate.1.{moment}"
+    url = postgres.url(schema=f"killed_{moment}")
+
+    def kill(where: str) -> None:
+        if where == name:
+            raise Killed
+
+    with pytest.raises(Killed):
+        PostgresStore(url, ports=Ports(failpoint=kill))
+
+    store = PostgresStore(url)
+    assert [None] == list(await store.commit([entry("r", 0)]))
+    await store.close()
+
+
+async def test_a_later_schema_is_refused(url: str, execute: Execute) -> None:
+    """Both versions are named, nothing is touched."""
+    await PostgresStore(url).close()
+    execute(f"UPDATE {schema_of(url)}.meta SET value = '99' WHERE name = 'outlive.schema'")
+
+    with pytest.raises(WrongVersion, match=r"schema 99.* schema 1"):
+        PostgresStore(url)
+
+
+async def test_another_programs_schema_is_left_alone(url: str, execute: Execute) -> None:
+    """It is not ours, so nothing is made there."""
+    execute(f"CREATE SCHEMA {schema_of(url)} CREATE TABLE runs (x int)")
+
+    with pytest.raises(StoreUnavailable, match="another program"):
+        PostgresStore(url)
+
+
+async def test_a_role_with_no_rights_to_create_can_use_what_is_there(
+    postgres: PostgresServer, url: str, execute: Execute
+) -> None:
+    """Opening makes nothing when everything is there."""
+    await PostgresStore(url).close()
+    schema, role = schema_of(url), f"role_of_{schema_of(url)}"
+    execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+    plain = url.replace(f"outlive:{postgres.password}", f"{role}:secret")
+
+    store = PostgresStore(plain)
+
+    assert [None] == list(await store.commit([entry("r", 0)]))
+    await store.close()
+
+
+# ------------------------------------------------------------------ settings
+
+
+async def test_a_server_that_answers_before_it_flushes_is_refused(
+    postgres: PostgresServer, url: str, execute: Execute
+) -> None:
+    """Unless the URL says that this may be; then its health says so."""
+    role = f"hasty_{schema_of(url)}"
+    execute(f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD 'secret'")
+    execute(f"ALTER ROLE {role} SET synchronous_commit = off")
+    hasty = url.replace(f"outlive:{postgres.password}", f"{role}:secret")
+
+    with pytest.raises(UnsafeSettings, match="synchronous_commit is off"):
+        PostgresStore(hasty)
+
+    store = PostgresStore(f"{hasty}&unsafe=yes")
+    assert ["synchronous_commit is off"] == list((await store.health()).problems)
+    await store.close()
+
+
+@pytest.mark.alone
+def test_a_server_that_never_flushes_is_refused() -> None:
+    """The same for fsync, which only a server as a whole has."""
+    with (
+        PostgresServer(settings={"fsync": "off"}) as server,
+        pytest.raises(UnsafeSettings, match="fsync is off"),
+    ):
+        PostgresStore(server.url())
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("schema=No", "schema"),
+        ("schema=a;drop", "schema"),
+        ("schema=", "schema"),
+        ("limit=never", "limit"),
+        ("outage=0", "outage"),
+        ("unsafe=maybe", "unsafe"),
+        ("nonsense=1", "nonsense"),
+    ],
+)
+def test_options_that_make_no_sense(query: str, why: str) -> None:
+    """Refused by name before anything is opened; a password is not repeated."""
+    with pytest.raises(UnknownStore, match=why) as caught:
+        PostgresStore(f"postgresql://user:hushhush@127.0.0.1:1/db?{query}")
+
+    assert "hushhush" not in str(caught.value)
+
+
+# ------------------------------------------------------------------ news
+
+
+async def test_whoever_waits_for_news_gets_them(url: str) -> None:
+    """Of mail for its own runs, and of runs that anybody may claim; from another store object."""
+    ours, theirs = PostgresStore(url), PostgresStore(url)
+    await ours.commit([held("r", "w"), held("s", "other")])
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    stop = ours.watch("w", lambda: loop.call_soon_threadsafe(heard.set))
+    await asyncio.wait_for(heard.wait(), 10)  # it listens now
+
+    for tell in (theirs.post("r", "m", b""), theirs.commit([parked("p", 0)])):
+        heard.clear()
+        await tell
+        await asyncio.wait_for(heard.wait(), 10)
+
+    stop()
+    await asyncio.to_thread(lambda: asyncio.run(ours.close()))
+    await theirs.close()
+
+
+async def test_two_who_delete_the_last_of_a_family_leave_no_nodes(url: str) -> None:
+    """However close together they come."""
+    stores = [PostgresStore(url) for _ in range(2)]
+    done = header(status="done", ended_at=1)
+    for turn in range(10):
+        ids = [f"{turn}.{n}" for n in range(2)]
+        await stores[0].commit([entry(run_id, 0, header=done) for run_id in ids])
+        await stores[0].put_blob("family-1", Node(b"a", b"body"))
+
+        def delete(at: int, ids: list[str] = ids) -> bool:
+            return asyncio.run(stores[at].delete(ids[at], seq=1, digest=b"", keep_until=0))
+
+        assert [True, True] == await asyncio.gather(
+            *(asyncio.to_thread(delete, at) for at in range(2))
+        )
+        assert {} == await stores[0].get_blobs("family-1", [b"a"])
+    for store in stores:
+        await store.close()

@@ -1,0 +1,74 @@
+"""The store that the processes of a test share: a SQLite file, or whatever ``store.url`` names."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from outlive.ports import Ports
+from outlive.store import Conflict, Entry
+from outlive.stores.postgres import PostgresStore
+from outlive.stores.sqlite import SQLiteStore
+
+Shared: TypeAlias = SQLiteStore | PostgresStore
+
+
+def store_url(folder: Path) -> str:
+    """Where the processes that share this folder keep their journals."""
+    named = folder / "store.url"
+    return named.read_text() if named.exists() else f"sqlite:///{folder / 'journal.db'}"
+
+
+def open_shared(url: str, lease_seconds: float = 15.0) -> Shared:
+    """The store, as a reader sees it."""
+    return _open(url, SQLiteStore, PostgresStore, lease_seconds=lease_seconds)
+
+
+def open_witnessed(folder: Path, url: str = "", **options: Any) -> Shared:
+    """The store, which writes down into the folder how each of its commits was answered."""
+    store = _open(url or store_url(folder), WitnessedSQLite, WitnessedPostgres, **options)
+    path = folder / f"appends-{os.getpid()}.jsonl"
+    assert isinstance(store, Witness)
+    store.witness_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return store
+
+
+def _open(
+    url: str,
+    in_file: Callable[..., SQLiteStore],
+    in_postgres: Callable[..., PostgresStore],
+    *,
+    ports: Ports | None = None,
+    lease_seconds: float,
+) -> Shared:
+    if url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite:///")
+        return in_file(path, ports=ports, lease_seconds=lease_seconds)
+    return in_postgres(url, ports=ports, lease_seconds=lease_seconds)
+
+
+class Witness:
+    """Writes down each answer as soon as it was had."""
+
+    witness_file: int
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        answers: Sequence[Conflict | None] = await super().commit(batch)  # type: ignore[misc]
+        told = [
+            [e.run_id, e.last, e.epoch, e.lease, answer is None, time.time()]
+            for e, answer in zip(batch, answers, strict=True)
+        ]
+        os.write(self.witness_file, "".join(f"{json.dumps(each)}\n" for each in told).encode())
+        return answers
+
+
+class WitnessedSQLite(Witness, SQLiteStore):
+    """A file under witness."""
+
+
+class WitnessedPostgres(Witness, PostgresStore):
+    """A server under witness."""
