@@ -136,8 +136,9 @@ def counts(results: Results) -> list[str]:
     words = (
         "Counted in a round of its own that is not timed: flushes (`fsync`, `fdatasync`) by "
         "`strace -f -c`, statements by SQLite's own trace (`BENCH_COUNT=1`; BEGIN, COMMIT and what "
-        "triggers run included), bytes on disk once the write-ahead log is folded in. From the "
-        "difference of two sizes, so what a process does once is not in it. With many runs a "
+        "triggers run included). Bytes are those on disk once the write-ahead log is folded in, of "
+        "turns that nobody traced. All from the difference of two sizes, so what a process does "
+        "once is not in it. With many runs a "
         "run's start and end are spread over its 20 steps; 0 flushes means that more runs need no "
         "more of them. How many plain steps share a record depends on the disk, and the bytes "
         "with it."

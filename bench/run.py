@@ -101,24 +101,36 @@ def count(names: list[str], place: Place) -> list[Answer]:
     for work in COUNTED:
         for name in names:
             sizes = (COUNTED_OF_PEERS if name in PEERS else COUNTED)[work]
-            told: Answer = {"work": work, "sizes": sizes, "contestant": name}
-            small, large = (counted(name, work, size, place) for size in sizes)
-            told |= difference(small, large)
-            figures = {key: told[key] for key in told if key not in ("work", "sizes", "contestant")}
-            print(f"counted  {work}  {name}: {figures}", flush=True)
-            rows.append(told)
+            told = counts_of(name, work, sizes, place)
+            print(f"counted  {work}  {name}: {told}", flush=True)
+            rows.append({"work": work, "contestant": name, "sizes": sizes, **told})
     return rows
 
 
-def difference(small: Answer, large: Answer) -> Answer:
-    """What one more step costs."""
-    problem = small.get("error") or large.get("error")
-    if problem:
-        return {"error": problem}
-    steps = large["operations"] - small["operations"]
+def counts_of(name: str, work: str, sizes: tuple[int, int], place: Place) -> Answer:
+    """What one more step costs.
+
+    Bytes are not taken from the turns that are traced: whoever lets steps share a record makes
+    larger ones where a flush takes longer.
+    """
+    traced = [counted(name, work, size, place) for size in sizes]
+    cases = [Case(work=work, size=size, contestants=(name,)) for size in sizes]
+    plain = [sample(name, case, place) for case in cases]
+    problems = [each["error"] for each in (*traced, *plain) if "error" in each]
+    if problems:
+        return {"error": problems[0]}
     return {
-        what: (large[what] - small[what]) / steps for what in ("flushes", "statements", "bytes")
+        "flushes": per_step(traced, "flushes"),
+        "statements": per_step(traced, "statements"),
+        "bytes": per_step(plain, "bytes"),
     }
+
+
+def per_step(pair: list[Answer], what: str) -> float:
+    """What the larger of two turns has more than the smaller, by the steps that it has more."""
+    small, large = pair
+    found: float = (large[what] - small[what]) / (large["operations"] - small["operations"])
+    return found
 
 
 def chosen(form: Form, only: str, works: str) -> list[Case]:

@@ -110,8 +110,7 @@ class App(Looking):
         assert flow is not None, "what is driven here has code"
         worker = self._own_worker()
         worker.learn(flow)
-        # Shielded: a run that has begun is driven, whether or not its caller still waits.
-        if not await asyncio.shield(worker.start_run(run_id, asked.event)):
+        if not await worker.start_run(run_id, asked.event):
             await self._check_same(asked, compare=compare)
             worker.want(run_id)
         return self._handle(run_id, flow, worker)

@@ -86,7 +86,7 @@ class Handle(Generic[T]):
     async def _outcome(self) -> T:
         self._check_process()
         while True:
-            if self._worker is not None and self.id in self._worker.driving:
+            if self._worker is not None and self._worker.is_driving(self.id):
                 drive = await self._driven_here(self._worker)
                 if drive is not None:
                     verdict = drive.ending.verdict
@@ -108,6 +108,8 @@ class Handle(Generic[T]):
         if worker.failure is not None:
             raise worker.failure
         watcher = worker.watch(self.id)
+        if seconds is None:
+            return await watcher
         done, _ = await asyncio.wait([watcher], timeout=seconds)
         if not done:
             watcher.cancel()
@@ -266,9 +268,10 @@ class Handle(Generic[T]):
 
 async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:
     """What comes of this, if it comes in time."""
-    seconds = None if timeout is None else parse_duration(timeout)
+    if timeout is None:
+        return await work
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(parse_duration(timeout)):
             return await work
     except TimeoutError:
         raise TimedOut(late) from None

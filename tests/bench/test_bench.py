@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ from bench import environments, page, run, turns
 from bench.contest import argument_of, outcome_of
 from bench.figures import Results
 from bench.goals import GOALS, Goal
-from bench.plan import CONTESTANTS, PLANS, Case
+from bench.plan import CONTESTANTS, PLANS, SLOW_SECONDS, Case
 from bench.plots import Curve, Point, draw
 from bench.sections import SECTIONS
 
@@ -38,10 +39,11 @@ def test_every_contestant_answers_and_the_page_is_written(tmp_path: Path) -> Non
 
 
 def test_every_case_names_a_contestant() -> None:
-    """Plans, contestants and goals speak of the same things."""
+    """Plans, contestants and goals speak of the same things, and of each of them once."""
     for plan in PLANS.values():
-        for case in plan:
-            assert set(case.contestants) <= set(CONTESTANTS)
+        rows = [(case.work, case.size, name) for case in plan for name in case.contestants]
+        assert len(rows) == len(set(rows))
+        assert {name for _, _, name in rows} <= set(CONTESTANTS)
     assert len(GOALS) == len({goal.text for goal in GOALS})
 
 
@@ -105,6 +107,27 @@ def test_peers_that_can_not_be_had_are_told_with_a_remedy(
     assert "dbos can't be installed" in said
     assert "--only floor,step,effect,waiting" in said
     assert not environments.is_made("dbos", tmp_path / "peers")
+
+
+@pytest.mark.parametrize(("budget_minutes", "turns_of_slow"), [(60.0, 3), (0.0, 1)])
+def test_what_is_slow_is_repeated_only_within_the_budget(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, budget_minutes: float, turns_of_slow: int
+) -> None:
+    """The rest is run in every round, and what was asked for once, once."""
+    seconds = {"slow": 2.0 * SLOW_SECONDS, "quick": 0.1, "single": 0.1}
+    taken: Counter[str] = Counter()
+
+    def sample(name: str, case: Case, place: turns.Place) -> dict[str, float]:
+        taken[case.work] += 1
+        return {"seconds": 0.1, "turn_seconds": seconds[case.work]}
+
+    monkeypatch.setattr(run, "sample", sample)
+    plan = [
+        Case(work=work, size=1, contestants=("floor",), once=work == "single") for work in seconds
+    ]
+    list(run.Rounds(plan, 3, budget_minutes).run(turns.Place(folder=tmp_path, limit_seconds=1)))
+
+    assert {"slow": turns_of_slow, "quick": 3, "single": 1} == taken
 
 
 def test_a_picture_has_a_dot_per_point() -> None:

@@ -31,18 +31,18 @@ FLUSHES_OF_RUNS_OUT_OF_STEP = 2
 #: What the kernel is asked for per sequential effect: the write-ahead log, once.
 FDATASYNCS_OF_AN_EFFECT = 1
 #: A record of one effect: envelope, outcome of 200 bytes, intent with arguments of 100.
-RECORD_BYTES_OF_AN_EFFECT_MAX = 485
+RECORD_BYTES_OF_AN_EFFECT_MAX = 435
 #: A plain step in a record that many share, of the same arguments and outcome.
-RECORD_BYTES_OF_A_STEP_MAX = 355
+RECORD_BYTES_OF_A_STEP_MAX = 338
 #: In the file, with its place in the index and what is left over of its page.
-FILE_BYTES_OF_AN_EFFECT_MAX = 535
+FILE_BYTES_OF_AN_EFFECT_MAX = 475
 #: How often whoever resumes a run and awaits its outcome reads all of its past.
-PASTS_READ_OF_A_RESUME_MAX = 4
+PASTS_READ_OF_A_RESUME_MAX = 2
 #: A start that is refused since the run is there, the claim, and the end.
 COMMITS_OF_A_RESUME_MAX = 3
 
 #: Of a start, a claim, an end.
-FEW_RECORDS = 6
+FEW_RECORDS = 10
 
 QUIET = Settings(lease_seconds=60.0, poll_seconds=30.0, idle_seconds=60.0)
 WRITING = ("INSERT", "UPDATE", "DELETE", "BEGIN IMMEDIATE", "COMMIT")

@@ -137,7 +137,9 @@ class Calls:
         """This op's outcome, if it is the next delivery and nothing else is ready to run."""
         drive = self._drive
         inbox = drive.inbox
-        if not inbox or drive.is_live or drive.loop.ready or _is_cancelled_effect(op, drive.loop):
+        if not inbox or drive.is_live or drive.loop.ready:
+            return None
+        if op.definition.effect is not None and _is_cancelled(drive.loop):
             return None
         head: Any = inbox[0]
         if type(head) is EffectIntended and head.step == op.id:
@@ -149,8 +151,9 @@ class Calls:
                 return None
         if type(head) in _ENDS and head.step == op.id:
             self._insist(op, head)
-            drive.advance(head)
-            drive.ending.note_end(op, head)
+            drive.loop.seconds = head.at / 1000
+            if op.definition.effect is not None:
+                drive.ending.note_end(op, head)
             end: Event = head
             return end
         return None
@@ -251,10 +254,8 @@ class Calls:
         return derived_bytes(self._drive.start_event.seed, place)
 
 
-def _is_cancelled_effect(op: Op, loop: FlowLoop) -> bool:
-    """Its task has cancelled itself: that comes at the effect's end, so the effect must wait."""
-    if op.definition.effect is None:
-        return False
+def _is_cancelled(loop: FlowLoop) -> bool:
+    """The task has cancelled itself: that comes at its effect's end, so the effect must wait."""
     task: Any = asyncio.current_task(loop)
     # A thread that calls it holds back the loop: nobody can have cancelled anything.
     return task is not None and bool(task._must_cancel)  # noqa: SLF001

@@ -118,6 +118,17 @@ class Replay:
         return event
 
 
+def is_plainly_same(op: Op, event: Any) -> bool:
+    """At a glance: the very same arguments, or the end of an effect, whose intent had them."""
+    kind = type(event)
+    if kind is StepDone:
+        is_same: bool = event.args == op.args and op.definition.effect is None
+        return is_same
+    if kind is EffectIntended:
+        return bool(event.args) and event.args == op.args and op.definition.effect is not None
+    return kind is EffectDone and op.definition.effect is not None
+
+
 def difference(op: Op, event: Event) -> str:
     """What the code asks for where the journal has this event; empty if it is the same call."""
     of_effect = type(event) in _OF_EFFECTS

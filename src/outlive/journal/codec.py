@@ -26,7 +26,7 @@ from outlive.journal.codec_allowed import Allowed
 from outlive.journal.codec_bounds import VALUE_BYTES_MAX, Refusal
 from outlive.journal.codec_read import Reader
 from outlive.journal.codec_scalars import READERS, pack
-from outlive.journal.codec_walk import FROZENSET, ITEMS, PLAIN, SET, Walk
+from outlive.journal.codec_walk import FROZENSET, ITEMS, PLAIN, SET, TEXT_ONLY, Walk
 from outlive.journal.hints import Registry, reachable_classes
 
 __all__ = ["VALUE_BYTES_MAX", "Codec", "Registry", "codec_for"]
@@ -41,6 +41,11 @@ _DAMAGE: Final = (
     RecursionError,
     struct.error,
 )
+
+
+#: A dict of so few parts can't hold one text often enough to matter.
+_SMALL: Final = 32
+_FLAT: Final = PLAIN | {str}
 
 
 def codec_for(hints: Iterable[Any], registry: Registry) -> Codec:
@@ -111,6 +116,9 @@ class Codec:
 
 def _is_flat(value: dict[Any, Any]) -> bool:
     """Whether a dict of text keys holds nothing but text and plain scalars, and little of it."""
+    is_small_text = len(value) <= _SMALL and TEXT_ONLY.issuperset(map(type, value))
+    if is_small_text and _FLAT.issuperset(map(type, value.values())):
+        return True
     size = 0
     for key, part in value.items():
         kind = type(part)

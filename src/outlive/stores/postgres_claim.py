@@ -31,33 +31,15 @@ WITH RECURSIVE held AS (
 SELECT held.worker, w.beats, w.beat_at, {s}.now_v1($1)
 FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
 """
+# In the words of the index of runs with mail: a worker may hold many, those with mail are few.
 _OWN_MAIL = """
 SELECT r.run_id FROM {s}.runs r
-WHERE r.worker = $1 AND r.ended_at IS NULL AND r.posted <> r.consumed ORDER BY r.id
+WHERE coalesce(r.worker, '') = $1 AND r.ended_at IS NULL AND r.posted <> r.consumed ORDER BY r.id
 """
-_DRIVABLE = "r.flow = w.flow AND r.version = w.version AND r.format <= $3 AND r.ended_at IS NULL"
-_EACH_PAIR = (
-    f"SELECT {FOUND_COLUMNS} FROM unnest($1::text[], $2::text[]) AS w (flow, version)"
-    " CROSS JOIN LATERAL"
-)
-_BY_TIME = f"""{_EACH_PAIR} (
-    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL
-    AND r.wake_at <= {{s}}.now_v1($4)
-    ORDER BY r.wake_at LIMIT $5 FOR UPDATE SKIP LOCKED
-) AS r"""
-_BY_MAIL = f"""{_EACH_PAIR} (
-    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL AND r.posted <> r.consumed
-    LIMIT $4 FOR UPDATE SKIP LOCKED
-) AS r"""
-_BY_HOLDER = f"""{_EACH_PAIR} (
-    SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker = ANY ($4)
-    LIMIT $5 FOR UPDATE SKIP LOCKED
-) AS r"""
-_NEXT = f"""
-SELECT min(r.wake_at) FROM unnest($1::text[], $2::text[]) AS w (flow, version) CROSS JOIN LATERAL (
-    SELECT r.wake_at FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker IS NULL
-    AND r.wake_at > {{s}}.now_v1($4) ORDER BY r.wake_at LIMIT 1
-) AS r"""
+_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM {{s}}.due_v1($1, $2, $3, $4, $5) r"
+_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM {{s}}.mailed_v1($1, $2, $3, $4) r"
+_BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM {{s}}.left_v1($1, $2, $3, $4, $5) r"
+_NEXT = "SELECT {s}.next_v1($1, $2, $3, $4)"
 _BY_ID = (
     f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE r.run_id = ANY ($1) AND r.ended_at IS NULL"
 )

@@ -37,7 +37,7 @@ _INDEXED = (
     " SET enable_mergejoin = off"
 )
 _HASHING = f"{_INDEXED} SET enable_hashjoin = on SET enable_nestloop = off"
-_PROBING = f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on"
+PROBING = f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on"
 _REFUSED = "TABLE (place bigint, seq bigint, epoch bigint, gone boolean)"
 
 #: Milliseconds since 1970: the server's clock, unless a test says otherwise.
@@ -51,7 +51,7 @@ _REFUSALS = f"""
 CREATE FUNCTION {{s}}.refusals_v1(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], bodies bytea[],
     takers text[], at bigint
-) RETURNS {_REFUSED} LANGUAGE plpgsql {_PROBING} AS $$
+) RETURNS {_REFUSED} LANGUAGE plpgsql {PROBING} AS $$
 BEGIN
     PERFORM 1 FROM {{s}}.runs r WHERE r.run_id = ANY (run_ids)
         ORDER BY r.run_id FOR NO KEY UPDATE;
@@ -73,7 +73,7 @@ _APPEND = f"""
 CREATE FUNCTION {{s}}.append_v1(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     at bigint
-) RETURNS {_REFUSED} LANGUAGE plpgsql {_PROBING} AS $$
+) RETURNS {_REFUSED} LANGUAGE plpgsql {PROBING} AS $$
 DECLARE
     moved bigint;
 BEGIN
@@ -136,7 +136,7 @@ _MOVE = f"""
 CREATE FUNCTION {{s}}.move_v1(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES}
-) RETURNS text[] LANGUAGE plpgsql {_PROBING} AS $$
+) RETURNS text[] LANGUAGE plpgsql {PROBING} AS $$
 DECLARE
     done text[];
 BEGIN
@@ -160,7 +160,7 @@ END $$
 
 _CONSUME = f"""
 CREATE FUNCTION {{s}}.consume_v1(mail_runs text[], mail_ids text[])
-RETURNS void LANGUAGE sql {_PROBING} AS $$
+RETURNS void LANGUAGE sql {PROBING} AS $$
     WITH gone AS (
         UPDATE {{s}}.mail m SET body = NULL FROM (
             SELECT DISTINCT n.run_id, n.mail_id

@@ -19,6 +19,7 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_functions import FUNCTIONS
+from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_url import Place
 from outlive.stores.postgres_wire import int8, text
 
@@ -115,7 +116,7 @@ _TABLES = (
     WHERE worker IS NULL AND ended_at IS NULL AND wake_at IS NOT NULL
     """,
     """
-    CREATE INDEX runs_with_mail ON {s}.runs (worker, flow, version)
+    CREATE INDEX runs_with_mail ON {s}.runs (coalesce(worker, ''), flow, version)
     WHERE ended_at IS NULL AND posted <> consumed
     """,
     "CREATE INDEX mail_waiting ON {s}.mail (run_id, number) WHERE body IS NOT NULL",
@@ -123,7 +124,7 @@ _TABLES = (
 )
 
 #: version -> the statements that lead to it from the one before.
-MIGRATIONS = {1: _TABLES + FUNCTIONS}
+MIGRATIONS = {1: _TABLES + FUNCTIONS + LOOKS}
 
 Failpoint = Callable[[str], None]
 

@@ -27,6 +27,8 @@ _SIZE = struct.Struct("!i")
 _INT8 = struct.Struct("!q")
 _DIMENSIONS, _FIRST, _HAS_NULLS = 1, 1, 1
 _NULL = _SIZE.pack(-1)
+#: Most values are short.
+_SIZES = tuple(_SIZE.pack(count) for count in range(1024))
 
 
 def writable(text: str) -> str:
@@ -60,7 +62,12 @@ def blob(value: bytes) -> Parameter:
 
 def texts(values: Sequence[str | None]) -> Parameter:
     """Texts that may hold NUL."""
-    encoded = [None if value is None else writable(value).encode() for value in values]
+    if _are_equal(values):
+        encoded = [text(values[0])[1]] * len(values)
+    elif _is_clean(values):
+        encoded = [None if value is None else value.encode() for value in values]
+    else:
+        encoded = [text(value)[1] for value in values]
     return TEXT_ARRAY, _packed(TEXT, encoded)
 
 
@@ -71,25 +78,46 @@ def blobs(values: Sequence[bytes | None]) -> Parameter:
 
 def int8s(values: Sequence[int | None]) -> Parameter:
     """Whole numbers."""
-    if None in values:
-        numbers = [None if value is None else _INT8.pack(value) for value in values]
-        return INT8_ARRAY, _packed(INT8, numbers)
+    if None in values or _are_equal(values):
+        return INT8_ARRAY, _packed(INT8, [int8(value)[1] for value in values])
     count = len(values)
     head = _ARRAY.pack(_DIMENSIONS, 0, INT8, count, _FIRST)
     flat = [part for value in values for part in (_INT8.size, value)]
     return INT8_ARRAY, head + struct.pack("!" + "iq" * count, *flat)
 
 
+def _are_equal(values: Sequence[object]) -> bool:
+    """Most columns of a batch's headers are the same in every row."""
+    return len(values) > 1 and values.count(values[0]) == len(values)
+
+
+def _is_clean(values: Sequence[str | None]) -> bool:
+    whole = "".join([value for value in values if value is not None])
+    return "\0" not in whole and "\1" not in whole
+
+
 def _packed(kind: int, values: Sequence[bytes | None]) -> bytes:
-    has_nulls = _HAS_NULLS if None in values else 0
-    parts = [_ARRAY.pack(_DIMENSIONS, has_nulls, kind, len(values), _FIRST)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            parts.append(_SIZE.pack(len(value)))
-            parts.append(value)
-    return b"".join(parts)
+    head = _ARRAY.pack(_DIMENSIONS, _HAS_NULLS if None in values else 0, kind, len(values), _FIRST)
+    if _are_equal(values):
+        return head + _element(values[0]) * len(values)
+    if None in values:
+        return head + b"".join([_element(value) for value in values])
+    sizes, packs = len(_SIZES), _SIZES
+    return head + b"".join(
+        [
+            part
+            for value in values
+            if value is not None
+            for part in (
+                packs[len(value)] if len(value) < sizes else _SIZE.pack(len(value)),
+                value,
+            )
+        ]
+    )
+
+
+def _element(value: bytes | None) -> bytes:
+    return _NULL if value is None else _SIZE.pack(len(value)) + value
 
 
 def _whole(value: bytes) -> int:
@@ -98,7 +126,6 @@ def _whole(value: bytes) -> int:
 
 _READERS: Mapping[int, Callable[[bytes], Any]] = {
     BOOL: lambda value: value != b"\0",
-    BYTES: bytes,
     INT8: _whole,
     INT4: _whole,
     TEXT: lambda value: readable(value.decode()),
@@ -108,16 +135,13 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = {
 
 def rows_of(result: pq.abc.PGresult) -> list[Row]:
     """The rows of an answer in binary form; it holds only the types above."""
-    columns = range(result.nfields)
-    readers = [_READERS[result.ftype(column)] for column in columns]
-    get = result.get_value
-    rows = []
-    for at in range(result.ntuples):
-        values = [get(at, column) for column in columns]
-        rows.append(
-            tuple(
-                None if value is None else read(value)
-                for read, value in zip(readers, values, strict=True)
-            )
-        )
-    return rows
+    places, get = range(result.ntuples), result.get_value
+    columns: list[list[Any]] = []
+    for column in range(result.nfields):
+        values: list[Any] = [get(place, column) for place in places]
+        kind = result.ftype(column)
+        if kind != BYTES:
+            read = _READERS[kind]
+            values = [None if value is None else read(value) for value in values]
+        columns.append(values)
+    return list(zip(*columns, strict=True))

@@ -61,6 +61,8 @@ from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 
 _ADDRESSES_MAX = 500
+#: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
+PAGE_BYTES = 8192
 
 
 class SQLiteStore:
@@ -108,6 +110,7 @@ class SQLiteStore:
         descriptor = os.open(self._workers, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # counts only before there is a table
             make_safe(db, self._path)
             create_tables(db, self._path)
         finally:

@@ -22,11 +22,13 @@ from outlive.testing.store_entries import HandClock
 from outlive.testing.store_suite_finding import FindingRules
 from outlive.testing.store_suite_journals import JournalRules
 from outlive.testing.store_suite_leases import LeaseRules
-from outlive.testing.store_suite_mail import DeletionRules, MailRules, NodeRules
+from outlive.testing.store_suite_mail import DeletionRules, MailroomRules, MailRules, NodeRules
 
 
 @pytest.mark.asyncio
-class StoreSuite(JournalRules, MailRules, NodeRules, DeletionRules, LeaseRules, FindingRules):
+class StoreSuite(
+    JournalRules, MailRules, MailroomRules, NodeRules, DeletionRules, LeaseRules, FindingRules
+):
     """Every verb and every rule of the seam."""
 
     @pytest.fixture

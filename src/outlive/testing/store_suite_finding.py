@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlive.errors import UsageError
-from outlive.store import Query, Store
+from outlive.store import LAST_CHAPTER, Query, Store
 from outlive.testing.store_entries import START_MS, entry, header
 
 
@@ -23,6 +23,23 @@ class FindingRules:
         assert reading is not None
         assert (["b", "a", "c"], None) == ([found.head.run_id for found in page.items], page.next)
         assert (reading.head, reading.header) == (page.items[0].head, page.items[0].header)
+
+    async def test_a_reading_may_be_short(self, store: Store) -> None:
+        """So many records at most, the first ones; head, header and mail are there all the same."""
+        await store.commit([entry("r", 0)])
+        for seq in (1, 2, 3):
+            await store.commit([entry("r", seq)])
+        await store.post("r", "m", b"mail")
+        whole = await store.read("r")
+        assert whole is not None
+
+        for after, limit in ((0, 0), (0, 1), (1, 2), (2, 9), (LAST_CHAPTER, 1)):
+            some = await store.read("r", after, limit=limit)
+            assert some is not None
+            first = max(after, 0)
+            assert list(whole.records[first:][:limit]) == list(some.records)
+            assert (whole.head, whole.header) == (some.head, some.header)
+            assert list(whole.mail) == list(some.mail)
 
     async def test_pages_are_stable(self, store: Store) -> None:
         """Runs that come, go on and go while one pages: none is seen twice, none is missed."""

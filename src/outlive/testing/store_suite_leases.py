@@ -310,6 +310,32 @@ class LeaseRules:
         assert {"time", "mail", "dead"} == set(offered(claims))
         assert START_MS + 9 == claims.next_at
 
+    async def test_many_certain_runs_can_be_asked_for(self, store: Store) -> None:
+        """However many of them sleep, and however many of others are due or sleep before them."""
+        await store.commit([parked("time", START_MS), parked("mail"), held("dead", "ghost")])
+        await store.commit([parked(f"sleeps{n}", START_MS + 1_000 + n) for n in range(200)])
+        await store.commit([parked(f"other{n}", START_MS + 5 + n) for n in range(150)])
+        await store.commit([parked(f"due{n}", START_MS - n) for n in range(50)])
+        await store.post("mail", "m", b"")
+        ids = frozenset({"time", "mail", "dead", "nobody", *(f"sleeps{n}" for n in range(200))})
+
+        claims = await store.claim("w", msgspec.structs.replace(WANTED, run_ids=ids), 10)
+
+        assert {"time", "mail", "dead"} == set(offered(claims))
+        assert claims.next_at is not None
+        assert START_MS < claims.next_at <= START_MS + 1_000
+
+    async def test_more_due_runs_of_others_hide_none(self, store: Store) -> None:
+        """Ours is offered though many that nobody here wants have waited for longer."""
+        await store.commit([parked(f"due{n}", START_MS - 100 - n) for n in range(200)])
+        await store.commit([parked(f"own{n}", START_MS + 1_000) for n in range(99)])
+        await store.commit([parked("own", START_MS - 1)])
+        ids = frozenset({"own", *(f"own{n}" for n in range(99))})
+
+        claims = await store.claim("w", msgspec.structs.replace(WANTED, run_ids=ids), 10)
+
+        assert ["own"] == offered(claims)
+
     async def test_who_waited_longest_is_offered_first(self, store: Store) -> None:
         """At most as many as asked for, those with the earliest time."""
         await store.commit([parked(f"r{at}", START_MS - at) for at in (3, 9, 1, 7, 5)])

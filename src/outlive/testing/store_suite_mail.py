@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.store import Conflict, Node, Reading, Store
+from outlive.store import Conflict, Mailroom, Node, Posting, Reading, Store
 from outlive.testing.store_entries import (
     START_MS,
     WANTED,
@@ -121,6 +121,57 @@ class MailRules:
 
         claims = await store.claim("other", WANTED, 10)
         assert ["r"] == [offer.head.run_id for offer in claims.offers]
+
+
+class MailroomRules:
+    """The same for much mail at once, where a store can do that."""
+
+    async def test_much_mail_is_posted_as_if_one_by_one(self, store: Store) -> None:
+        """Each gets the answer that it would get alone, twins in one batch included."""
+        if not isinstance(store, Mailroom):
+            return
+        done = header(status="done", ended_at=START_MS)
+        await store.commit([entry("a", 0), entry("b", 0), entry("over", 0)])
+        await store.commit([entry("over", 1, header=done)])
+        await store.post("a", "old", b"")
+        letters = ["a old", "a new", "a new", "b new", "over new", "none new", "a newer"]
+        named = [(*each.split(), each) for each in letters]
+
+        answers = await store.post_all([Posting(run, mail, b.encode()) for run, mail, b in named])
+
+        told = ["already", "posted", "already", "posted", "ended", "unknown", "posted"]
+        assert told == list(answers)
+        reading = await reading_of(store, "a")
+        assert [b"", b"a new", b"a newer"] == [mail.body for mail in reading.mail]
+        assert (3, 1) == (reading.head.posted, (await reading_of(store, "b")).head.posted)
+
+    async def test_very_much_mail_is_posted(self, store: Store) -> None:
+        """More than fits into one statement of any store."""
+        if not isinstance(store, Mailroom):
+            return
+        await store.commit([entry(f"r{n}", 0) for n in range(60)])
+        letters = [Posting(f"r{n % 60}", f"m{n}", b"%d" % n) for n in range(1500)]
+
+        assert {"posted"} == set(await store.post_all(letters))
+        assert {"already"} == set(await store.post_all(letters))
+
+        found = await store.mail_of([f"r{n}" for n in range(60)])
+        assert [b"%d" % n for n in range(7, 1500, 60)] == [mail.body for mail in found["r7"]]
+
+    async def test_mail_of_many_runs(self, store: Store) -> None:
+        """What waits, in order; nothing that was consumed, nothing of runs that are not there."""
+        if not isinstance(store, Mailroom):
+            return
+        await store.commit([entry("a", 0), entry("b", 0)])
+        for run_id, mail_id in (("b", "1"), ("a", "2"), ("b", "3"), ("b", "4")):
+            await store.post(run_id, mail_id, mail_id.encode())
+        await store.commit([entry("b", 1, consumed=("3",))])
+
+        found = await store.mail_of(["a", "b", "none"])
+
+        shown = {run_id: [mail.mail_id for mail in mails] for run_id, mails in found.items()}
+        assert {"a": ["2"], "b": ["1", "4"], "none": []} == shown
+        assert found["b"] == (await reading_of(store, "b")).mail
 
 
 class NodeRules:

@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 
 from outlive.journal.lane import Lane
 from outlive.model.mail import Nudge, encode_letter
-from outlive.store import LAST_CHAPTER, Store
+from outlive.store import LAST_CHAPTER, Head, Store
 from outlive.worker.chapters import read_chapter
 
 LOOKS_MAX = 100
@@ -41,9 +41,13 @@ class Adoption:
 
     async def _waits_for_children(self, run_id: str) -> bool:
         reading = await self._store.read(run_id, LAST_CHAPTER, limit=0)
-        # One that somebody holds is told by its holder; only one that began can have children.
-        if reading is None or reading.head.worker is not None or reading.head.epoch == 0:
+        # What somebody holds, what is over and what never began waits for no child here.
+        if reading is None or reading.header.ended_at is not None or not _is_parked(reading.head):
             return False
         # A damaged journal is reported when somebody loads it.
         chapter = await read_chapter(self._store, run_id)
         return chapter is not None and chapter.run.is_parked and bool(chapter.run.children)
+
+
+def _is_parked(head: Head) -> bool:
+    return head.worker is None and head.epoch > 0

@@ -34,6 +34,9 @@ from outlive.worker.watchers import News
 
 logger = logging.getLogger("outlive")
 
+#: Runs that begin in one turn of the loop: others wait, and these share their first flush.
+DRIVEN_IN_A_TURN = 16
+
 #: A run that was won: its journal's end, its state, what happened to it, what was posted to it.
 Take: TypeAlias = Callable[[RunLog, Run, list[Event], Sequence[Mail]], None]
 #: One that is not driven: what to tell whoever waits for it, and whether it is over.
@@ -62,14 +65,14 @@ class Loading:
             here = {offer.head.run_id: known.get(offer.head.run_id) for offer in portion}
             unread = [run_id for run_id, chapter in here.items() if chapter is None]
             read = await self._read(unread) if unread else {}
-            for run_id, chapter in here.items():
+            for number, (run_id, chapter) in enumerate(here.items(), 1):
                 if chapter is not None:
                     chapter.claim(*claims[run_id])
                     await self._go_on(chapter)
                 elif run_id in read:
                     await self._go_on(read[run_id])
-                # Each may keep the loop for a while, and there may be many.
-                await asyncio.sleep(0)
+                if number % DRIVEN_IN_A_TURN == 0:
+                    await asyncio.sleep(0)
 
     async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
         return await self._setting.lane(read_chapters(self._setting.store, run_ids))

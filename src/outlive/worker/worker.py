@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from outlive.engine.definitions import Flow
@@ -189,6 +190,10 @@ class Worker:
         """The runs in memory here."""
         return frozenset(self._drives)
 
+    def is_driving(self, run_id: str) -> bool:
+        """The run is in memory here."""
+        return run_id in self._drives
+
     def log_of(self, run_id: str) -> RunLog | None:
         """The journal of a run in memory here, for those who wait for it to grow."""
         drive = self._drives.get(run_id)
@@ -224,32 +229,41 @@ class Worker:
             self._watchers.tell(run_id, self._misfits[run_id][1])
         return future
 
-    async def start_run(self, run_id: str, start: RunStarted) -> bool:
-        """Start a run with a lease of this worker and drive it; False if the id is in use."""
+    def start_run(self, run_id: str, start: RunStarted) -> asyncio.Future[bool]:
+        """Start a run with a lease of this worker and drive it; False if the id is in use.
+
+        A run that has begun is driven, whether or not its caller still waits.
+        """
         self._check_staying()
         log = self._loading.log_for(run_id)
         events: list[Event] = [start, Claimed(0, 1, self.id, True)]
         begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def refuse(error: OutliveError) -> None:
-            if isinstance(error, LeaseLost):
-                begun.set_result(False)
-            else:
-                begun.set_exception(error)
-
-        log.on_failure = refuse
+        log.on_failure = partial(self._not_begun, log, begun)
         for event in events:
             log.append(event)
-        log.wait(log.seq, lambda: begun.set_result(True))
-        if not await begun:
-            log.close()
-            return False
+        log.wait(log.seq, partial(self._begun, log, events, begun))
+        return begun
+
+    def _not_begun(self, log: RunLog, begun: asyncio.Future[bool], error: OutliveError) -> None:
+        log.close()
+        if begun.done():
+            return
+        if isinstance(error, LeaseLost):
+            begun.set_result(False)
+        else:
+            begun.set_exception(error)
+
+    def _begun(self, log: RunLog, events: list[Event], begun: asyncio.Future[bool]) -> None:
         if self._is_halted:
-            log.close()
-            self._check_staying()
-        self._add(run_id)
+            try:
+                self._check_staying()
+            except OutliveError as error:
+                self._not_begun(log, begun, error)
+            return
+        self._add(log.run_id)
         self._drive(log, fold(events), events)
-        return True
+        if not begun.done():
+            begun.set_result(True)
 
     def _check_staying(self) -> None:
         if self._departure.is_asked or self._is_halted:
@@ -293,18 +307,19 @@ class Worker:
         room = self._concurrency - len(self._drives)
         # One more than there is room for: to see that somebody waits for a place.
         in_vain = self._probation.waiting + self._quarantine.waiting + len(self._loading.damaged)
-        limit = max(1, room) + in_vain
+        limit = max(1, min(room, CLAIM_LIMIT)) + in_vain
         claims = await self._setting.lane(self._setting.store.claim(self.id, self._wanted(), limit))
         self._next_at = claims.next_at
         await self._postman.bring(claims.mail)
         offers = await self._admit(claims.offers)
         if offers and room <= 0:
             self._make_room()
-        some = offers[: max(0, min(room, CLAIM_LIMIT))]
+        some = offers[: max(0, room)]
         if some and not self._departure.is_asked:
             await self._loading.take(some, self._probation.chapters)
-        if self._probation.chapters or self._probation.has_more:
-            # Mail may have come between the reading and the claim; or there is more to be claimed.
+        is_full = len(claims.offers) == limit and room > len(some) > 0
+        if is_full or self._probation.chapters or self._probation.has_more:
+            # There is more to be claimed; or mail may have come between the reading and the claim.
             self._poke.set()
         self._probation.chapters = {}
         # Last: what was offered is driven by now, and tells of its children itself.
