@@ -24,8 +24,8 @@ from outlive.stores.sqlite_connections import Connection, Cursor, connect_sqlite
 FLUSHES_OF_A_RUN = 2
 #: A flush is one statement, which is its own transaction ...
 STATEMENTS_OF_A_FLUSH = 1
-#: ... but for a start (BEGIN, run and record, COMMIT) and an end (BEGIN, record, header, COMMIT).
-STATEMENTS_OF_A_START_AND_END = 7
+#: ... but for a start and an end (BEGIN, the run with its record, COMMIT).
+STATEMENTS_OF_A_START_AND_END = 6
 #: Runs that have fallen out of step make two batches of what could be one.
 FLUSHES_OF_RUNS_OUT_OF_STEP = 2
 #: What the kernel is asked for per sequential effect: the write-ahead log, once.
@@ -35,7 +35,7 @@ RECORD_BYTES_OF_AN_EFFECT_MAX = 435
 #: A plain step in a record that many share, of the same arguments and outcome.
 RECORD_BYTES_OF_A_STEP_MAX = 338
 #: In the file, with its place in the index and what is left over of its page.
-FILE_BYTES_OF_AN_EFFECT_MAX = 475
+FILE_BYTES_OF_AN_EFFECT_MAX = 465
 #: How often whoever resumes a run and awaits its outcome reads all of its past.
 PASTS_READ_OF_A_RESUME_MAX = 2
 #: A start that is refused since the run is there, the claim, and the end.

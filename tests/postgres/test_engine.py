@@ -142,6 +142,47 @@ def test_a_killed_workers_runs_are_taken_over_after_the_lease(stage: Stage, figu
     assert [] == stage.audit()
 
 
+CHARGED: list[str] = []
+
+
+@outlive.effect
+async def charge(number: int) -> int:
+    CHARGED.append(outlive.key())
+    return number
+
+
+@outlive.flow
+async def charging(count: int) -> int:
+    """One effect after the other."""
+    return sum([await charge(number) for number in range(count)])
+
+
+@pytest.mark.alone
+async def test_runs_go_on_after_a_crash_of_the_server(
+    own_postgres: PostgresServer, figure: Figure
+) -> None:
+    """The server is ended as by a power cut in mid-run: nothing is lost, nothing is done twice."""
+    CHARGED.clear()
+    away = []
+    async with outlive.open(own_postgres.url()) as app:
+        handles = [await app.start(charging, 200) for _ in range(10)]
+        for crash in range(1, 4):
+            while len(CHARGED) < 300 * crash:
+                await asyncio.sleep(0.001)
+            await asyncio.to_thread(own_postgres.crash)
+            own_postgres.start()
+            before, began = len(CHARGED), time.monotonic()
+            while len(CHARGED) == before:
+                await asyncio.sleep(0.001)
+            away.append(time.monotonic() - began)
+        outcomes = [await handle.outcome() for handle in handles]
+
+    figure("postgresql: back at work after a crash, worst ms", round(1000 * max(away)))
+    assert [sum(range(200))] * 10 == outcomes
+    assert 2_000 == len(CHARGED) == len(set(CHARGED))
+    assert max(away) < 2
+
+
 def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:
     """And exit code 3: a store's fault."""
     done = subprocess.run(

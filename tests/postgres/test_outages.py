@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from outlive.errors import StoreFailed, StoreUnavailable
@@ -14,6 +15,7 @@ from outlive.store import Conflict, Reading, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, held, takeover
+from tests.conftest import Figure
 from tests.postgres.proxy import Proxy
 
 
@@ -174,6 +176,71 @@ async def test_a_crash_of_the_server_loses_no_acknowledged_event(
     assert [] == appending.refused
     assert list(range(1, appending.acknowledged + 1)) == [record.seq for record in reading.records]
     await store.close()
+
+
+@pytest.mark.alone
+async def test_a_failover_loses_no_acknowledged_event(
+    own_postgres: PostgresServer, figure: Figure
+) -> None:
+    """The server dies for good in the middle of commits, and its standby takes over."""
+    standby = own_postgres.add_standby()
+    try:
+        hosts = f"127.0.0.1:{own_postgres.port},127.0.0.1:{standby.port}"
+        url = own_postgres.url().replace(f"127.0.0.1:{own_postgres.port}", hosts)
+        store = PostgresStore(url)
+        with Appending(store) as appending:
+            appending.wait_for_more(100)
+            own_postgres.crash()
+            began = time.monotonic()
+            standby.promote()
+            appending.wait_for_more()
+            away = time.monotonic() - began
+
+        reading = await seen(store, "r")
+        assert [] == appending.refused
+        assert list(range(1, appending.acknowledged + 1)) == [r.seq for r in reading.records]
+        figure("postgresql: back at work after a failover, ms", round(1000 * away))
+        await store.close()
+    finally:
+        standby.remove()
+
+
+@pytest.mark.alone
+async def test_a_standby_that_is_gone_is_not_done_without(own_postgres: PostgresServer) -> None:
+    """A commit that its standby did not confirm is not acknowledged, even if an operator cuts it
+    short: the server says done then, with a warning, and only asking again settles it.
+    """
+    standby = own_postgres.add_standby()
+    store = PostgresStore(own_postgres.url())
+    try:
+        with Appending(store) as appending:
+            appending.wait_for_more(20)
+            standby.crash()
+            while not waiting_for_standby(own_postgres, "pid"):
+                pass
+            acknowledged, cancelled = appending.acknowledged, 0
+            while cancelled < 3:
+                cancelled += waiting_for_standby(own_postgres, "pg_cancel_backend(pid)")
+            without_standby = appending.acknowledged - acknowledged
+            standby.start()
+            appending.wait_for_more(20)
+
+        assert 0 == without_standby
+        assert [] == appending.refused
+        reading = await seen(store, "r")
+        assert list(range(1, appending.acknowledged + 1)) == [r.seq for r in reading.records]
+    finally:
+        await store.close()
+        standby.remove()
+
+
+def waiting_for_standby(server: PostgresServer, act: str) -> int:
+    """How many commits wait for the standby; something is done to each."""
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        rows = db.execute(
+            f"SELECT {act} FROM pg_stat_activity WHERE wait_event = 'SyncRep'"  # type: ignore[arg-type]
+        )
+        return len(rows.fetchall())
 
 
 async def seen(store: Store, run_id: str) -> Reading:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, update_wrapper
-from inspect import Signature
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -308,6 +308,13 @@ class Flow(Generic[P, R]):
     @cached_property
     def unbinder(self) -> Unbinder:
         return Unbinder(self.signature)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Its parameters, if each can be given by name; otherwise none."""
+        kinds = {parameter.kind for parameter in self.signature.parameters.values()}
+        by_name = kinds <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        return frozenset(self.signature.parameters) if by_name else frozenset()
 
     @cached_property
     def args_codec(self) -> Codec:

@@ -84,48 +84,33 @@ class Delivering:
 
     def __init__(self, drive: Woken) -> None:
         self._drive = drive
-        self._takers: dict[type, Callable[[Any], None]] = {
-            StepDone: self._resolve,
-            EffectDone: self._resolve,
-            StepRaised: self._resolve,
-            EffectRaised: self._resolve,
-            EffectIntended: self._compare_intent,
-            EffectDoubted: self._doubt,
-            AttemptFailed: self._give_way,
-            TimerFired: drive.timers.fired,
-            SignalReceived: drive.waits.deliver,
-            QuestionAsked: drive.waits.compare,
-            Answered: drive.waits.deliver,
-            Replied: drive.waits.replayed,
-            ChildIntended: drive.children.compare,
-            ChildSpawned: drive.children.deliver,
-            ChildEnded: drive.children.deliver,
-            CancelRequested: self._cancel,
-            DeadlinePassed: self._cut_at_deadline,
-            RunUndoing: drive.ending.undo,
-        }
 
     def deliver(self, event: Event) -> None:
         """The flow has nothing left to run: let it see this."""
-        if type(event) not in _TIMELESS:
+        kind = type(event)
+        if kind not in _TIMELESS:
             self._drive.advance(event)
-        self._takers[type(event)](event)
+        _TAKERS[kind](self, event)
 
-    def _compare_intent(self, event: EffectIntended) -> None:
+    def compare_intent(self, event: EffectIntended) -> None:
+        """The flow must have called it."""
         op = self._drive.comparing.find(event, event.step)
         self._drive.waiting.shield(event.step)
         if op is not None and not self._drive.is_live:
             # A living one is "intended" when it is durable, which it need not be yet.
             op.stage = "intended"
 
-    def _doubt(self, event: EffectDoubted) -> None:
+    def doubt(self, event: EffectDoubted) -> None:
+        """An attempt's end is not known."""
         if self._drive.comparing.find(event, event.step) is not None:
             self._drive.waiting.give_way(event.step)
 
-    def _give_way(self, event: AttemptFailed) -> None:
+    def give_way(self, event: AttemptFailed) -> None:
+        """An attempt is over; a cancellation that waited for it comes now."""
         self._drive.waiting.give_way(event.step)
 
-    def _resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
+    def resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
+        """A step or effect has ended."""
         drive = self._drive
         if event.step in drive.waiting.cut_off:
             return
@@ -147,7 +132,7 @@ class Delivering:
         elif drive.comparing.misfit is None:
             op.future.set_result(value)
 
-    def _cancel(self, _: CancelRequested) -> None:
+    def cancel(self, _: CancelRequested) -> None:
         """Takes hold where the flow waits; what it does then is its own."""
         drive = self._drive
         if drive.main is None:
@@ -159,5 +144,58 @@ class Delivering:
             drive.ending.cancel_requested = True
             drive.main.cancel()
 
-    def _cut_at_deadline(self, _: DeadlinePassed) -> None:
+    def cut_at_deadline(self, _: DeadlinePassed) -> None:
+        """The flow stops here."""
         self._drive.cut(Verdict("failed", error=DEADLINE_PASSED))
+
+    # what others take
+
+    def fire(self, event: TimerFired) -> None:
+        """A timer's callback gets ready."""
+        self._drive.timers.fired(event)
+
+    def bring(self, event: SignalReceived | Answered) -> None:
+        """Somebody outside has said something."""
+        self._drive.waits.deliver(event)
+
+    def compare_question(self, event: QuestionAsked) -> None:
+        """The flow must have asked it."""
+        self._drive.waits.compare(event)
+
+    def answered(self, event: Replied) -> None:
+        """The flow replied to a request."""
+        self._drive.waits.replayed(event)
+
+    def compare_child(self, event: ChildIntended) -> None:
+        """The flow must have called for it."""
+        self._drive.children.compare(event)
+
+    def hear_of_child(self, event: ChildSpawned | ChildEnded) -> None:
+        """A child began, or ended."""
+        self._drive.children.deliver(event)
+
+    def undo(self, event: RunUndoing) -> None:
+        """What happened is undone from here on."""
+        self._drive.ending.undo(event)
+
+
+_TAKERS: dict[type, Callable[[Delivering, Any], None]] = {
+    StepDone: Delivering.resolve,
+    EffectDone: Delivering.resolve,
+    StepRaised: Delivering.resolve,
+    EffectRaised: Delivering.resolve,
+    EffectIntended: Delivering.compare_intent,
+    EffectDoubted: Delivering.doubt,
+    AttemptFailed: Delivering.give_way,
+    TimerFired: Delivering.fire,
+    SignalReceived: Delivering.bring,
+    QuestionAsked: Delivering.compare_question,
+    Answered: Delivering.bring,
+    Replied: Delivering.answered,
+    ChildIntended: Delivering.compare_child,
+    ChildSpawned: Delivering.hear_of_child,
+    ChildEnded: Delivering.hear_of_child,
+    CancelRequested: Delivering.cancel,
+    DeadlinePassed: Delivering.cut_at_deadline,
+    RunUndoing: Delivering.undo,
+}

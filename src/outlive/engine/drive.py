@@ -122,10 +122,13 @@ class Drive:
         recorded = self.flow.args_codec.decode(self._chapter.args)
         if isinstance(recorded, list):  # it was asked for by name: as they were given
             recorded = self.flow.bind(*recorded[0], **recorded[1])
-        args, kwargs = self.flow.unbinder.call(complete(self.flow.signature, recorded))
-        if not self.flow.is_async:
-            return self.threads.run(partial(self.flow.fn, *args, **kwargs))
-        main: Coroutine[Any, Any, Any] = self.flow.fn(*args, **kwargs)
+        flow = self.flow
+        args: Sequence[Any] = ()
+        if recorded.keys() != flow.names:  # it has changed since, or not all can be given by name
+            args, recorded = flow.unbinder.call(complete(flow.signature, recorded))
+        if not flow.is_async:
+            return self.threads.run(partial(flow.fn, *args, **recorded))
+        main: Coroutine[Any, Any, Any] = flow.fn(*args, **recorded)
         return main
 
     # what the runners of steps and effects call

@@ -9,6 +9,8 @@ from outlive.engine.definitions import Flow
 from outlive.model.events import RunStarted
 from outlive.model.ids import digest
 
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
 
 def start_event(
     flow: Flow[Any, Any], run_id: str, bound: dict[str, Any], *, seed: bytes, now: int
@@ -22,7 +24,7 @@ def start_event(
         args=args,
         digest=digest(args),
         seed=seed,
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        python=_PYTHON,
         started_at=now,
         family=run_id,
         queue=options.queue or "default",

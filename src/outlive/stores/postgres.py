@@ -73,12 +73,12 @@ class PostgresStore:
         self._server_time = server_time
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
-        self._news = News(self.pool)
         first = self.pool.open_first()
         try:
             check_schema(first, self._place, self._ports.failpoint)
         finally:
             first.close()
+        self._news = News(self.pool)
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -254,6 +254,7 @@ class PostgresStore:
                 int8(self._now()),
                 int8(old),
             ),
+            outage_seconds=self._lease_ms / 1000,  # by then the others know anyway
         )
         self._beats.forget(worker)
         self._news.tell([ANYBODY])
@@ -279,8 +280,9 @@ class PostgresStore:
         )
 
     async def close(self) -> None:
-        self.pool.close()
-        self._news.close()
+        if self.pool.is_ours:
+            self.pool.close()
+            self._news.close()
 
 
 def _is_offered(entry: Entry) -> bool:

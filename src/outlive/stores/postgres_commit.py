@@ -1,12 +1,13 @@
 """A batch as statements: one for any number of runs.
 
-Only a batch in which a run occurs more than once takes several, one after the other (*waves*):
-an entry must not land on a journal that its predecessor did not extend.
+Appends to one run that follow one another are a *chain*, over which its head moves at once. Only
+a batch in which a run occurs more than once in other ways takes several statements, one after the
+other (*waves*): an entry must not land on a journal that its predecessor did not extend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from outlive.store import Conflict, Entry
 from outlive.stores.postgres_connection import Statement
@@ -14,9 +15,9 @@ from outlive.stores.postgres_rows import header_parameters
 from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
+#: A server takes up to a gigabyte in one statement, and needs several times as much for it.
+_BYTES_MAX = 64 * 1024 * 1024
 _REFUSED = "place, seq, epoch, gone"
-_APPEND_COUNT = 7
-_COMMIT_COUNT = 29
 
 #: Sends one statement and answers with its rows.
 Run = Callable[[Statement], list[Row]]
@@ -28,6 +29,53 @@ def commit_batch(
     """Write a batch and answer for each entry."""
     if len({entry.run_id for entry in batch}) == len(batch):
         return _commit_wave(run, schema, batch, now)
+    chains = _chains(batch)
+    if chains is None:
+        return _commit_waves(run, schema, batch, now)
+    stayed = {run_id for (run_id,) in run(_chain(schema, chains))}
+    answers: list[Conflict | None] = [None] * len(batch)
+    left = [place for place, entry in enumerate(batch) if entry.run_id in stayed]
+    again = _commit_waves(run, schema, [batch[place] for place in left], now)
+    for place, answer in zip(left, again, strict=True):
+        answers[place] = answer
+    return answers
+
+
+def _chains(batch: Sequence[Entry]) -> list[list[Entry]] | None:
+    """By run, appends each of which follows the one before; None: they are not all of that kind."""
+    found: dict[str, list[Entry]] = {}
+    for entry in batch:
+        chain = found.setdefault(entry.run_id, [])
+        if not _is_append(entry) or (chain and not _follows(chain[-1], entry)):
+            return None
+        chain.append(entry)
+    return list(found.values()) if sum(len(e.record) for e in batch) <= _BYTES_MAX else None
+
+
+def _follows(before: Entry, entry: Entry) -> bool:
+    return entry.after == before.last and entry.epoch == before.epoch
+
+
+def _chain(schema: str, chains: Sequence[Sequence[Entry]]) -> Statement:
+    entries = [entry for chain in chains for entry in chain]
+    parameters = [
+        texts([chain[0].run_id for chain in chains]),
+        int8s([chain[0].after for chain in chains]),
+        int8s([chain[-1].last for chain in chains]),
+        int8s([chain[0].epoch for chain in chains]),
+        blobs([chain[-1].link for chain in chains]),
+        texts([entry.run_id for entry in entries]),
+        int8s([entry.after + 1 for entry in entries]),
+        blobs([entry.record for entry in entries]),
+    ]
+    return Statement(
+        f'SELECT run_id FROM "{schema}".chain_v1({_marks(len(parameters))})', parameters
+    )
+
+
+def _commit_waves(
+    run: Run, schema: str, batch: Sequence[Entry], now: int | None
+) -> list[Conflict | None]:
     answers: list[Conflict | None] = [None] * len(batch)
     refused: dict[str, Conflict] = {}
     for wave in _waves(batch):
@@ -58,8 +106,29 @@ def _waves(batch: Sequence[Entry]) -> list[list[int]]:
 def _commit_wave(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
-    if not wave:
-        return []
+    """Write entries of different runs."""
+    answers: list[Conflict | None] = []
+    for part in _parts(wave):
+        answers += _commit_part(run, schema, part, now)
+    return answers
+
+
+def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """The wave in parts that one statement can carry: nearly always one."""
+    begin, size = 0, 0
+    for place, entry in enumerate(wave):
+        more = len(entry.record) + sum(len(node.body) for node in entry.nodes)
+        if place > begin and size + more > _BYTES_MAX:
+            yield wave[begin:place]
+            begin, size = place, 0
+        size += more
+    if wave:
+        yield wave[begin:]
+
+
+def _commit_part(
+    run: Run, schema: str, wave: Sequence[Entry], now: int | None
+) -> list[Conflict | None]:
     plain = all(_is_append(entry) for entry in wave)
     statement = _append(schema, wave, now) if plain else _commit(schema, wave, now)
     answers: list[Conflict | None] = [None] * len(wave)
@@ -90,7 +159,7 @@ def _places(wave: Sequence[Entry]) -> list[Parameter]:
 
 
 def _append(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
-    return _call(schema, "append_v1", _APPEND_COUNT, [*_places(wave), int8(now)])
+    return _call(schema, "append_v1", [*_places(wave), int8(now)])
 
 
 def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
@@ -110,7 +179,7 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         texts([mail_id for _, mail_id in mail]),
         int8(now),
     ]
-    return _call(schema, "commit_v1", _COMMIT_COUNT, parameters)
+    return _call(schema, "commit_v1", parameters)
 
 
 def _lease(entry: Entry) -> int:
@@ -119,6 +188,10 @@ def _lease(entry: Entry) -> int:
     return {"keep": _KEEP, "take": _TAKE, "free": _FREE}[entry.lease]
 
 
-def _call(schema: str, function: str, count: int, parameters: Sequence[Parameter]) -> Statement:
-    marks = ", ".join(f"${number}" for number in range(1, count + 1))
+def _call(schema: str, function: str, parameters: Sequence[Parameter]) -> Statement:
+    marks = _marks(len(parameters))
     return Statement(f'SELECT {_REFUSED} FROM "{schema}".{function}({marks})', parameters)
+
+
+def _marks(count: int) -> str:
+    return ", ".join(f"${number}" for number in range(1, count + 1))

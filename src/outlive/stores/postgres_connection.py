@@ -200,14 +200,17 @@ class PostgresConnection:
         """Be told what others notify on a channel, from now on."""
         self.run(Statement(f'LISTEN "{channel}"'))
 
-    def wait_for_news(self, seconds: float) -> list[str]:
-        """What was notified since, as soon as there is something, or nothing in time.
+    def wait_for_news(self, seconds: float, bell: int) -> list[str]:
+        """What was notified since, as soon as there is something; nothing in time, or at the bell.
 
         Raises:
             Unreachable: the connection is lost.
         """
+        both = select.poll()
+        for each in (self._libpq.socket, bell):
+            both.register(each, select.POLLIN)
         try:
-            if self._poll.poll(seconds * 1000):
+            if self._libpq.socket in [each for each, _ in both.poll(seconds * 1000)]:
                 self._libpq.consume_input()
         except (psycopg.Error, OSError) as error:
             self.close()

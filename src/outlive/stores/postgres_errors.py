@@ -24,6 +24,8 @@ _PASSING = frozenset(
         READ_ONLY,  # it has become a standby
     }
 )
+#: Those of them after which the connection is as good as before.
+_OF_THE_STATEMENT = frozenset({"40001", "40P01", "55P03", "57014"})
 _CONNECTION = "08"
 _DISK_FULL = "53100"
 _RIGHTS = "42501"
@@ -44,6 +46,11 @@ class Refused(Exception):
     def is_passing(self) -> bool:
         """The same statement may be accepted later, perhaps by another server."""
         return self.state in _PASSING or self.state.startswith(_CONNECTION)
+
+    @property
+    def is_of_server(self) -> bool:
+        """Not this statement is at fault but the server, or the way to it."""
+        return self.is_passing and self.state not in _OF_THE_STATEMENT
 
 
 def translate(error: Refused, place: str) -> StoreError:

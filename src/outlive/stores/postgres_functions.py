@@ -94,6 +94,37 @@ BEGIN
 END $$
 """
 
+#: Several appends to each of some runs: the head moves once, over all of them. Answers which runs
+#: stayed where they were, with nothing written.
+_CHAIN = f"""
+CREATE FUNCTION {{s}}.chain_v1(
+    run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[],
+    record_runs text[], seqs bigint[], bodies bytea[]
+) RETURNS TABLE (run_id text) LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    done text[];
+BEGIN
+    WITH moved AS (
+        UPDATE {{s}}.runs r SET seq = g.last, link = g.link
+        FROM unnest(run_ids, afters, lasts, epochs, links) AS g (run_id, after, last, epoch, link)
+        WHERE r.run_id = g.run_id AND r.seq = g.after AND r.epoch = g.epoch
+        RETURNING g.run_id
+    )
+    SELECT array_agg(m.run_id) INTO done FROM moved m;
+    PERFORM {{s}}.keep_v1(done, record_runs, seqs, bodies);
+    RETURN QUERY SELECT unnest(run_ids) EXCEPT SELECT unnest(done);
+END $$
+"""
+_KEEP = f"""
+CREATE FUNCTION {{s}}.keep_v1(done text[], record_runs text[], seqs bigint[], bodies bytea[])
+RETURNS void LANGUAGE plpgsql {_HASHING} AS $$
+BEGIN
+    INSERT INTO {{s}}.records
+    SELECT g.run_id, g.seq, g.body FROM unnest(record_runs, seqs, bodies) AS g (run_id, seq, body)
+    JOIN unnest(done) AS d (run_id) USING (run_id);
+END $$
+"""
+
 _GIVEN_TYPES = ", ".join(
     f"given_{name} {_HEADER_TYPES.get(name, 'text')}[]" for name in HEADER_NAMES
 )
@@ -304,4 +335,16 @@ BEGIN
 END $$
 """
 
-FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _MAKE, _MOVE, _CONSUME, _COMMIT, _POST, _DELETE)
+FUNCTIONS = (
+    _NOW,
+    _REFUSALS,
+    _APPEND,
+    _KEEP,
+    _CHAIN,
+    _MAKE,
+    _MOVE,
+    _CONSUME,
+    _COMMIT,
+    _POST,
+    _DELETE,
+)

@@ -9,6 +9,7 @@ out servers per transaction does not give; then there are no news, only polls.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ logger = logging.getLogger("outlive")
 #: News for whoever has room, as against those for one worker.
 ANYBODY = ""
 _TOLD_EVERY_SECONDS = 0.01
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0
 
 Callback = Callable[[], object]
@@ -39,8 +40,11 @@ class News:
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._watchers: dict[str, Callback] = {}
+        #: A pipe into which a byte is written when it is over.
+        self._bell = os.pipe()
         self._teller: threading.Thread | None = None
         self._hearer: threading.Thread | None = None
+        self._is_closed = False
 
     # telling
 
@@ -49,7 +53,7 @@ class News:
         for worker in workers:
             self._outgoing.put(worker)
             with self._lock:
-                if self._teller is None:
+                if self._teller is None and not self._is_closed:
                     self._teller = self._begin(self._tell_all, "outlive-tell")
 
     def _tell_all(self) -> None:
@@ -103,7 +107,7 @@ class News:
             db.listen(self._channel)
             self._call_back({ANYBODY})  # whatever was told while nobody heard
             while not self._pool.is_closed:
-                told = db.wait_for_news(_LOOK_SECONDS)
+                told = db.wait_for_news(_LOOK_SECONDS, self._bell[0])
                 if told:
                     self._call_back(set(told))
         finally:
@@ -126,7 +130,14 @@ class News:
 
     def close(self) -> None:
         """Tell and hear nothing more; the pool is closed."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
         self._outgoing.put(None)
+        os.write(self._bell[1], b"x")
         for thread in (self._teller, self._hearer):
-            if thread is not None and thread is not threading.current_thread():
+            if thread is not None:
                 thread.join()
+        for end in self._bell:
+            os.close(end)

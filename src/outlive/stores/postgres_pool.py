@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal
 
 from outlive.errors import AppClosed, StoreUnavailable, WrongVersion
 from outlive.ports import Ports
@@ -26,7 +26,6 @@ from outlive.stores.postgres_errors import Refused, Unreachable, gone, translate
 from outlive.stores.postgres_url import Place
 from outlive.stores.postgres_wire import Row
 
-T = TypeVar("T")
 #: What a connection is wanted for. Commits and beats have theirs, so that they never wait.
 Purpose = Literal["commit", "beat", "other", "news"]
 Kind = Literal["commit", "beat", "other"]
@@ -54,37 +53,36 @@ class Pool:
 
     # verbs
 
-    def run(self, purpose: Purpose, *statements: Statement) -> list[list[Row]]:
+    def run(
+        self, purpose: Purpose, *statements: Statement, outage_seconds: float | None = None
+    ) -> list[list[Row]]:
         """The rows of each statement, however often the connection is lost meanwhile.
 
         Raises:
             StoreFailed: no server answered in time, or it refused.
         """
-        return self.repeat(purpose, lambda db: db.run(*statements))
-
-    def repeat(self, purpose: Purpose, work: Callable[[PostgresConnection], T]) -> T:
-        """The same for whatever is done with a connection and may be done again."""
         clock, pause, since = self._ports.clock, _PAUSE_FIRST, None
+        patience = self.place.outage_seconds if outage_seconds is None else outage_seconds
         while True:
             try:
-                return self._once(purpose, work)
+                return self._once(purpose, statements)
             except (Unreachable, Refused) as error:
                 if isinstance(error, Refused) and not error.is_passing:
                     raise translate(error, self.place.name) from error
                 now = clock.monotonic()
                 since = now if since is None else since
-                if now - since >= self.place.outage_seconds:
-                    raise gone(self.place.name, error, self.place.outage_seconds) from error
+                if now - since >= patience:
+                    raise gone(self.place.name, error, patience) from error
             if self._closing.wait(self._jittered(pause)):
                 raise AppClosed("the store was closed while its server was away")
             pause = min(pause * 2, _PAUSE_MAX)
 
-    def _once(self, purpose: Purpose, work: Callable[[PostgresConnection], T]) -> T:
+    def _once(self, purpose: Purpose, statements: Sequence[Statement]) -> list[list[Row]]:
         db = self._take(purpose)
         try:
-            answer = work(db)
+            answer = db.run(*statements)
         except Refused as error:
-            if error.is_passing:
+            if error.is_of_server:
                 self._forget(db)
             else:
                 self._give_back(purpose, db)
@@ -190,10 +188,13 @@ class Pool:
         """Whether it was closed within this time."""
         return self._closing.wait(seconds)
 
+    @property
+    def is_ours(self) -> bool:
+        """This process opened it, not the one that it was forked from."""
+        return self._process == os.getpid()
+
     def close(self) -> None:
         """Let go of all connections. Closing twice is fine."""
-        if self._process != os.getpid():
-            return
         self._closing.set()
         for each in self._take_all():
             each.close()

@@ -20,8 +20,10 @@ from outlive.store import Conflict, Entry, Header
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_rows import HEADER_COLUMNS, header_values
 
-#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 21 columns.
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 22 columns.
 ROWS_MAX = 1000
+#: The views that take an entry's record, each row of one of them.
+_RECORDING = ("appending", "leasing", "turning", "creating")
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
 
@@ -48,6 +50,17 @@ VIEWS = {
             SELECT id, NEW.after + 1, NEW.record FROM runs
             WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch_before;
         UPDATE runs SET seq = NEW.last, link = NEW.link, epoch = NEW.epoch, worker = NEW.worker
+            WHERE changes() = 1 AND run_id = NEW.run_id;
+        """,
+    ),
+    "turning": (
+        f"run_id, after, last, epoch, link, record, epoch_before, worker, {HEADER_COLUMNS}",
+        f"""
+        INSERT OR IGNORE INTO records (run, seq, body)
+            SELECT id, NEW.after + 1, NEW.record FROM runs
+            WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch_before;
+        UPDATE runs SET seq = NEW.last, link = NEW.link, epoch = NEW.epoch, worker = NEW.worker,
+            {_SET_HEADER}
             WHERE changes() = 1 AND run_id = NEW.run_id;
         """,
     ),
@@ -141,14 +154,21 @@ def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Confl
 
 def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflict | None]:
     """Write entries of different runs."""
+    rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": [], "heading": []}
+    for entry in wave:
+        view = _view_of(entry)
+        rows.setdefault(view, []).append(_row(view, entry, now))
+        if entry.header is not None and view == "appending":
+            rows["heading"].append(_place(entry) + header_values(entry.header))
+        rows["noding"] += [(*_place(entry), node.address, node.body) for node in entry.nodes]
+        rows["consuming"] += [(*_place(entry), mail) for mail in entry.consumed]
     before = db.total_changes
-    for view in ("appending", "leasing", "creating"):
-        _insert(db, view, [_row(view, e, now) for e in wave if _view_of(e) == view])
+    for view in _RECORDING:
+        _insert(db, view, rows.get(view, ()))
     changed = db.total_changes - before
-    headed = [(e, e.header) for e in wave if e.header and e.after > 0]
-    _insert(db, "heading", [_place(e) + header_values(header) for e, header in headed])
-    _insert(db, "noding", [(*_place(e), n.address, n.body) for e in wave for n in e.nodes])
-    _insert(db, "consuming", [(*_place(e), mail) for e in wave for mail in e.consumed])
+    # Whatever goes with a record is written when all records are.
+    for view in ("heading", "noding", "consuming"):
+        _insert(db, view, rows[view])
     return _answers(db, wave, now, changed)
 
 
@@ -185,7 +205,7 @@ def _view_of(entry: Entry) -> str:
     if entry.after == 0:
         return "creating"
     if entry.lease != "keep" or _ends(entry.header):
-        return "leasing"
+        return "leasing" if entry.header is None else "turning"
     return "appending"
 
 
@@ -208,7 +228,8 @@ def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
     row = _append_row(entry)
     if view == "appending":
         return row
-    return (*row, entry.epoch - 1 if entry.lease == "take" else entry.epoch, worker)
+    leased = (*row, entry.epoch - 1 if entry.lease == "take" else entry.epoch, worker)
+    return leased if entry.header is None else leased + header_values(entry.header)
 
 
 def _append_row(entry: Entry) -> tuple[Value, ...]:

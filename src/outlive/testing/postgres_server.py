@@ -26,6 +26,7 @@ from typing import Any, Literal, Self
 
 HOST = "127.0.0.1"
 ROLE = "outlive"
+STANDBY = "standby"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
@@ -35,7 +36,7 @@ _SYSTEM = Path("/usr/lib/postgresql")
 _USERS = ("postgres", "nobody")
 _PR_SET_PDEATHSIG = 1
 #: What the eighth line of ``postmaster.pid`` says once connections are taken.
-_READY = "ready"
+_READY = ("ready", "standby")
 _STATUS_LINE = 7
 
 _SETTINGS: Mapping[str, str] = {
@@ -85,7 +86,8 @@ class PostgresServer:
         self.password = secrets.token_hex(16)
         self.port = 0
         self._user = _other_user() if os.geteuid() == 0 else None
-        self._settings = dict(_SETTINGS) | dict(settings or {})
+        self._changes = dict(settings or {})
+        self._settings = dict(_SETTINGS) | self._changes
         self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-"))
         self.data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
@@ -163,6 +165,31 @@ class PostgresServer:
     ) -> None:
         self.remove()
 
+    # a second one
+
+    def add_standby(self) -> PostgresServer:
+        """A copy that follows this server's every step; commits here wait for it from now on."""
+        copy = PostgresServer(programs=self.programs, settings=self._changes)
+        copy.password = self.password
+        place = f"host={HOST} port={self.port} user={ROLE} password={self.password}"
+        copy._run(
+            "pg_basebackup",
+            f"--pgdata={copy.data}",
+            f"--dbname={place} application_name={STANDBY}",
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+        )
+        copy.start()
+        with open(self.data / "postgresql.auto.conf", "a") as settings:
+            settings.write(f"synchronous_standby_names = '{STANDBY}'\n")
+        self._run("pg_ctl", "reload", f"--pgdata={self.data}")
+        return copy
+
+    def promote(self) -> None:
+        """Let a standby take over; it follows nobody any more."""
+        self._run("pg_ctl", "promote", "--wait", f"--pgdata={self.data}")
+
     # what others need of it
 
     @property
@@ -221,7 +248,7 @@ class PostgresServer:
         process = self._process
         until = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < until:
-            if _status(self.data, process.pid) == _READY:
+            if _status(self.data, process.pid) in _READY:
                 return True
             time.sleep(_LOOK_SECONDS)
         self.stop("immediate")

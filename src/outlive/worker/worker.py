@@ -17,24 +17,22 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
-from outlive.engine.leaving import MISMATCH_RETRY_MS, How
+from outlive.engine.leaving import How
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
-from outlive.model.decide import PROBATION_FROM
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
-from outlive.store import Mail, Offer, Wanted
+from outlive.store import Mail, Wanted
+from outlive.worker.admission import Admission
 from outlive.worker.adoption import Adoption
-from outlive.worker.chapters import Chapter, read_chapters
 from outlive.worker.departure import GRACE_SECONDS, Departure
 from outlive.worker.kin import StoreKin
 from outlive.worker.loading import Loading
 from outlive.worker.peers import StorePeer
 from outlive.worker.postman import Postman
-from outlive.worker.probation import LOOK_SECONDS, Probation
+from outlive.worker.probation import LOOK_SECONDS
 from outlive.worker.pulse import Pulse
-from outlive.worker.quarantine import Quarantine
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
 from outlive.worker.waking import wake_by_store
@@ -68,14 +66,9 @@ class Worker:
         self._drives: dict[str, Drive] = {}
         #: Runs between two chapters: held here, and read again from what is durable.
         self._turning: set[str] = set()
-        #: Runs that do not fit our code, why, and when to try again: mail must not drive them.
-        self._misfits: dict[str, tuple[int, OutliveError]] = {}
         self._watchers = Watchers()
-        self._probation = Probation(self._read)
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
-        peer = StorePeer(setting.store, setting.lane)
-        self._quarantine = Quarantine(peer.mail_of)
         kin = StoreKin(setting.store, setting.lane, setting.keeper, setting.host, self._want_child)
         kin.on_post = self.has_mail
         self._env = Env(
@@ -83,12 +76,13 @@ class Worker:
             keeper=setting.keeper,
             ports=setting.ports,
             lease=setting.lease,
-            peer=peer,
+            peer=StorePeer(setting.store, setting.lane),
             kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
+        self._admission = Admission(setting, self._drives, self._loading.damaged)
         self._postman = Postman(setting, self._drives, self._fail)
         #: When the next run that may be driven here gets due, as far as is known.
         self._next_at: int | None = None
@@ -178,7 +172,7 @@ class Worker:
     def learn(self, flow: Flow[Any, Any]) -> None:
         """This worker can drive runs of this flow."""
         if self._repertoire.learn(flow):
-            self._misfits.clear()
+            self._admission.give_chances()
 
     @property
     def versions(self) -> Mapping[str, frozenset[str]]:
@@ -214,7 +208,7 @@ class Worker:
         if run_id not in self._only:
             self._adoption.add(run_id)
         self._add(run_id)
-        self._misfits.pop(run_id, None)
+        self._admission.give_chance(run_id)
         self._poke.set()
 
     def has_mail(self, run_id: str) -> None:
@@ -225,8 +219,9 @@ class Worker:
     def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
         """Done with the drive when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
-        if run_id in self._misfits and run_id not in self._drives:
-            self._watchers.tell(run_id, self._misfits[run_id][1])
+        misfit = self._admission.misfit(run_id)
+        if misfit is not None and run_id not in self._drives:
+            self._watchers.tell(run_id, misfit)
         return future
 
     def start_run(self, run_id: str, start: RunStarted) -> asyncio.Future[bool]:
@@ -287,7 +282,7 @@ class Worker:
 
     async def _rest(self) -> None:
         seconds = self._setting.poll_seconds
-        if self._probation.waiting:
+        if self._admission.probation.waiting:
             seconds = min(seconds, LOOK_SECONDS)
         if self._next_at is not None:
             ahead = self._next_at - self._setting.ports.clock.now_ms()
@@ -306,22 +301,21 @@ class Worker:
             return
         room = self._concurrency - len(self._drives)
         # One more than there is room for: to see that somebody waits for a place.
-        in_vain = self._probation.waiting + self._quarantine.waiting + len(self._loading.damaged)
-        limit = max(1, min(room, CLAIM_LIMIT)) + in_vain
+        limit = max(1, min(room, CLAIM_LIMIT)) + self._admission.in_vain
         claims = await self._setting.lane(self._setting.store.claim(self.id, self._wanted(), limit))
         self._next_at = claims.next_at
         await self._postman.bring(claims.mail)
-        offers = await self._admit(claims.offers)
+        offers = await self._admission.admit(claims.offers)
         if offers and room <= 0:
             self._make_room()
-        some = offers[: max(0, room)]
+        some, probation = offers[: max(0, room)], self._admission.probation
         if some and not self._departure.is_asked:
-            await self._loading.take(some, self._probation.chapters)
+            await self._loading.take(some, probation.chapters)
         is_full = len(claims.offers) == limit and room > len(some) > 0
-        if is_full or self._probation.chapters or self._probation.has_more:
+        if is_full or probation.chapters or probation.has_more:
             # There is more to be claimed; or mail may have come between the reading and the claim.
             self._poke.set()
-        self._probation.chapters = {}
+        probation.chapters = {}
         # Last: what was offered is driven by now, and tells of its children itself.
         await self._adoption.look(self._drives)
 
@@ -329,18 +323,6 @@ class Worker:
         if not self._everything and self._absent is None:
             self._absent = frozenset(self._only.difference(self._drives))
         return self._repertoire.wanted(only=None if self._everything else self._absent)
-
-    async def _admit(self, offers: Sequence[Offer]) -> list[Offer]:
-        """Those among the offered that may be claimed now."""
-        open_ones = [each for each in offers if self._may_take(each.head.run_id)]
-        free = await self._quarantine.admit(open_ones)
-        has_suspect = any(d.log.run.barren >= PROBATION_FROM for d in self._drives.values())
-        return await self._probation.admit(free, has_suspect=has_suspect)
-
-    def _may_take(self, run_id: str) -> bool:
-        is_open = run_id not in self._drives and run_id not in self._loading.damaged
-        retry_at = self._misfits[run_id][0] if run_id in self._misfits else 0
-        return is_open and retry_at <= self._setting.ports.clock.now_ms()
 
     def _make_room(self) -> None:
         """Others wait for a place: runs that only wait leave memory, however short their wait.
@@ -351,9 +333,6 @@ class Worker:
         for drive in list(self._drives.values()):
             drive.leaving.park_if_idle(patience_ms=-1)
 
-    async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
-        return await self._setting.lane(read_chapters(self._setting.store, run_ids))
-
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
         if self._is_gone:
             log.close()
@@ -362,7 +341,7 @@ class Worker:
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
         self._absent = None
-        self._misfits.pop(log.run_id, None)
+        self._admission.give_chance(log.run_id)
         # Mail first: a run that only waits leaves memory as soon as it has begun.
         drive.mailbox.take(mail)
         drive.begin(events)
@@ -383,9 +362,8 @@ class Worker:
             # Whoever waits looks again: the next chapter may be driven elsewhere.
             self._watchers.tell(drive.run_id, None)
         elif how == "misfit":
-            now = self._setting.ports.clock.now_ms()
             assert error is not None, "a run that does not fit says why"
-            self._misfits[drive.run_id] = (now + MISMATCH_RETRY_MS, error)
+            self._admission.put_off(drive.run_id, error)
             self._watchers.tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
