@@ -30,6 +30,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@sh scripts/install_strace.sh
+	@sh scripts/install_pgbouncer.sh $(VENV)
 	@touch $@
 
 demo: $(STAMP)

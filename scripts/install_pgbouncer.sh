@@ -13,8 +13,6 @@ if command -v apt-get >/dev/null && command -v dpkg >/dev/null; then
     for package in "$folder"/packages/*.deb; do
         [ -e "$package" ] && dpkg -x "$package" "$folder"
     done
-    # The server runs it as another user, who must be able to get there.
-    chmod -R a+rX "$folder"
 fi
 [ -x "$folder/usr/sbin/pgbouncer" ] ||
     echo "pgbouncer is missing: install it; the tests of the pooler fail without it" >&2

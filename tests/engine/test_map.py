@@ -95,8 +95,8 @@ async def test_children_run_so_many_at_a_time(theatre: Theatre) -> None:
     assert 20 == len(waiting.result())
     assert 4 == max(open_at_once)
     assert 20 == len(await theatre.events("r", ChildIntended))
-    is_evicted = theatre.settings.idle_seconds == 0
-    assert is_evicted == bool(await theatre.events("r", Parked))
+    if theatre.settings.idle_seconds == 0:
+        assert await theatre.events("r", Parked)
 
 
 async def test_many_children_with_a_limit(stage: Theatre) -> None:

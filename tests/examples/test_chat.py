@@ -23,5 +23,6 @@ def test_it_remembers_over_deaths_and_chapters(desk: Desk) -> None:
         chat.kill()
 
     shown = json.loads(desk("outlive", "show", "chat-ada", "--json"))
-    assert "waiting" == shown["status"], shown
+    # It waits for the next message, in memory for a while: killed then, it counts as running.
+    assert shown["status"] in ("running", "waiting"), shown
     assert 2 == sum(row["what"].startswith("chapter") for row in shown["timeline"])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from outlive.errors import StoreFailed, StoreUnavailable
 from outlive.store import Conflict, Reading, Store
@@ -216,11 +217,11 @@ async def test_a_standby_that_is_gone_is_not_done_without(own_postgres: Postgres
         with Appending(store) as appending:
             appending.wait_for_more(20)
             standby.crash()
-            while not waiting_for_standby(own_postgres, "pid"):
+            while not waiting_for_standby(own_postgres):
                 pass
             acknowledged, cancelled = appending.acknowledged, 0
             while cancelled < 3:
-                cancelled += waiting_for_standby(own_postgres, "pg_cancel_backend(pid)")
+                cancelled += waiting_for_standby(own_postgres, cancel=True)
             without_standby = appending.acknowledged - acknowledged
             standby.start()
             appending.wait_for_more(20)
@@ -234,13 +235,12 @@ async def test_a_standby_that_is_gone_is_not_done_without(own_postgres: Postgres
         standby.remove()
 
 
-def waiting_for_standby(server: PostgresServer, act: str) -> int:
-    """How many commits wait for the standby; something is done to each."""
+def waiting_for_standby(server: PostgresServer, *, cancel: bool = False) -> int:
+    """How many commits wait for the standby; an operator may cut that short."""
+    act = sql.SQL("pg_cancel_backend(pid)" if cancel else "pid")
+    look = sql.SQL("SELECT {} FROM pg_stat_activity WHERE wait_event = 'SyncRep'").format(act)
     with psycopg.connect(server.url(), autocommit=True) as db:
-        rows = db.execute(
-            f"SELECT {act} FROM pg_stat_activity WHERE wait_event = 'SyncRep'"  # type: ignore[arg-type]
-        )
-        return len(rows.fetchall())
+        return len(db.execute(look).fetchall())
 
 
 async def seen(store: Store, run_id: str) -> Reading:

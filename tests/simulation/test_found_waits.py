@@ -89,7 +89,7 @@ async def test_a_step_that_ends_with_the_deadline_does_not_stop_its_run() -> Non
                 await asyncio.sleep(0.001)
             clock.advance(61)
             # Before anybody hears that this step is done; the child must be told first.
-            asyncio.get_running_loop().call_soon(deadline_of(app, "r")._due)
+            deadline_of(app, "r")._due()
             return "thought"
 
         @outlive.flow(deadline="1m")

@@ -50,7 +50,7 @@ START = RunStarted(
     started_at=1_000,
     family="r",
 )
-INTENT = EffectIntended(5, "0/pay#1", 1, b"a", b"d", "k", 61_000)
+INTENT = EffectIntended(5, "0/pay#1", 1, b"a", b"d", "k", 60_000)
 
 
 def claimed(epoch: int, *, at: int = 0, certain: bool = True) -> Claimed:

@@ -83,16 +83,16 @@ class EffectRunner:
         limit = op.definition.timeout_seconds or 0
         first = before is None
         at = drive.at()
-        not_after = drive.started_at + at + round(limit * 1000)
+        until = at + round(limit * 1000)
         # What follows from the rest is not written: a digest of arguments that stand beside it,
         # a key that is a function of run and step.
         args, digest = (op.args, op.own_digest) if first else (b"", op.digest)
         key = op.user_key or ""
-        intent = EffectIntended(at, op.id, op.attempt, args, digest, key, not_after)
+        intent = EffectIntended(at, op.id, op.attempt, args, digest, key, until)
         op.effect = OpenEffect(
             intent if before is None else before.intent,
             op.attempt,
-            not_after,
+            drive.started_at + until,
             0,
             maybe=before is not None and before.maybe,
             seq=drive.log.seq + 1,

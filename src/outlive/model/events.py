@@ -112,7 +112,7 @@ class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag
     args: bytes
     digest: bytes  # empty: that of the arguments
     key: str  # empty: that of its place, which is run and step
-    #: The attempt can't be running after this instant (ms since 1970).
+    #: The attempt can't be running after this instant (ms since the run's start, as ``at``).
     not_after: int
 
 

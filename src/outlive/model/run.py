@@ -312,7 +312,8 @@ def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> N
 def _begin_attempt(run: Run, event: EffectIntended) -> None:
     known = run.effects.get(event.step)
     intent = event if known is None else known.intent
-    effect = OpenEffect(intent, event.attempt, event.not_after, run.epoch)
+    not_after = run.start.started_at + event.not_after
+    effect = OpenEffect(intent, event.attempt, not_after, run.epoch)
     if known is not None:
         effect.maybe = known.maybe
     effect.seq = run.seq

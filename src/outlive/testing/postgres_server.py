@@ -85,7 +85,7 @@ class PostgresServer:
         self.programs = programs or server_programs()
         self.password = secrets.token_hex(16)
         self.port = 0
-        self._user = _other_user() if os.geteuid() == 0 else None
+        self._user = other_user() if os.geteuid() == 0 else None
         self._changes = dict(settings or {})
         self._settings = dict(_SETTINGS) | self._changes
         self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-"))
@@ -278,7 +278,8 @@ def _status(data: Path, pid: int) -> str:
     return lines[_STATUS_LINE].strip()
 
 
-def _other_user() -> pwd.struct_passwd:
+def other_user() -> pwd.struct_passwd:
+    """Who runs a server when we are root."""
     for name in _USERS:
         try:
             return pwd.getpwnam(name)

@@ -1,0 +1,102 @@
+"""Behind a pooler that hands out a server per transaction, everything works but wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import count
+from urllib.parse import quote
+
+import pytest
+
+import outlive
+from outlive.ports import Ports
+from outlive.store import Query, Store
+from outlive.stores.postgres import PostgresStore
+from outlive.testing.postgres_pooler import PostgresPooler
+from outlive.testing.postgres_server import PostgresServer
+from outlive.testing.store_entries import LEASE_SECONDS, HandClock, entry, held
+from outlive.testing.store_suite import StoreSuite
+from outlive.testing.store_suite_leases import LeaseRules
+from outlive.testing.store_suite_mail import MailRules
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres: PostgresServer) -> Iterator[PostgresPooler]:
+    with PostgresPooler(postgres) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def url(postgres: PostgresServer, pooler: PostgresPooler) -> str:
+    return postgres.url(port=pooler.port, schema=f"pooled_{next(_numbers)}")
+
+
+class TestPooled(MailRules, LeaseRules):
+    """The part of the suite that has most to do with many at once."""
+
+    deaths_are_certain = False
+    clock, ports, store = StoreSuite.clock, StoreSuite.ports, StoreSuite.store
+
+    @pytest.fixture
+    def make_store(self, ports: Ports, clock: HandClock, url: str) -> Iterator[Callable[[], Store]]:
+        opened: list[PostgresStore] = []
+
+        def make() -> Store:
+            store = PostgresStore(
+                url, ports=ports, lease_seconds=LEASE_SECONDS, server_time=clock.now_ms
+            )
+            opened.append(store)
+            return store
+
+        yield make
+        for store in opened:
+            asyncio.run(store.close())
+
+
+async def test_more_clients_than_connections(url: str) -> None:
+    """Twelve threads share the four connections that the pooler has; no run mixes with another."""
+    store = PostgresStore(url)
+    await store.commit([held(f"r{number}", "w") for number in range(12)])
+
+    def drive(number: int) -> list[object]:
+        seqs = range(1, 30)
+        return [asyncio.run(store.commit([entry(f"r{number}", seq)]))[0] for seq in seqs]
+
+    answers = await asyncio.gather(*(asyncio.to_thread(drive, number) for number in range(12)))
+
+    assert [[None] * 29] * 12 == answers
+    assert 30 == (await store.find(Query())).items[0].head.seq
+    await store.close()
+
+
+async def test_it_is_noticed(postgres: PostgresServer, url: str) -> None:
+    """No session is taken for one's own; who names the server gets wake-ups all the same."""
+    pooled = PostgresStore(url)
+    assert "yes" == (await pooled.health()).facts["pooler"]
+    assert pooled.pool.open_to_listen() is None
+    await pooled.close()
+
+    past = PostgresStore(f"{url}&listen={quote(postgres.url(), safe='')}")
+    listening = past.pool.open_to_listen()
+    assert listening is not None
+    listening.close()
+    await past.close()
+
+
+@outlive.effect
+async def pay(cents: int) -> int:
+    return cents
+
+
+@outlive.flow
+async def paying() -> int:
+    return await pay(1) + await pay(2)
+
+
+async def test_a_flow_runs(url: str) -> None:
+    """By polling alone."""
+    async with outlive.open(url) as app:
+        assert 3 == await (await app.start(paying)).outcome()
