@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 from outlive.engine.definitions import Flow, registry
-from outlive.engine.drive import Drive
+from outlive.engine.ending import Verdict
 from outlive.engine.faults import exception_of
 from outlive.engine.typed import decode_as
 from outlive.errors import (
@@ -87,10 +87,8 @@ class Handle(Generic[T]):
         self._check_process()
         while True:
             if self._worker is not None and self._worker.is_driving(self.id):
-                drive = await self._driven_here(self._worker)
-                if drive is not None:
-                    verdict = drive.ending.verdict
-                    assert verdict is not None, "a run that ended has a verdict"
+                verdict = await self._driven_here(self._worker)
+                if verdict is not None:
                     return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)
             if reading.header.status in ENDED:
@@ -103,8 +101,8 @@ class Handle(Generic[T]):
             else:
                 await self._driven_here(self._worker, POLL_SECONDS)
 
-    async def _driven_here(self, worker: Worker, seconds: float | None = None) -> Drive | None:
-        """The drive of a run that ended in this process; None when the store must be asked."""
+    async def _driven_here(self, worker: Worker, seconds: float | None = None) -> Verdict | None:
+        """How a run ended in this process; None when the store must be asked."""
         if worker.failure is not None:
             raise worker.failure
         watcher = worker.watch(self.id)

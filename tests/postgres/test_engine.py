@@ -16,6 +16,7 @@ import pytest
 import outlive
 from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.postgres.proxy import Proxy
 from tests.processes import players
 from tests.processes.stage import Stage, pid, submit, until
 from tests.processes.test_leases import (
@@ -181,6 +182,36 @@ async def test_runs_go_on_after_a_crash_of_the_server(
     assert [sum(range(200))] * 10 == outcomes
     assert 2_000 == len(CHARGED) == len(set(CHARGED))
     assert max(away) < 2
+
+
+@outlive.flow
+async def paying_on(count: int) -> int:
+    return sum([await charge(number) for number in range(count)])
+
+
+@pytest.mark.alone
+async def test_a_server_that_does_not_answer_blocks_no_loop(
+    postgres: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single run, whose commits were quick so far: only it waits, and then it goes on."""
+    CHARGED.clear()
+    monkeypatch.setattr("outlive.journal.keeper.SLOW_FLUSH_SECONDS", 60.0)
+    with Proxy(postgres.port) as proxy:
+        behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
+        async with outlive.open(f"{behind}&limit=1") as app:
+            handle = await app.start(paying_on, 400)
+            while len(CHARGED) < 100:
+                await asyncio.sleep(0.001)
+            proxy.mute()
+            longest, since = 0.0, time.monotonic()
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                longest, since = max(longest, time.monotonic() - since), time.monotonic()
+            proxy.mend()
+            assert sum(range(400)) == await handle.outcome()
+
+    assert longest < 0.5
+    assert 400 == len(set(CHARGED))
 
 
 def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlive.errors import StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
+from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
 from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
@@ -225,6 +225,42 @@ def test_options_that_make_no_sense(query: str, why: str) -> None:
         PostgresStore(f"postgresql://user:hushhush@127.0.0.1:1/db?{query}")
 
     assert "hushhush" not in str(caught.value)
+
+
+async def test_a_look_that_fails_spoils_nothing(url: str, execute: Execute) -> None:
+    """A part of the schema is gone and comes back: no connection is left in a broken state."""
+    store = PostgresStore(url)
+    await store.commit([entry("r", 0)])
+    execute(f"ALTER TABLE {schema_of(url)}.records RENAME TO elsewhere")
+    with pytest.raises(StoreFailed, match="removed a part"):
+        await store.read("r")
+    execute(f"ALTER TABLE {schema_of(url)}.elsewhere RENAME TO records")
+
+    assert await store.read("r") is not None
+    assert "posted" == await store.post("r", "m", b"")
+    await store.close()
+
+
+# ------------------------------------------------------------------ a server that went back
+
+
+@pytest.mark.parametrize("verb", ["commit", "read"])
+async def test_a_server_behind_what_it_acknowledged_is_refused(
+    url: str, execute: Execute, verb: str
+) -> None:
+    """A standby that lacks the last events took over: no conflict, after which one would go on."""
+    store, fresh = PostgresStore(url), PostgresStore(url)
+    await store.commit([held("r", "w")])
+    await store.commit([entry("r", 1), entry("r", 2)])
+    execute(f"UPDATE {schema_of(url)}.runs SET seq = 2 WHERE run_id = 'r'")
+    execute(f"DELETE FROM {schema_of(url)}.records WHERE seq = 3")
+
+    with pytest.raises(StoreFailed, match="was stored up to 3 and now ends at 2"):
+        await (store.commit([entry("r", 3)]) if verb == "commit" else store.read("r"))
+
+    assert await fresh.read("r") is not None  # who has seen nothing can't know
+    await store.close()
+    await fresh.close()
 
 
 # ------------------------------------------------------------------ news

@@ -292,7 +292,9 @@ class ThreadKeeper:
         self._clock = clock or SystemClock()
         self._flushing = threading.Lock()
         self._quick = 0
-        self.keeper = Keeper(store, self._ring, self._flush_here)
+        # A network is quick until it is gone, and no loop may wait for it then.
+        is_remote = getattr(store, "is_remote", False)
+        self.keeper = Keeper(store, self._ring, None if is_remote else self._flush_here)
         self._thread = threading.Thread(target=self._main, name="outlive-keeper", daemon=True)
         self._thread.start()
 

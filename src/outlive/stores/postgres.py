@@ -42,6 +42,7 @@ from outlive.stores.postgres_news import ANYBODY, Callback, News
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import check_schema
+from outlive.stores.postgres_seen import Seen
 from outlive.stores.postgres_url import parse_place
 from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
 from outlive.stores.silence import Standing
@@ -56,6 +57,8 @@ class PostgresStore:
 
     #: Verbs under way at once that pay: each has a connection of its own.
     threads = 8
+    #: Any verb may take as long as an outage: never call one where a loop runs.
+    is_remote = True
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class PostgresStore:
         self._ports = ports or Ports()
         self._lease_ms = round(lease_seconds * 1000)
         self._server_time = server_time
+        self._seen = Seen(self._place.name)
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
         first = self.pool.open_first()
@@ -96,7 +100,10 @@ class PostgresStore:
         if not batch:
             return []
         self._ports.failpoint("commit.before")
+        known = self._seen.known(entry.run_id for entry in batch)
         answers = commit_batch(self._commit_one, self._schema, batch, self._now())
+        for entry, before, answer in zip(batch, known, answers, strict=True):
+            self._seen.note(entry, before, answer)
         self._ports.failpoint("commit.after")
         if any(map(_is_offered, batch)):
             self._news.tell([ANYBODY])
@@ -108,6 +115,7 @@ class PostgresStore:
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:
+        (known,) = self._seen.known([run_id])
         # Three looks at one instant, in one round trip.
         _, runs, records, mail, _ = self.pool.run(
             "other",
@@ -124,6 +132,7 @@ class PostgresStore:
         if not runs:
             return None
         found = found_of(runs[0])
+        self._seen.check(run_id, known, found.head.seq)
         return Reading(
             head=found.head,
             header=found.header,

@@ -102,6 +102,10 @@ class PostgresConnection:
         warnings = self._warnings
         try:
             answers = self._exchange(statements)
+        except Refused:
+            if self._libpq.transaction_status != pq.TransactionStatus.IDLE:
+                self.close()  # ends the transaction; whoever is next must not find it
+            raise
         except (psycopg.Error, OSError) as error:
             self.close()
             raise Unreachable(str(error).strip() or repr(error)) from error

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from outlive.engine.drive import Drive
+from outlive.engine.ending import Verdict
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
 from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
@@ -220,7 +221,7 @@ class SimProcess:
             is_new = await self.worker.start_run(run_id, event)
             started(is_new)
             if is_new and run_id in self.worker.driving:
-                self.worker.watch(run_id).add_done_callback(self._ended)
+                self.worker.watch(run_id).add_done_callback(partial(self._ended, run_id))
 
         self.loop.call_soon(lambda: self.loop.create_task(_quietly(start)), context=self.context)
 
@@ -241,15 +242,13 @@ class SimProcess:
 
         self.loop.call_soon(submit, context=self.context)
 
-    def _ended(self, watcher: asyncio.Future[Drive | None]) -> None:
+    def _ended(self, run_id: str, watcher: asyncio.Future[Verdict | None]) -> None:
         if watcher.cancelled() or watcher.exception() is not None:
             return
-        drive = watcher.result()
-        if drive is not None:
-            verdict = drive.ending.verdict
-            assert verdict is not None, "a run that ended has a verdict"
+        verdict = watcher.result()
+        if verdict is not None:
             value = verdict.value if verdict.status == "completed" else None
-            self._around.witness.outcome(drive.run_id, (value, verdict.error))
+            self._around.witness.outcome(run_id, (value, verdict.error))
 
     # faults
 

@@ -6,27 +6,27 @@ import asyncio
 from functools import partial
 from typing import TypeAlias
 
-from outlive.engine.drive import Drive
+from outlive.engine.ending import Verdict
 from outlive.errors import OutliveError
 
-#: The drive of a run that ended here; None: it left memory otherwise, ask the store; or an error.
-News: TypeAlias = Drive | OutliveError | None
+#: How a run ended here; None: it left memory otherwise, ask the store; or an error.
+News: TypeAlias = Verdict | OutliveError | None
 
 
 class Watchers:
     """By run, who wants to be told."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[asyncio.Future[Drive | None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[Verdict | None]]] = {}
 
-    def add(self, run_id: str) -> asyncio.Future[Drive | None]:
+    def add(self, run_id: str) -> asyncio.Future[Verdict | None]:
         """Done with the next news of this run."""
-        future: asyncio.Future[Drive | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, []).append(future)
         future.add_done_callback(partial(self._forget, run_id))
         return future
 
-    def _forget(self, run_id: str, future: asyncio.Future[Drive | None]) -> None:
+    def _forget(self, run_id: str, future: asyncio.Future[Verdict | None]) -> None:
         """It was told, or nobody waits any more."""
         waiting = self._waiting.get(run_id, [])
         if future in waiting:

@@ -17,6 +17,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
+from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
@@ -216,8 +217,8 @@ class Worker:
         if not self._postman.expect(run_id):
             self._poke.set()
 
-    def watch(self, run_id: str) -> asyncio.Future[Drive | None]:
-        """Done with the drive when the run ends here, with None when it leaves otherwise."""
+    def watch(self, run_id: str) -> asyncio.Future[Verdict | None]:
+        """Done with the verdict when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
         misfit = self._admission.misfit(run_id)
         if misfit is not None and run_id not in self._drives:
@@ -352,10 +353,11 @@ class Worker:
 
     def _left(self, drive: Drive, how: How, error: OutliveError | None) -> None:
         self._drives.pop(drive.run_id, None)
+        self._setting.host.call_soon(drive.let_go)  # it may be further up the stack
         self._absent = None
         if how == "ended":
             self._only.discard(drive.run_id)
-            self._watchers.tell(drive.run_id, drive)
+            self._watchers.tell(drive.run_id, drive.ending.verdict)
         elif how == "chapter":
             self._turning.add(drive.run_id)
             self._setting.host.create_task(self._turn_page(drive.run_id))
