@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from outlive.testing.postgres_server import PostgresServer
+from tests.processes.stage import Stage
 
 _numbers = count(1)
 
@@ -30,3 +32,12 @@ def own_postgres() -> Iterator[PostgresServer]:
 def url(postgres: PostgresServer) -> str:
     """A place of its own for each test: a schema that does not exist yet."""
     return postgres.url(schema=f"test_{next(_numbers)}")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, url: str) -> Iterator[Stage]:
+    """Processes that share a schema of the server, where others share a file."""
+    stage = Stage(tmp_path)
+    stage.move_to(url)
+    yield stage
+    stage.close()

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,34 +17,10 @@ from tests.conftest import Figure
 from tests.postgres.proxy import Proxy
 from tests.processes import players
 from tests.processes.stage import Stage, pid, submit, until
-from tests.processes.test_leases import (
-    test_a_blocked_loop_keeps_nobodys_commits,
-    test_what_takes_longer_than_the_lease_is_not_taken_over,
-)
 from tests.processes.test_takeover import let_go, wait_for_takeover
-from tests.processes.test_zombies import (
-    test_nobody_can_say_too_early_that_it_did_not_happen,
-    test_zombies_are_refused_at_their_first_append,
-)
-
-__all__ = [
-    "test_a_blocked_loop_keeps_nobodys_commits",
-    "test_nobody_can_say_too_early_that_it_did_not_happen",
-    "test_what_takes_longer_than_the_lease_is_not_taken_over",
-    "test_zombies_are_refused_at_their_first_append",
-]
 
 #: P5, beyond the lease.
 TAKEOVER_SECONDS_MAX = 2.0
-
-
-@pytest.fixture
-def stage(tmp_path: Path, url: str) -> Iterator[Stage]:
-    """Processes that share a schema of the server, where others share a file."""
-    stage = Stage(tmp_path)
-    stage.move_to(url)
-    yield stage
-    stage.close()
 
 
 @outlive.step

@@ -69,11 +69,6 @@ class Driving(Protocol):
         """The journal is behind."""
         ...
 
-    @property
-    def is_misfit(self) -> bool:
-        """Code and journal do not fit; nothing of the flow runs any further."""
-        ...
-
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here."""
         ...

@@ -61,23 +61,9 @@ SLICE_HANDLES = 64
 _MAIL = (SignalReceived, CancelRequested, Answered)
 #: What a run consists of while it is in memory.
 _PARTS = (
-    "_beginning",
-    "_delivering",
-    "_replay",
-    "children",
-    "comparing",
-    "deadline",
-    "effects",
-    "ending",
-    "leaving",
-    "loop",
-    "mailbox",
-    "main",
-    "threads",
-    "timers",
-    "waiting",
-    "waits",
-)
+    "_beginning _delivering _replay children comparing deadline effects ending leaving loop"
+    " mailbox main threads timers waiting waits"
+).split()
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -251,11 +237,6 @@ class Drive:
     def takes_mail(self) -> bool:
         """The replay is over and everything that was open has been begun."""
         return self._live and not self.stopped
-
-    @property
-    def is_misfit(self) -> bool:
-        """Code and journal do not fit; nothing of the flow runs any further."""
-        return self.comparing.misfit is not None
 
     def let_go(self) -> None:
         """The run left memory, and whoever still calls is told so by ``stopped``.

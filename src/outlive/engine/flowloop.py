@@ -153,8 +153,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, RunStopped):
-            return  # that is how a run leaves memory; nobody need hear of it
+        if isinstance(error, RunStopped) or self.dead:
+            return  # the run left memory; what nobody has asked for yet is asked for elsewhere
         logger.error("in flow code: %s", context.get("message"), exc_info=error)
 
     default_exception_handler = call_exception_handler

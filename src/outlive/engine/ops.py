@@ -311,9 +311,7 @@ async def _attempt(
         error = None  # its traceback holds this frame
 
 
-def _end(
-    drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None
-) -> None:
+def _end(drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None) -> None:
     """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
     op.task = None
     if op.limit is not None:

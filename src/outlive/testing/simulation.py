@@ -15,8 +15,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from outlive.journal.keeper import run_immediate
+from outlive.journal.reader import read_events
+from outlive.model.run import Run, fold
 from outlive.ports import Ports
-from outlive.store import Query
+from outlive.store import LAST_CHAPTER, Query
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_crowd import Crowd
 from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
@@ -200,11 +202,19 @@ class Simulation:
         """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
         now = SimClock(self.nature).now_ms()
         items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
-        due = [item.header.wake_at for item in items if item.header.ended_at is None]
+        waiting = [item for item in items if item.header.ended_at is None]
+        due = [item.header.wake_at for item in waiting]
+        # A header tells what is due first, which may be a look at what is due later.
+        due += [when for item in waiting for when in self._attempts_due(item.head.run_id)]
         later = [when for when in due if when is not None and when - now > LONG_MS]
         if later:
             self.nature.wall_ms += min(later) - now
             self._moved_at = self.nature.now
+
+    def _attempts_due(self, run_id: str) -> list[int | None]:
+        reading = run_immediate(self.disk.read(run_id, LAST_CHAPTER))
+        run = Run() if reading is None else fold(read_events(reading))
+        return [effect.retry_at for effect in run.effects.values()]
 
     def _open_runs(self) -> list[str]:
         """Runs that did not end, children too, and those that were not even begun."""
