@@ -96,7 +96,12 @@ class Calls:
         op = self.op(call, args, kwargs)
         event = self.recorded(op)
         if event is None:
-            return await self.wait_for(op)
+            future = self._expect(op)
+            try:
+                return await future
+            except asyncio.CancelledError:
+                self._give_up(op)
+                raise
         self._replayed += 1
         if self._replayed % REPLAY_TURN == 0:
             await _turn()
@@ -161,19 +166,25 @@ class Calls:
 
     async def wait_for(self, op: Op) -> Any:
         """Wait for its delivery; it is begun when the flow is quiet."""
+        try:
+            return await self._expect(op)
+        except asyncio.CancelledError:
+            self._give_up(op)
+            raise
+
+    def _expect(self, op: Op) -> asyncio.Future[Any]:
         drive = self._drive
         is_effect = op.definition.effect is not None
-        op.future = EffectFuture(loop=drive.loop) if is_effect else drive.loop.create_future()
-        op.context = copy_context()
+        future = EffectFuture(loop=drive.loop) if is_effect else asyncio.Future(loop=drive.loop)
+        op.future, op.context = future, copy_context()
         drive.waiting.add(op)
         if drive.is_live:
             drive.to_start.append(op)
-        try:
-            return await op.future
-        except asyncio.CancelledError:
-            if not drive.stopped:
-                drive.abandon(op)
-            raise
+        return future
+
+    def _give_up(self, op: Op) -> None:
+        if not self._drive.stopped:
+            self._drive.abandon(op)
 
     async def signal(self, branch: Branch, name: str) -> SignalReceived:
         """The next signal of that name, as its event."""

@@ -59,11 +59,10 @@ SPIN_MAX = 200_000
 SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
 _MAIL = (SignalReceived, CancelRequested, Answered)
-#: What a run consists of while it is in memory.
-_PARTS = (
-    "_beginning _delivering _replay children comparing deadline effects ending leaving loop"
-    " mailbox main threads timers waiting waits"
-).split()
+#: What is left of a run that left memory, for those who call too late.
+_KEPT = frozenset(
+    {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
+)
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -97,7 +96,9 @@ class Drive:
         self.effects = EffectRunner(self)
         self._beginning = Beginning(self, self._replay)
         self.main: asyncio.Task[Any] | None = None
-        self._live = self._active = self._winding_up = False
+        #: The journal is behind; timers and bodies run.
+        self.is_live = False
+        self._active = self._winding_up = False
         self._spun = 0
         self.deadline = Deadline(self, self.start_event.deadline_at)
         self.leaving = Leaving(self, partial(left, self))
@@ -166,8 +167,8 @@ class Drive:
 
     def abandon(self, op: Op) -> None:
         """The flow no longer waits for this op."""
-        self.waiting.abandon(op, is_live=self._live)
-        if self._live and op.definition.effect is not None:
+        self.waiting.abandon(op, is_live=self.is_live)
+        if self.is_live and op.definition.effect is not None:
             self.env.host.call_soon(self.effects.give_up, op)
 
     def broke(self, error: Exception) -> None:
@@ -182,7 +183,7 @@ class Drive:
 
     def attend(self) -> None:
         """Something came from outside: look at it, unless the flow is running."""
-        if not self._live or self._active or self.stopped:
+        if not self.is_live or self._active or self.stopped:
             return
         if not self.loop.is_away:
             self._settle_down()
@@ -192,7 +193,7 @@ class Drive:
     def drain(self) -> None:
         """Begin nothing more, and leave memory at the next durable point."""
         self.draining = True
-        if self._live:
+        if self.is_live:
             self.attend()
         else:
             self.leaving.hand_over()
@@ -204,16 +205,11 @@ class Drive:
             self.leaving.misfit(error)
 
     @property
-    def is_live(self) -> bool:
-        """The journal is behind; timers and bodies run."""
-        return self._live
-
-    @property
     def is_busy(self) -> bool:
         """Something of it runs, is about to, or has just ended."""
         if self.stopped:
             return True
-        is_running = self._active or not self._live or bool(self.loop.ready or self.loop.is_away)
+        is_running = self._active or not self.is_live or bool(self.loop.ready or self.loop.is_away)
         is_starting = bool(self.to_start) and not self.draining
         has_more = bool(is_starting or self.inbox or self.children.busy)
         return is_running or has_more or self.mailbox.is_open or self._is_ending()
@@ -228,7 +224,7 @@ class Drive:
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
-        if place not in self._replay.patches and (self._live or not self.inbox):
+        if place not in self._replay.patches and (self.is_live or not self.inbox):
             self._replay.patches.add(place)
             self.note(Patched(self.at(), place))
         return place in self._replay.patches
@@ -236,7 +232,7 @@ class Drive:
     @property
     def takes_mail(self) -> bool:
         """The replay is over and everything that was open has been begun."""
-        return self._live and not self.stopped
+        return self.is_live and not self.stopped
 
     def let_go(self) -> None:
         """The run left memory, and whoever still calls is told so by ``stopped``.
@@ -246,8 +242,7 @@ class Drive:
         """
         if self.flow.is_async:  # a thread that was given up may still look for its loop
             self.log.on_failure = None
-            for part in _PARTS:
-                self.__dict__.pop(part, None)
+            self.__dict__ = {name: self.__dict__[name] for name in _KEPT}
 
     # deliveries
 
@@ -290,7 +285,7 @@ class Drive:
             elif inbox:
                 self._spun = 0
                 self._delivering.deliver(inbox.popleft())
-            elif not self._live:
+            elif not self.is_live:
                 self._go_live()
             else:
                 return True
@@ -327,7 +322,7 @@ class Drive:
     # going on
 
     def _go_live(self) -> None:
-        self._live = True
+        self.is_live = True
         self._replay.is_over()
         self.deadline.arm()
         if self.inbox:

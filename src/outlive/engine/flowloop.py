@@ -186,8 +186,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         ran = 0
         while ready and ran < limit and not self.is_away:
             handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001  # that is how every asyncio loop runs a handle
+            if not handle._cancelled:  # noqa: SLF001  # that is how every asyncio loop
+                handle._run()  # noqa: SLF001  # runs its handles
             ran += 1
         return ran
 

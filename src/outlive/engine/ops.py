@@ -225,6 +225,8 @@ class Recorder(Protocol):
         ...
 
 
+#: Positional and keyword arguments.
+Call: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 #: Called with an attempt's end: its value, or what it raised.
 Ended: TypeAlias = Callable[[Op, Any, BaseException | None], None]
 
@@ -264,19 +266,19 @@ def launch(
     assert op.context is not None, "an op is launched from the flow that called it"
     context = op.context.copy()
     context.run(place.set, Body(drive.run_id, op.id, op.attempt, op.user_key))
-    args, kwargs = _call_of(op)
-    body = partial(definition.fn, *args, **kwargs)
+    call = _call_of(op)
     op.expired = op.has_begun = op.is_called_off = False
     host = drive.env.host
     if definition.is_async:
-        op.task = host.create_task(_attempt(drive, op, ended, body, may_begin), context)
+        op.task = host.create_task(_attempt(drive, op, ended, call, may_begin), context)
         return
+    body = partial(definition.fn, *call[0], **call[1])
     plainly = body if may_begin is None else partial(_begin_plainly, op, may_begin, body)
     op.task = host.run_in_thread(context, plainly)
     op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
 
 
-def _call_of(op: Op) -> tuple[Sequence[Any], dict[str, Any]]:
+def _call_of(op: Op) -> Call:
     """The arguments of a body: its own copies of whatever it could change."""
     definition = op.definition
     copied = definition.own_copy(op.bound, op.args)
@@ -289,7 +291,7 @@ async def _attempt(
     drive: Recorder,
     op: Op,
     ended: Ended,
-    body: Callable[[], Any],
+    call: Call,
     may_begin: Callable[[Op], bool] | None,
 ) -> None:
     """An attempt from begin to end: what follows from its end is done in the same turn."""
@@ -297,7 +299,7 @@ async def _attempt(
     error: BaseException | None = None
     try:
         _check_begin(op, may_begin)
-        value = await body()
+        value = await op.definition.fn(*call[0], **call[1])
     except (Exception, asyncio.CancelledError) as raised:
         error = raised
     except (KeyboardInterrupt, SystemExit) as raised:
