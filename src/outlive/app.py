@@ -111,11 +111,12 @@ class App(Looking):
         worker = self._own_worker()
         worker.learn(flow)
         if not await worker.start_run(run_id, asked.event):
-            await self._check_same(asked, compare=compare)
-            worker.want(run_id)
+            if await self._check_same(asked, compare=compare):
+                worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    async def _check_same(self, asked: Asked, *, compare: bool) -> None:
+    async def _check_same(self, asked: Asked, *, compare: bool) -> bool:
+        """The run of that id is the one that is asked for; whether it is to be driven."""
         run_id = asked.run_id
         reading = await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
         if reading is None:
@@ -125,6 +126,7 @@ class App(Looking):
         header = reading.header
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
             await self.nudge(run_id, "started again")
+        return header.ended_at is None
 
     async def nudge(self, run_id: str, why: str) -> None:
         """Make a run due now."""

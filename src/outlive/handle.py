@@ -86,8 +86,9 @@ class Handle(Generic[T]):
     async def _outcome(self) -> T:
         self._check_process()
         while True:
-            if self._worker is not None and self._worker.is_driving(self.id):
-                verdict = await self._driven_here(self._worker)
+            if self._worker is not None and self._worker.will_tell(self.id):
+                is_here = self._worker.is_driving(self.id)
+                verdict = await self._driven_here(self._worker, None if is_here else POLL_SECONDS)
                 if verdict is not None:
                     return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)

@@ -157,6 +157,29 @@ def test_runs_that_nobody_drives_are_shown(desk: Desk, monkeypatch: pytest.Monke
     assert {"ask_number (version 1)": ["due"]} == forsaken
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:s3@cret@db/x?schema=y", "postgresql://ada:***@db/x?schema=y"),
+        ("postgresql://db/x?password=s3cret&schema=y", "postgresql://db/x?password=***&schema=y"),
+        ("postgresql://db/x?listen=postgresql://ada:s3cret@z", "postgresql://db/x?listen=***"),
+        ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+    ],
+)
+def test_doctor_shows_no_password(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, url: str, shown: str
+) -> None:
+    """Its output may be pasted anywhere."""
+    desk.start(ask_number)
+    store = os.environ["OUTLIVE_STORE"]
+    monkeypatch.setenv("OUTLIVE_STORE", url)
+
+    told = desk("doctor", "--store", store)[1]
+
+    assert f"OUTLIVE_STORE={shown}\n" in told
+    assert "s3" not in told
+
+
 def test_doctor_says_what_is_set_and_what_is_wrong(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,11 +25,15 @@ def expected(count: int) -> list[int]:
     return [len(good), count - len(good), sum(good)]
 
 
-def run(folder: Path, flow: str, count: int, limit: int) -> list[Any]:
+def run(folder: Path, flow: str, count: int, limit: int, **settings: str) -> list[Any]:
     """Outcome, seconds, memory at first and at most, epochs of the parent."""
     command = [sys.executable, "-m", "tests.scale.many", f"sqlite:///{folder}/o.db"]
     done = subprocess.run(
-        [*command, flow, str(count), str(limit)], capture_output=True, text=True, check=True
+        [*command, flow, str(count), str(limit)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     told: list[Any] = json.loads(done.stdout)
     return told
@@ -50,7 +55,9 @@ def test_a_parent_of_many_is_evicted_while_they_run(
 ) -> None:
     """Ten thousand children (fewer unless at full counts); their parent is not in memory."""
     count = 10_000 if full else 1500
-    outcome, seconds, first, most, epochs = run(tmp_path, "over_children", count, 200)
+    outcome, seconds, first, most, epochs = run(
+        tmp_path, "over_children", count, 200, OUTLIVE_IDLE_SECONDS="0"
+    )
     told = (round(seconds, 1), round(first), round(most), epochs - 1)
     figure(f"scale: {count} children: seconds, MB at first and at most, evictions", told)
     assert expected(count) == outcome

@@ -38,7 +38,7 @@ Instead = Mapping[str, str | tuple[Value, ...]]
 Verb = Callable[[Store], Coroutine[Any, Any, object]]
 
 #: So that a small life meets many checkpoints, not just the one of closing.
-OFTEN: Instead = {"PRAGMA wal_autocheckpoint = 2000": "PRAGMA wal_autocheckpoint = 12"}
+OFTEN: Instead = {"PRAGMA wal_autocheckpoint = 500": "PRAGMA wal_autocheckpoint = 12"}
 NORMAL: Instead = {
     "PRAGMA synchronous = FULL": "PRAGMA synchronous = NORMAL",
     "PRAGMA synchronous": (2,),

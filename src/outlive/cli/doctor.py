@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 from dataclasses import dataclass, field, fields
 
 from outlive.app import App, open_app
@@ -15,6 +16,8 @@ from outlive.store import PAGE_MAX, Found, Health
 #: A run that is due waits this long for a worker that looks for it before it is called forsaken.
 PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
+#: What of a store's URL is nobody's business: the password, also that of another place in it.
+_SECRET = re.compile(r"(//[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
 
 
 @dataclass(slots=True)
@@ -65,11 +68,10 @@ async def _look(asked: argparse.Namespace) -> Report:
 
 
 def _named(settings: Settings) -> dict[str, str]:
-    """What each variable says, or would."""
-    return {
-        f"OUTLIVE_{each.name.upper()}": str(getattr(settings, each.name))
-        for each in fields(settings)
-    }
+    """What each variable says, or would; no password."""
+    named = {each.name: str(getattr(settings, each.name)) for each in fields(settings)}
+    named["store"] = _SECRET.sub(r"\1\2***", named["store"])
+    return {f"OUTLIVE_{name.upper()}": value for name, value in named.items()}
 
 
 async def _all(app: App) -> list[Found]:

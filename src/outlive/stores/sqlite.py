@@ -37,9 +37,10 @@ from outlive.stores.sqlite_claim import Search, holders, own_mail
 from outlive.stores.sqlite_commit import (
     append_all,
     commit_batch,
-    create_views,
+    create_view,
     is_plain,
     rounded_up,
+    views_for,
 )
 from outlive.stores.sqlite_connections import (
     Connect,
@@ -86,7 +87,7 @@ class SQLiteStore:
             self._path,
             connect or connect_sqlite3,
             prepare=self._prepare,
-            prepare_writing=create_views,
+            create_view=create_view,
         )
         with self._connections.reading():
             pass
@@ -125,10 +126,10 @@ class SQLiteStore:
         now = self._ports.clock.now_ms()
         self._ports.failpoint("commit.before")
         if is_plain(batch):
-            with self._connections.writing_once() as db:
+            with self._connections.writing_once({"appending"}) as db:
                 answers = append_all(db, batch, now)
         else:
-            with self._connections.writing() as db:
+            with self._connections.writing(views_for(batch)) as db:
                 answers = commit_batch(db, batch, now)
         self._ports.failpoint("commit.after")
         return answers

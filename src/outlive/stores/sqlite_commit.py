@@ -69,7 +69,8 @@ VIEWS = {
         f"""
         INSERT OR IGNORE INTO runs (run_id, seq, epoch, link, worker, {HEADER_COLUMNS})
             SELECT NEW.run_id, NEW.last, NEW.epoch, NEW.link, NEW.worker, {_NEW_HEADER}
-            WHERE NOT EXISTS (
+            WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id)
+            AND NOT EXISTS (
                 SELECT 1 FROM tombstones WHERE run_id = NEW.run_id AND keep_until > NEW.now
             );
         INSERT INTO records (run, seq, body)
@@ -99,12 +100,24 @@ VIEWS = {
 }
 
 
-def create_views(db: Connection) -> None:
-    """Give a connection its views. They are temporary: the file holds nothing but data."""
-    for name, (columns, body) in VIEWS.items():
-        nothing = ", ".join("NULL" for _ in columns.split(", "))
-        db.execute(f"CREATE TEMP VIEW {name} ({columns}) AS SELECT {nothing} WHERE 0")
-        db.execute(f"CREATE TEMP TRIGGER on_{name} INSTEAD OF INSERT ON {name} BEGIN {body} END")
+def create_view(db: Connection, name: str) -> None:
+    """Give a connection one of its views. It is temporary: the file holds nothing but data."""
+    columns, body = VIEWS[name]
+    nothing = ", ".join("NULL" for _ in columns.split(", "))
+    db.execute(f"CREATE TEMP VIEW {name} ({columns}) AS SELECT {nothing} WHERE 0")
+    db.execute(f"CREATE TEMP TRIGGER on_{name} INSTEAD OF INSERT ON {name} BEGIN {body} END")
+
+
+def views_for(batch: Sequence[Entry]) -> set[str]:
+    """The views that a batch is written through."""
+    views = {_view_of(entry) for entry in batch}
+    if "appending" in views:
+        views.add("heading")
+    if any(entry.nodes for entry in batch):
+        views.add("noding")
+    if any(entry.consumed for entry in batch):
+        views.add("consuming")
+    return views
 
 
 def is_plain(batch: Sequence[Entry]) -> bool:

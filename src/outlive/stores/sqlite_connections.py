@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeAlias
 
@@ -26,9 +26,9 @@ Value: TypeAlias = str | bytes | int | None
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
 _SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
-#: Pages of log before it is copied into the file: a little better than SQLite's 1000, and not more,
-#: for whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
-_CHECKPOINT_PAGES = 2000
+#: Pages of log before it is copied into the file, as many megabytes as SQLite's own default: whoever
+#: opens the file after a crash reads all of them first (half a millisecond a megabyte).
+_CHECKPOINT_PAGES = 500
 
 
 class Cursor(Protocol):
@@ -51,6 +51,7 @@ class Connection(Protocol):
 
 Connect: TypeAlias = Callable[[str], Connection]
 Prepare: TypeAlias = Callable[[Connection], None]
+CreateView: TypeAlias = Callable[[Connection, str], None]
 
 
 def connect_sqlite3(path: str) -> sqlite3.Connection:
@@ -70,8 +71,8 @@ class _Own:
         self.db = db
         self.lock = threading.Lock()
         self.ended = False
-        #: It has what only those who write need.
-        self.writes = False
+        #: The views that were made for what it has written so far.
+        self.views: set[str] = set()
 
     def end(self) -> None:
         with self.lock:
@@ -84,11 +85,11 @@ class Connections:
     """The connections of one store, and who may use them when."""
 
     def __init__(
-        self, path: str, connect: Connect, *, prepare: Prepare, prepare_writing: Prepare
+        self, path: str, connect: Connect, *, prepare: Prepare, create_view: CreateView
     ) -> None:
         self.path = path
         self._connect = connect
-        self._prepare, self._prepare_writing = prepare, prepare_writing
+        self._prepare, self._create_view = prepare, create_view
         self._process = os.getpid()
         self._opening = threading.Lock()
         self._writing = threading.Lock()
@@ -113,9 +114,9 @@ class Connections:
                 _roll_back(db)
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, views: Set[str] = frozenset()) -> Iterator[Connection]:
         """One transaction and one flush; durable when this is left without an error."""
-        with self._alone() as db:
+        with self._alone(views) as db:
             at_commit = False
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -128,9 +129,9 @@ class Connections:
                 _roll_back(db)
 
     @contextmanager
-    def writing_once(self) -> Iterator[Connection]:
+    def writing_once(self, views: Set[str]) -> Iterator[Connection]:
         """A single statement that is its own transaction and flush."""
-        with self._alone() as db:
+        with self._alone(views) as db:
             try:
                 yield db
             except sqlite3.Error as error:
@@ -155,21 +156,23 @@ class Connections:
                 self._end_all()
 
     @contextmanager
-    def _alone(self) -> Iterator[Connection]:
+    def _alone(self, views: Set[str]) -> Iterator[Connection]:
         self.check_open()  # before the lock: in a forked child nobody would ever free it
         with self._writing, self._using() as own:
             if self._poison:
                 raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
-            if not own.writes:
-                self._make_writer(own)
+            if not views <= own.views:
+                self._create_views(own, views - own.views)
             yield own.db
 
-    def _make_writer(self, own: _Own) -> None:
+    def _create_views(self, own: _Own, missing: Set[str]) -> None:
+        # Before the transaction, for one that fails would take them away again.
         try:
-            self._prepare_writing(own.db)
+            for view in sorted(missing):
+                self._create_view(own.db, view)
+                own.views.add(view)
         except sqlite3.Error as error:
             raise translate(error, self.path) from error
-        own.writes = True
 
     @contextmanager
     def _using(self) -> Iterator[_Own]:

@@ -22,6 +22,9 @@ _HEAD_NAMES = HEAD_COLUMNS.split(", ")
 _HEADER_NAMES = HEADER_COLUMNS.split(", ")
 _FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
 
+#: Only made: msgspec looks at a class once, and the first row that is read need not wait for it.
+_LOOKED_AT = msgspec.msgpack.Decoder(Found)
+
 _read_tags = msgspec.json.Decoder(dict[str, str]).decode
 _write_tags = msgspec.json.Encoder().encode
 

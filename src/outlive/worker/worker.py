@@ -189,6 +189,10 @@ class Worker:
         """The run is in memory here."""
         return run_id in self._drives
 
+    def will_tell(self, run_id: str) -> bool:
+        """The run is in memory here, or is looked at next: asking the store would be in the way."""
+        return run_id in self._drives or (run_id in self._only and self._poke.is_set())
+
     def log_of(self, run_id: str) -> RunLog | None:
         """The journal of a run in memory here, for those who wait for it to grow."""
         drive = self._drives.get(run_id)
