@@ -48,7 +48,7 @@ def here(*words: str) -> Ran:
     [
         ("runs.db", "is no store's URL; use one of"),
         ("mysql://localhost/runs", "no store speaks 'mysql'; use one of"),
-        ("postgresql://localhost/runs", "not in this release; use one of"),
+        ("redis://localhost/runs", "not in this release; use one of"),
         ("sqlite://runs.db", "three slashes"),
         ("sqlite:///", "names no file"),
         ("memory://name", "write memory://"),

@@ -9,6 +9,8 @@ The blocks of one file run in order, in one namespace, in a process and folder o
   exit code of a command that is meant to fail. A command that ends in ``&`` runs until the
   file's end.
 
+``OUTLIVE_STORE`` is a new file, or for pages about a server, one that is started for them.
+
 No other kind of block may hold code that could have been one of these two.
 """
 
@@ -19,9 +21,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from outlive.testing.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
@@ -32,6 +38,7 @@ FENCE = re.compile(
 #: Blocks that hold no Python and no command of ours.
 PLAIN = {"text", "toml", "json", "mermaid"}
 README_LINES_MAX = 120
+ON_POSTGRES = {"docs/howto/production-postgres.md"}
 #: Far more than any page needs, also on a machine that is busy with other tests.
 SECONDS_MAX = 400
 
@@ -51,6 +58,16 @@ def blocks(page: Path) -> list[tuple[int, str, str]]:
 
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+@contextmanager
+def store_for(page: Path, folder: Path) -> Iterator[str]:
+    """The URL of an empty store such as the page is about."""
+    if name(page) in ON_POSTGRES:
+        with PostgresServer() as server:
+            yield server.url()
+    else:
+        yield f"sqlite:///{folder}/examples.db"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -73,17 +90,23 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     folder.mkdir()
     (tmp_path / "blocks.json").write_text(json.dumps(script))
     environment = os.environ | {
-        "OUTLIVE_STORE": f"sqlite:///{tmp_path}/examples.db",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
         "COLUMNS": "100",
     }
-    ran = subprocess.run(
-        [sys.executable, RUNNER, tmp_path / "blocks.json", name(page)],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX,
-    )  # fmt: skip
+    with store_for(page, tmp_path) as url:
+        ran = subprocess.run(
+            [sys.executable, RUNNER, tmp_path / "blocks.json", name(page)],
+            cwd=folder, env=environment | {"OUTLIVE_STORE": url},
+            capture_output=True, text=True, timeout=SECONDS_MAX,
+        )  # fmt: skip
 
     assert 0 == ran.returncode, f"{ran.stdout}\n{ran.stderr}"
+
+
+def test_pages_about_a_server_are_there() -> None:
+    """Or their examples would run on a file, unnoticed."""
+    assert ON_POSTGRES <= {name(page) for page in PAGES}
 
 
 def test_the_readme_has_examples() -> None:

@@ -17,7 +17,7 @@ from outlive.store import PAGE_MAX, Found, Health
 PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
 #: What of a store's URL is nobody's business: the password, also that of another place in it.
-_SECRET = re.compile(r"(//[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
+_SECRET = re.compile(r"(://[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
 
 
 @dataclass(slots=True)

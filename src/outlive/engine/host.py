@@ -70,8 +70,14 @@ class LoopHost:
         self, work: Coroutine[Any, Any, Any], context: Context | None = None
     ) -> asyncio.Task[Any]:
         if self.loop.get_task_factory() is not None:
-            return self.loop.create_task(work, context=context)
+            return self.loop.create_task(_in_its_own_turn(work), context=context)
         return asyncio.Task(work, loop=self.loop, context=context)  # at half the cost
 
     def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
         return self.loop.run_in_executor(self._executor, context.run, fn)
+
+
+async def _in_its_own_turn(work: Coroutine[Any, Any, Any]) -> Any:
+    """An eager factory would begin it within whatever made it, and steps within one another."""
+    await asyncio.sleep(0)
+    return await work

@@ -300,12 +300,14 @@ async def _attempt(
     try:
         _check_begin(op, may_begin)
         value = await op.definition.fn(*call[0], **call[1])
-    except (Exception, asyncio.CancelledError) as raised:
-        error = raised
     except (KeyboardInterrupt, SystemExit) as raised:
         # It ends the loop, too; should that go on, the attempt has ended.
         drive.env.host.call_soon(_end, drive, op, ended, None, raised)
         raise
+    except GeneratorExit:
+        raise  # the task itself is being thrown away
+    except BaseException as raised:
+        error = raised
     place.set(None)  # what follows is no longer the body's
     try:
         _end(drive, op, ended, value, error)

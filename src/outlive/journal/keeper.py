@@ -117,8 +117,9 @@ class Keeper:
         self._store = store
         self._ring = ring
         self._flush_here = flush_here
-        #: The side whose thread flushes by itself just now, if one does.
+        #: The side whose thread flushes by itself just now, if one does, and what it is told.
         self.here: Side | None = None
+        self.told_here: list[tuple[Any, ...]] = []
         self._marked: deque[Log] = deque()
         self._loose: deque[Loose] = deque()
         #: The sides themselves, not their ids: an id may soon be another's.
@@ -166,6 +167,8 @@ class Keeper:
 
     async def flush_once(self) -> None:
         """One batch: all that is there now. Never raises; a failure ends the keeper."""
+        if self.failure is not None:
+            return  # and everybody hears of that
         loose, logs, batch = self._take()
         if not batch:
             return
@@ -175,7 +178,7 @@ class Keeper:
             self._loose.extend(loose)
             self.end(error)
             return
-        except Exception as error:
+        except BaseException as error:
             self._loose.extend(loose)
             self.end(StoreFailed(f"the store broke its promise: {error!r}"))
             raise
@@ -233,7 +236,7 @@ class Keeper:
             calls.append((log.settle, entry.last, error))
         for side, calls in sides.values():
             if side is self.here:
-                _call_all(calls)
+                self.told_here = calls
             else:
                 side.call_threadsafe(_call_all, calls)
 
@@ -252,12 +255,15 @@ class Keeper:
 
 
 def _call_all(calls: list[tuple[Any, ...]]) -> None:
-    for call in calls:
+    for position, call in enumerate(calls, 1):
         try:
             call[0](*call[1:])
         except Exception:
             # One run's trouble must not keep the answers of the others from them.
             logger.exception("an answer of the journal keeper was not taken")
+        except BaseException:  # it ends the loop, which may be run again to its end
+            _call_all(calls[position:])
+            raise
 
 
 def run_immediate(work: Coroutine[Any, Any, T]) -> T:
@@ -304,12 +310,14 @@ class ThreadKeeper:
             return False
         if not self._flushing.acquire(blocking=False):
             return False
-        self.keeper.here = side
+        keeper = self.keeper
+        keeper.here = side
         try:
             self._flush()
         finally:
-            self.keeper.here = None
+            told, keeper.told_here, keeper.here = keeper.told_here, [], None
             self._flushing.release()
+        _call_all(told)  # it may lead to user code, for which nobody else must wait
         return True
 
     def _flush(self) -> None:

@@ -30,7 +30,10 @@ def read_events(reading: Reading) -> list[Event]:
 def read_first(reading: Reading) -> Event:
     """The first event of a journal or of its last chapter, whatever else of it was read."""
     base, link = begin_of(reading)
-    return Chain(reading.head.run_id, base, link).follow(reading.records[:1])[0]
+    events = Chain(reading.head.run_id, base, link).follow(reading.records[:1])
+    if not events:
+        raise CorruptRecord(reading.head.run_id, base, "it has no first event")
+    return events[0]
 
 
 class Chain:

@@ -47,13 +47,15 @@ class Postman:
 
     async def bring(self, run_ids: Collection[str]) -> None:
         """What was posted to these and not consumed."""
-        here = [run_id for run_id in run_ids if run_id in self._drives]
+        # Themselves, not their ids: one that left and came back meanwhile has read its mail anew,
+        # and what we bring it may have been consumed since.
+        here = {each: self._drives[each] for each in run_ids if each in self._drives}
         if not here:
             return
         found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
             mail_of_each(self._setting.store, here)
         )
         for run_id, mail in found.items():
-            drive = self._drives.get(run_id)
-            if drive is not None and not drive.stopped:
+            drive = here[run_id]
+            if self._drives.get(run_id) is drive and not drive.stopped:
                 drive.mailbox.take(mail)

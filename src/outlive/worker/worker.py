@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -232,7 +233,7 @@ class Worker:
     def start_run(self, run_id: str, start: RunStarted) -> asyncio.Future[bool]:
         """Start a run with a lease of this worker and drive it; False if the id is in use.
 
-        A run that has begun is driven, whether or not its caller still waits.
+        A run that has begun is driven, whether or not its caller still waits, in its context.
         """
         self._check_staying()
         log = self._loading.log_for(run_id)
@@ -241,10 +242,10 @@ class Worker:
         log.on_failure = partial(self._not_begun, log, begun)
         for event in events:
             log.append(event)
-        log.wait(log.seq, partial(self._begun, log, events, begun))
+        log.wait(log.seq, partial(copy_context().run, self._begun, log, events, begun))
         return begun
 
-    def _not_begun(self, log: RunLog, begun: asyncio.Future[bool], error: OutliveError) -> None:
+    def _not_begun(self, log: RunLog, begun: asyncio.Future[bool], error: Exception) -> None:
         log.close()
         if begun.done():
             return
@@ -261,7 +262,10 @@ class Worker:
                 self._not_begun(log, begun, error)
             return
         self._add(log.run_id)
-        self._drive(log, fold(events), events)
+        try:
+            self._drive(log, fold(events), events)
+        except Exception as error:
+            self._not_begun(log, begun, error)
         if not begun.done():
             begun.set_result(True)
 

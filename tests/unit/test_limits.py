@@ -1,0 +1,89 @@
+"""Time limits stand in lines: each is kept, and what has ended leaves nothing behind."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from outlive.engine.limits import ENDED_MANY, Limits
+
+
+class Host:
+    """Virtual time: callbacks in the order in which they are due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked = 0
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> Host:
+        self.asked += 1
+        heapq.heappush(self._heap, (self.now + seconds, self.asked, callback, args))
+        return self
+
+    def cancel(self) -> None:
+        raise AssertionError("only a timer of its own is cancelled, and no test here has one")
+
+    def pass_to(self, instant: float) -> None:
+        while self._heap and self._heap[0][0] <= instant:
+            self.now, _, callback, args = heapq.heappop(self._heap)
+            callback(*args)
+        self.now = instant
+
+
+def limits() -> tuple[Host, Limits[str], list[tuple[float, str]]]:
+    host = Host()
+    expired: list[tuple[float, str]] = []
+    return host, Limits(host, lambda name: expired.append((host.now, name))), expired  # type: ignore[arg-type]
+
+
+def test_each_limit_is_kept_in_its_turn() -> None:
+    """Whoever is still there when its time is up is told, at that time."""
+    host, lines, expired = limits()
+    for second in range(5):
+        host.pass_to(float(second))
+        lines.set(60, 60, f"at {second}")
+    host.pass_to(100)
+
+    assert [(60.0 + second, f"at {second}") for second in range(5)] == expired
+
+
+def test_who_has_ended_is_not_told_and_keeps_nobody() -> None:
+    """The others' limits are kept, whoever of the line has ended."""
+    host, lines, expired = limits()
+    first, _, third = (lines.set(60, 60, name) for name in ("a", "b", "c"))
+    first.cancel()
+    third.cancel()
+    first.cancel()
+    host.pass_to(100)
+    lines.set(60, 60, "d")
+    host.pass_to(200)
+
+    assert [(60.0, "b"), (160.0, "d")] == expired
+
+
+def test_limits_of_other_lengths_do_not_wait_for_one_another() -> None:
+    """A short one is told before a long one that was set before it."""
+    host, lines, expired = limits()
+    lines.set(60, 60, "long")
+    lines.set(1, 1, "short")
+    lines.set(60, 3, "of what is left")
+    host.pass_to(100)
+
+    assert [(1.0, "short"), (3.0, "of what is left"), (60.0, "long")] == expired
+
+
+def test_a_line_of_a_million_needs_one_timer_and_little_memory() -> None:
+    """Attempts that end leave the line, though the first of it is still there."""
+    host, lines, _ = limits()
+    lines.set(60, 60, "stuck")
+    for _ in range(100_000):
+        lines.set(60, 60, "quick").cancel()
+
+    (line,) = lines._lines.values()
+    assert 1 == host.asked
+    assert len(line._limits) < 4 * ENDED_MANY
