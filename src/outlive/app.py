@@ -22,7 +22,6 @@ from outlive.errors import (
     FlowNotRegistered,
     OutliveError,
     RetryRefused,
-    RunIdTaken,
     RunNotFound,
     StepNotInDoubt,
     StoreUnavailable,
@@ -42,8 +41,8 @@ from outlive.posting import Letterbox
 from outlive.resolving import check_over, resolve_letter
 from outlive.retrying import retry_entry
 from outlive.settings import Settings
-from outlive.starting import Asked, by_flow, by_name, check_same_run, check_version, start_of
-from outlive.store import LAST_CHAPTER, Entry, Posted, Store
+from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
+from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
@@ -108,22 +107,23 @@ class App(Looking):
     async def _start(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
         flow, run_id = asked.flow, asked.run_id
         assert flow is not None, "what is driven here has code"
+        is_first = asked.is_named and not self._workers.get(asyncio.get_running_loop())
         worker = self._own_worker()
         worker.learn(flow)
-        if not await worker.start_run(run_id, asked.event):
-            if await self._check_same(asked, compare=compare):
-                worker.want(run_id)
+        # What a process asks for first is often what it drove when it died: then it is there.
+        there = await self._peek(run_id) if is_first else None
+        is_new = there is None and await worker.start_run(run_id, asked.event)
+        if not is_new and await self._check_same(asked, there, compare=compare):
+            worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    async def _check_same(self, asked: Asked, *, compare: bool) -> bool:
+    async def _peek(self, run_id: str) -> Reading | None:
+        return await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
+
+    async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""
         run_id = asked.run_id
-        reading = await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
-        if reading is None:
-            raise RunIdTaken(run_id, "it belonged to a run that was deleted not long ago")
-        first = read_first(reading)
-        check_same_run(asked if compare else asked.like(first), first)
-        header = reading.header
+        header = check_found(asked, there or await self._peek(run_id), compare=compare)
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
             await self.nudge(run_id, "started again")
         return header.ended_at is None
@@ -160,7 +160,7 @@ class App(Looking):
         if await self._commit(start_entry(asked.run_id, asked.event)):
             self._look_at(asked.run_id)
         else:
-            await self._check_same(asked, compare=compare)
+            await self._check_same(asked, None, compare=compare)
         return self._handle(asked.run_id, asked.flow, None)
 
     async def _commit(self, entry: Entry) -> bool:

@@ -13,9 +13,11 @@ from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, 
 from outlive.engine.starting import start_event
 from outlive.errors import RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
+from outlive.journal.reader import read_first
 from outlive.model.events import ChapterBegan, Event, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
+from outlive.store import Header, Reading
 
 #: What a flow has that declares no version.
 DEFAULT_VERSION = "1"
@@ -29,6 +31,8 @@ class Asked:
     event: RunStarted
     #: None: it was asked for by name, and this process does not have its code.
     flow: Flow[Any, Any] | None
+    #: Whoever asks chose the id, so the run may be there already.
+    is_named: bool = False
 
     def like(self, first: Event) -> Asked:
         """The same, with the arguments that the run has."""
@@ -61,7 +65,7 @@ def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports)
     given = flow.preset.id if run_id is None else run_id
     name = check_run_id(ports.entropy(8).hex() if given is None else given)
     event = start_event(flow, name, bound, seed=ports.entropy(16), now=ports.clock.now_ms())
-    return Asked(name, event, flow)
+    return Asked(name, event, flow, is_named=given is not None)
 
 
 async def _nobody() -> None:
@@ -73,6 +77,15 @@ def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any])
     codec = codec_for([type(value) for value in (*args, *kwargs.values())], registry)
     encoded = codec.encode([list(args), dict(kwargs)])
     return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
+
+
+def check_found(asked: Asked, found: Reading | None, *, compare: bool) -> Header:
+    """The run that was found, which nobody could create anew, is the one that was asked for."""
+    if found is None:
+        raise RunIdTaken(asked.run_id, "it belonged to a run that was deleted not long ago")
+    first = read_first(found)
+    check_same_run(asked if compare else asked.like(first), first)
+    return found.header
 
 
 def check_same_run(asked: Asked, first: Event) -> None:

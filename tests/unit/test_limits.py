@@ -38,7 +38,8 @@ class Host:
 def limits() -> tuple[Host, Limits[str], list[tuple[float, str]]]:
     host = Host()
     expired: list[tuple[float, str]] = []
-    return host, Limits(host, lambda name: expired.append((host.now, name))), expired  # type: ignore[arg-type]
+    real: Any = host
+    return host, Limits(real, lambda name: expired.append((host.now, name))), expired
 
 
 def test_each_limit_is_kept_in_its_turn() -> None:

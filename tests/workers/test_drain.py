@@ -60,6 +60,9 @@ def test_others_are_handed_over_while_a_long_step_goes_on(yard: Yard) -> None:
     until(lambda: second.worker_id in yard.claimers("short"), "the takeover")
     assert first.is_alive
     assert [first.worker_id] == yard.claimers("long")
+    # Once it is past what is recorded: before, being let go would be another past than that.
+    turns = len(yard.bodies())
+    until(lambda: len(yard.bodies()) > turns, "a turn of the second's own")
 
     let_go(yard, "short", "long")
     assert "cut off" not in gone(first, 0)

@@ -26,8 +26,8 @@ Value: TypeAlias = str | bytes | int | None
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
 _SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
-#: Pages of log before it is copied into the file, as many megabytes as SQLite's own default: whoever
-#: opens the file after a crash reads all of them first (half a millisecond a megabyte).
+#: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
+#: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
 _CHECKPOINT_PAGES = 500
 
 

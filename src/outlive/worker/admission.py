@@ -12,8 +12,8 @@ from outlive.engine.drive import Drive
 from outlive.engine.leaving import MISMATCH_RETRY_MS
 from outlive.errors import OutliveError
 from outlive.model.decide import PROBATION_FROM
-from outlive.store import Offer
-from outlive.worker.chapters import Chapter, read_chapters
+from outlive.store import Claims, Offer, Wanted
+from outlive.worker.chapters import Chapter, claim_and_read, read_chapters
 from outlive.worker.peers import StorePeer
 from outlive.worker.probation import Probation
 from outlive.worker.quarantine import Quarantine
@@ -29,10 +29,24 @@ class Admission:
         self._setting, self._drives, self._damaged = setting, drives, damaged
         self.probation = Probation(self._read)
         self._quarantine = Quarantine(StorePeer(setting.store, setting.lane).mail_of)
+        #: What was read along with the last offers.
+        self._read_along: dict[str, Chapter] = {}
         #: Runs that do not fit our code, why, and when to try again: mail must not drive them.
         self._misfits: dict[str, tuple[int, OutliveError]] = {}
 
+    async def ask(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        """What the store offers; what is about to be read is read in the same call of the lane."""
+        store = self._setting.store
+        if self.in_vain:
+            return await self._setting.lane(store.claim(worker, wanted, limit))
+        asked = claim_and_read(store, worker, wanted, limit)
+        claims, self._read_along = await self._setting.lane(asked)
+        return claims
+
     async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
+        along, self._read_along = self._read_along, {}
+        if all(run_id in along for run_id in run_ids):
+            return {run_id: along[run_id] for run_id in run_ids}
         return await self._setting.lane(read_chapters(self._setting.store, run_ids))
 
     @property

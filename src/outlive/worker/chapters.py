@@ -15,7 +15,7 @@ from outlive.errors import OutliveError
 from outlive.journal.reader import read_events
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
-from outlive.store import LAST_CHAPTER, Entry, Offer, Reading, Store
+from outlive.store import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
 
 #: Events that are in memory at once before their runs are driven; a longer run comes alone.
 EVENTS_AT_ONCE = 5_000
@@ -77,6 +77,16 @@ async def read_chapters(store: Store, run_ids: Iterable[str]) -> dict[str, Chapt
         if chapter is not None:
             chapters[run_id] = chapter
     return chapters
+
+
+async def claim_and_read(
+    store: Store, worker: str, wanted: Wanted, limit: int
+) -> tuple[Claims, dict[str, Chapter]]:
+    """What may be claimed, and the first portion of those whose holder is gone; for one call."""
+    claims = await store.claim(worker, wanted, limit)
+    orphans = [offer for offer in claims.offers if offer.head.worker is not None]
+    first = next(portions(orphans), [])
+    return claims, await read_chapters(store, [offer.head.run_id for offer in first])
 
 
 def portions(offers: Sequence[Offer]) -> Iterator[list[Offer]]:

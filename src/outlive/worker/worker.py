@@ -311,7 +311,7 @@ class Worker:
         room = self._concurrency - len(self._drives)
         # One more than there is room for: to see that somebody waits for a place.
         limit = max(1, min(room, CLAIM_LIMIT)) + self._admission.in_vain
-        claims = await self._setting.lane(self._setting.store.claim(self.id, self._wanted(), limit))
+        claims = await self._admission.ask(self.id, self._wanted(), limit)
         self._next_at = claims.next_at
         await self._postman.bring(claims.mail)
         offers = await self._admission.admit(claims.offers)
