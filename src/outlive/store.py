@@ -292,6 +292,15 @@ class Watchable(Protocol):
 
 
 @runtime_checkable
+class Prompt(Protocol):
+    """A store of this machine that can tell whether it would have to wait before it writes."""
+
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        """As ``commit``; None, and nothing is written, if somebody else is writing just now."""
+        ...
+
+
+@runtime_checkable
 class Mailroom(Protocol):
     """A store that handles much mail at once better than one by one."""
 

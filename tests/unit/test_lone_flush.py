@@ -25,6 +25,12 @@ class Watched(MemoryStore):
         super().__init__()
         self.threads: list[str] = []
         self.fails_here = False
+        #: How often somebody else is found writing.
+        self.busy = 0
+
+    async def commit_at_once(self, batch: Sequence[Any]) -> Any:
+        self.busy -= 1
+        return None if self.busy >= 0 else await self.commit(batch)
 
     async def commit(self, batch: Sequence[Any]) -> Any:
         self.threads.append(threading.current_thread().name)
@@ -103,3 +109,22 @@ async def test_a_failure_there_is_the_keepers_end() -> None:
             await handle.outcome()
         assert isinstance(app._writer.keeper.failure, StoreFailed)
     assert 1 == store.here
+
+
+async def test_nobody_waits_for_another_writer_there() -> None:
+    """What was taken is kept and left to the keeper, and everything that came since with it."""
+    store = Watched()
+    store.busy = 2
+    async with App(store) as app:
+        assert EFFECTS == await (await app.start(touching, EFFECTS, id="r")).outcome("10s")
+    assert -1 >= store.busy
+    assert store.here > 0
+
+
+async def test_a_store_that_may_have_to_wait_is_never_written_there() -> None:
+    """A network is quick until it is gone."""
+    store = Watched()
+    async with App(store) as app:
+        app._writer.keeper.prompt = None  # as for a store that does not have that verb
+        assert EFFECTS == await (await app.start(touching, EFFECTS, id="r")).outcome()
+    assert 0 == store.here

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
 from outlive.ports import Clock, SystemClock
-from outlive.store import Conflict, Entry, Store
+from outlive.store import Conflict, Entry, Prompt, Store
 
 logger = logging.getLogger("outlive")
 
@@ -115,11 +115,14 @@ class Keeper:
         #: Called once, on the keeper's thread, when it can't go on.
         self.on_end: list[Callable[[OutliveError], None]] = []
         self._store = store
+        self.prompt = store if isinstance(store, Prompt) else None
         self._ring = ring
         self._flush_here = flush_here
         #: The side whose thread flushes by itself just now, if one does, and what it is told.
         self.here: Side | None = None
         self.told_here: list[tuple[Any, ...]] = []
+        #: A batch that was taken and not written, because the store was busy.
+        self._kept: tuple[list[Loose], list[Log], list[Entry]] | None = None
         self._marked: deque[Log] = deque()
         self._loose: deque[Loose] = deque()
         #: The sides themselves, not their ids: an id may soon be another's.
@@ -165,33 +168,48 @@ class Keeper:
         """A single run is in memory, and only it has something to write, if anybody has."""
         return len(self._logs) <= 1 and len(self._marked) + len(self._loose) <= 1
 
-    async def flush_once(self) -> None:
-        """One batch: all that is there now. Never raises; a failure ends the keeper."""
+    async def flush_once(self, *, at_once: bool = False) -> bool:
+        """One batch: all that is there now. Never raises; a failure ends the keeper.
+
+        False: it was to be written at once or not at all, and the store is busy; it is kept.
+        """
         if self.failure is not None:
-            return  # and everybody hears of that
-        loose, logs, batch = self._take()
+            return True  # and everybody hears of that
+        taken = self._kept or self._take()
+        if self._kept is not None:
+            self._kept = None
+            self._ring()  # for what came since
+        loose, logs, batch = taken
         if not batch:
-            return
+            return True
         try:
-            answers = await self._commit(batch)
+            answers = await self._commit(batch, at_once=at_once)
         except OutliveError as error:
             self._loose.extend(loose)
             self.end(error)
-            return
+            return True
         except BaseException as error:
             self._loose.extend(loose)
             self.end(StoreFailed(f"the store broke its promise: {error!r}"))
             raise
+        if answers is None:
+            self._kept = taken
+            return False
         self.counters.flushes += 1
         self.counters.entries += len(batch)
         self._tell(batch, answers, loose, logs)
+        return True
 
-    async def _commit(self, batch: list[Entry]) -> Sequence[Conflict | None]:
+    async def _commit(
+        self, batch: list[Entry], *, at_once: bool
+    ) -> Sequence[Conflict | None] | None:
         """An answer per entry, and nobody who asks for an id in use may fence that run's driver.
 
         A store refuses whatever follows a refused entry of the same run in the same batch, so
         those who would create a run come last.
         """
+        if at_once and self.prompt is not None:
+            return await self.prompt.commit_at_once(batch)
         if len({entry.run_id for entry in batch}) == len(batch):
             return await self._store.commit(batch)
         order = sorted(range(len(batch)), key=lambda position: batch[position].after == 0)
@@ -298,9 +316,7 @@ class ThreadKeeper:
         self._clock = clock or SystemClock()
         self._flushing = threading.Lock()
         self._quick = 0
-        # A network is quick until it is gone, and no loop may wait for it then.
-        is_remote = getattr(store, "is_remote", False)
-        self.keeper = Keeper(store, self._ring, None if is_remote else self._flush_here)
+        self.keeper = Keeper(store, self._ring, self._flush_here)
         self._thread = threading.Thread(target=self._main, name="outlive-keeper", daemon=True)
         self._thread.start()
 
@@ -308,28 +324,31 @@ class ThreadKeeper:
         """Flush on the side's own thread, if that is quicker for all concerned."""
         if self._quick < QUICK_FLUSHES or not self.keeper.is_for_one:
             return False
+        if self.keeper.prompt is None:
+            return False  # it may be quick until it is gone, and no loop may wait for it then
         if not self._flushing.acquire(blocking=False):
             return False
         keeper = self.keeper
         keeper.here = side
         try:
-            self._flush()
+            is_done = self._flush(at_once=True)
         finally:
             told, keeper.told_here, keeper.here = keeper.told_here, [], None
             self._flushing.release()
         _call_all(told)  # it may lead to user code, for which nobody else must wait
-        return True
+        return is_done
 
-    def _flush(self) -> None:
+    def _flush(self, *, at_once: bool = False) -> bool:
         began = self._clock.monotonic()
         try:
-            run_immediate(self.keeper.flush_once())
+            is_done = run_immediate(self.keeper.flush_once(at_once=at_once))
         except BaseException as error:
             # The keeper can't die alone: who waits for it would wait for ever.
             self.keeper.end(StoreFailed(f"the journal keeper died: {error!r}"))
             raise
         is_slow = self._clock.monotonic() - began > SLOW_FLUSH_SECONDS
-        self._quick = 0 if is_slow else self._quick + 1
+        self._quick = 0 if is_slow or not is_done else self._quick + 1
+        return is_done
 
     def _ring(self) -> None:
         if not self._rung:

@@ -160,6 +160,9 @@ class MemoryStore:
         stone = self._tombstones.get(run_id)
         return stone if stone and stone.keep_until > self._clock.now_ms() else None
 
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        return await self.commit(batch)
+
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:

@@ -57,8 +57,6 @@ class PostgresStore:
 
     #: Verbs under way at once that pay: each has a connection of its own.
     threads = 8
-    #: Any verb may take as long as an outage: never call one where a loop runs.
-    is_remote = True
 
     def __init__(
         self,

@@ -134,6 +134,18 @@ class SQLiteStore:
         self._ports.failpoint("commit.after")
         return answers
 
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        check_headers(batch)
+        if not is_plain(batch):
+            return None
+        now = self._ports.clock.now_ms()
+        self._ports.failpoint("commit.before")
+        answers = self._connections.write_at_once(
+            {"appending"}, lambda db: append_all(db, batch, now)
+        )
+        self._ports.failpoint("commit.after")
+        return answers
+
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:

@@ -16,11 +16,18 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from outlive.errors import AppClosed, StoreError, StoreFailed, StoreUnavailable, UnsafeSettings
-from outlive.stores.sqlite_errors import BUSY_SECONDS, is_poison, translate, translate_opening
+from outlive.stores.sqlite_errors import (
+    BUSY_SECONDS,
+    is_busy,
+    is_poison,
+    translate,
+    translate_opening,
+)
 
+T = TypeVar("T")
 Value: TypeAlias = str | bytes | int | None
 
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
@@ -29,6 +36,9 @@ _STATEMENTS_CACHED_MAX = 256
 #: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
 #: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
 _CHECKPOINT_PAGES = 500
+
+
+_WAITING = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
 
 
 class Cursor(Protocol):
@@ -137,6 +147,29 @@ class Connections:
             except sqlite3.Error as error:
                 raise self._failure(error, at_commit=False) from error
 
+    def write_at_once(self, views: Set[str], work: Callable[[Connection], T]) -> T | None:
+        """Do this, a single statement, unless somebody is writing just now: None then."""
+        self.check_open()
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            with self._using() as own:
+                self._make_ready(own, views)
+                return self._without_waiting(own.db, work)
+        finally:
+            self._writing.release()
+
+    def _without_waiting(self, db: Connection, work: Callable[[Connection], T]) -> T | None:
+        db.execute("PRAGMA busy_timeout = 0")
+        try:
+            return work(db)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                return None
+            raise self._failure(error, at_commit=False) from error
+        finally:
+            db.execute(_WAITING)
+
     def problems(self) -> list[str]:
         """What keeps the file from being written, if anything."""
         return [self._poison] if self._poison else []
@@ -159,11 +192,14 @@ class Connections:
     def _alone(self, views: Set[str]) -> Iterator[Connection]:
         self.check_open()  # before the lock: in a forked child nobody would ever free it
         with self._writing, self._using() as own:
-            if self._poison:
-                raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
-            if not views <= own.views:
-                self._create_views(own, views - own.views)
+            self._make_ready(own, views)
             yield own.db
+
+    def _make_ready(self, own: _Own, views: Set[str]) -> None:
+        if self._poison:
+            raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
+        if not views <= own.views:
+            self._create_views(own, views - own.views)
 
     def _create_views(self, own: _Own, missing: Set[str]) -> None:
         # Before the transaction, for one that fails would take them away again.
@@ -252,7 +288,7 @@ def open_connection(path: str, connect: Connect, prepare: Prepare) -> Connection
     except sqlite3.Error as error:
         raise translate_opening(error, path) from error
     try:
-        db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        db.execute(_WAITING)
         prepare(db)
         return db
     except sqlite3.Error as error:

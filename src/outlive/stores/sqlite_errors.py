@@ -17,6 +17,11 @@ def primary_code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Somebody else is writing."""
+    return primary_code(error) in _BUSY
+
+
 def is_poison(error: sqlite3.Error, *, at_commit: bool) -> bool:
     """Whether nothing may be written after this: after a failed flush nobody knows the disk."""
     code = primary_code(error)
