@@ -76,6 +76,11 @@ class CountedStore:
         answers: Sequence[Conflict | None] = await self._store.commit(batch)
         return answers
 
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        answers: Sequence[Conflict | None] | None = await self._store.commit_at_once(batch)
+        self.commits += answers is not None
+        return answers
+
     async def read(self, *args: Any, **kwargs: Any) -> Reading | None:
         reading: Reading | None = await self._store.read(*args, **kwargs)
         self.records_read += len(reading.records) if reading else 0

@@ -79,12 +79,14 @@ class Door:
         if not hasattr(self.store, verb):
             raise AttributeError(f"the store has no {verb}")
 
+        name = "commit" if verb == "commit_at_once" else verb
+
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.on_call(verb)
+            self.on_call(name)
             if self.error is not None:
                 raise self.error
-            if self.faults.get(verb):
-                raise self.faults[verb].pop(0)
+            if self.faults.get(name):
+                raise self.faults[name].pop(0)
             if verb == "beat":
                 self.workers.add(args[0])
             return await getattr(self.store, verb)(*args, **kwargs)

@@ -58,16 +58,26 @@ class Witness:
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         answers: Sequence[Conflict | None] = await super().commit(batch)  # type: ignore[misc]
+        self.note(batch, answers)
+        return answers
+
+    def note(self, batch: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+        """A line per answer."""
         told = [
             [e.run_id, e.last, e.epoch, e.lease, answer is None, time.time()]
             for e, answer in zip(batch, answers, strict=True)
         ]
         os.write(self.witness_file, "".join(f"{json.dumps(each)}\n" for each in told).encode())
-        return answers
 
 
 class WitnessedSQLite(Witness, SQLiteStore):
     """A file under witness."""
+
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        answers = await super().commit_at_once(batch)
+        if answers is not None:
+            self.note(batch, answers)
+        return answers
 
 
 class WitnessedPostgres(Witness, PostgresStore):

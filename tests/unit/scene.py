@@ -59,7 +59,7 @@ class Door:
         """The others still need it."""
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        if not hasattr(self.store, verb):
+        if not hasattr(self.store, verb) or verb == "commit_at_once":  # it may hang
             raise AttributeError(f"the store has no {verb}")
 
         async def call(*args: Any, **kwargs: Any) -> Any:

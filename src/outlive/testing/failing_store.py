@@ -24,6 +24,7 @@ from outlive.store import (
     Node,
     Page,
     Posted,
+    Prompt,
     Query,
     Reading,
     Store,
@@ -100,10 +101,25 @@ class FailingStore:
 
     async def _commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         answers = await self._store.commit(batch)
-        for entry, conflict in zip(batch, answers, strict=True):
+        self._note(batch, answers)
+        return answers
+
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        if not isinstance(self._store, Prompt):
+            return None
+        return await self._call("commit", self._commit_at_once(self._store, batch))
+
+    async def _commit_at_once(
+        self, store: Prompt, batch: Sequence[Entry]
+    ) -> Sequence[Conflict | None] | None:
+        answers = await store.commit_at_once(batch)
+        self._note(batch, answers or ())
+        return answers
+
+    def _note(self, batch: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+        for entry, conflict in zip(batch, answers, strict=False):
             if conflict is None:
                 self._witness(entry)
-        return answers
 
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
