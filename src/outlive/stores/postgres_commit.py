@@ -13,6 +13,7 @@ from outlive.store import Conflict, Entry
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
 from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
+from outlive.stores.tables import is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
 #: A server takes up to a gigabyte in one statement, and needs several times as much for it.
@@ -46,7 +47,7 @@ def _chains(batch: Sequence[Entry]) -> list[list[Entry]] | None:
     found: dict[str, list[Entry]] = {}
     for entry in batch:
         chain = found.setdefault(entry.run_id, [])
-        if not _is_append(entry) or (chain and not _follows(chain[-1], entry)):
+        if not is_append(entry) or (chain and not _follows(chain[-1], entry)):
             return None
         chain.append(entry)
     return list(found.values()) if sum(len(e.record) for e in batch) <= _BYTES_MAX else None
@@ -78,7 +79,7 @@ def _commit_waves(
 ) -> list[Conflict | None]:
     answers: list[Conflict | None] = [None] * len(batch)
     refused: dict[str, Conflict] = {}
-    for wave in _waves(batch):
+    for wave in waves(batch):
         trying = [position for position in wave if batch[position].run_id not in refused]
         done = _commit_wave(run, schema, [batch[position] for position in trying], now)
         for position, answer in zip(trying, done, strict=True):
@@ -88,19 +89,6 @@ def _commit_waves(
         for position in set(wave).difference(trying):
             answers[position] = refused[batch[position].run_id]
     return answers
-
-
-def _waves(batch: Sequence[Entry]) -> list[list[int]]:
-    """The batch's positions, in waves in which no run occurs twice."""
-    found: list[list[int]] = []
-    times: dict[str, int] = {}
-    for position, entry in enumerate(batch):
-        wave = times.get(entry.run_id, 0)
-        times[entry.run_id] = wave + 1
-        if wave == len(found):
-            found.append([])
-        found[wave].append(position)
-    return found
 
 
 def _commit_wave(
@@ -129,22 +117,12 @@ def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 def _commit_part(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
-    plain = all(_is_append(entry) for entry in wave)
+    plain = all(is_append(entry) for entry in wave)
     statement = _append(schema, wave, now) if plain else _commit(schema, wave, now)
     answers: list[Conflict | None] = [None] * len(wave)
     for place, seq, epoch, gone in run(statement):
         answers[place - 1] = Conflict(seq=seq, epoch=epoch, gone=gone)
     return answers
-
-
-def _is_append(entry: Entry) -> bool:
-    return (
-        entry.header is None
-        and entry.lease == "keep"
-        and entry.after > 0
-        and not entry.nodes
-        and not entry.consumed
-    )
 
 
 def _places(wave: Sequence[Entry]) -> list[Parameter]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from outlive.store import Found, Query
-from outlive.stores.postgres_rows import FOUND_COLUMNS, listed_of, written_tag
+from outlive.stores.postgres_rows import FOUND_COLUMNS, listed_of
 from outlive.stores.postgres_wire import Parameter, Row, int8, text
+from outlive.stores.tables import written_tag
 
 
 class Ask(Protocol):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.store import DAMAGED, Entry, Found, Head, Header
+from outlive.store import Entry, Found, Head, Header
 from outlive.stores.postgres_functions import HEADER_NAMES
 from outlive.stores.postgres_wire import Parameter, Row, blobs, int8s, texts
+from outlive.stores.tables import damaged_run, header_values, read_tags
 
 _HEAD_NAMES = ("run_id", "seq", "epoch", "link", "worker", "posted", "consumed")
 _NAMES = (*_HEAD_NAMES, *HEADER_NAMES)
@@ -17,8 +18,6 @@ _NAMES = (*_HEAD_NAMES, *HEADER_NAMES)
 FOUND_COLUMNS = ", ".join(f"r.{name}" for name in _NAMES)
 _TAGS = HEADER_NAMES.index("tags")
 
-_read_tags = msgspec.json.Decoder(dict[str, str]).decode
-_write_tags = msgspec.json.Encoder().encode
 _NO_HEADER: Row = (None,) * len(HEADER_NAMES)
 
 
@@ -30,7 +29,7 @@ def found_of(row: Row) -> Found:
     """
     head, header = row[: len(_HEAD_NAMES)], list(row[len(_HEAD_NAMES) :])
     try:
-        header[_TAGS] = _read_tags(header[_TAGS])
+        header[_TAGS] = read_tags(header[_TAGS])
         return Found(
             head=Head(**dict(zip(_HEAD_NAMES, head, strict=True))),
             header=Header(**dict(zip(HEADER_NAMES, header, strict=True))),
@@ -44,11 +43,7 @@ def listed_of(row: Row) -> Found:
     try:
         return found_of(row)
     except CorruptRecord as error:
-        head = Head(run_id=error.run_id, seq=0, epoch=0, link=b"")
-        header = Header(
-            flow="", version="", format=0, status=DAMAGED, family="", started_at=0, reason=error.why
-        )
-        return Found(head=head, header=header)
+        return damaged_run(error)
 
 
 def header_parameters(entries: Sequence[Entry]) -> list[Parameter]:
@@ -65,26 +60,4 @@ _NUMBERS = frozenset({"format", "started_at", "wake_at", "ended_at", "chapter"})
 
 
 def _values(header: Header | None) -> Row:
-    if header is None:
-        return _NO_HEADER
-    return (
-        header.flow,
-        header.version,
-        header.format,
-        header.status,
-        header.family,
-        header.started_at,
-        header.wake_at,
-        header.ended_at,
-        header.queue,
-        header.parent,
-        _write_tags(header.tags).decode() if header.tags else "{}",
-        header.reason,
-        header.chapter,
-        header.chapter_link,
-    )
-
-
-def written_tag(name: str, value: str) -> str:
-    """How a tag looks inside the ``tags`` column."""
-    return _write_tags({name: value}).decode()[1:-1]
+    return _NO_HEADER if header is None else header_values(header)

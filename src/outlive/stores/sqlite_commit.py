@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 from outlive.store import Conflict, Entry, Header
 from outlive.stores.sqlite_connections import Connection, Value
-from outlive.stores.sqlite_rows import HEADER_COLUMNS, header_values
+from outlive.stores.sqlite_rows import HEADER_COLUMNS
+from outlive.stores.tables import header_values, is_append, waves
 
 #: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 22 columns.
 ROWS_MAX = 1000
@@ -124,7 +125,7 @@ def is_plain(batch: Sequence[Entry]) -> bool:
     """Whether a batch is nothing but appends to different runs: then one statement does it."""
     return (
         len(batch) <= ROWS_MAX
-        and all(map(_is_append, batch))
+        and all(map(is_append, batch))
         and len({entry.run_id for entry in batch}) == len(batch)
     )
 
@@ -134,19 +135,6 @@ def append_all(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflic
     before = db.total_changes
     _insert(db, "appending", [_append_row(entry) for entry in batch])
     return _answers(db, batch, now, db.total_changes - before)
-
-
-def waves(batch: Sequence[Entry]) -> list[list[int]]:
-    """The batch's positions, in waves in which no run occurs twice."""
-    found: list[list[int]] = []
-    times: dict[str, int] = {}
-    for position, entry in enumerate(batch):
-        wave = times.get(entry.run_id, 0)
-        times[entry.run_id] = wave + 1
-        if wave == len(found):
-            found.append([])
-        found[wave].append(position)
-    return found
 
 
 def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
@@ -220,16 +208,6 @@ def _view_of(entry: Entry) -> str:
     if entry.lease != "keep" or _ends(entry.header):
         return "leasing" if entry.header is None else "turning"
     return "appending"
-
-
-def _is_append(entry: Entry) -> bool:
-    return (
-        entry.header is None
-        and entry.lease == "keep"
-        and entry.after > 0
-        and not entry.nodes
-        and not entry.consumed
-    )
 
 
 def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from outlive.store import Found, Query
 from outlive.stores.sqlite_connections import Connection, Value
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, listed_of, written_tag
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, listed_of
+from outlive.stores.tables import written_tag
 
 _LAST_CHARACTER = "\U0010ffff"
 

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.store import DAMAGED, Found, Head, Header, StoredRecord
-from outlive.stores.sqlite_connections import Value
+from outlive.store import Found, Head, Header, StoredRecord
+from outlive.stores.tables import damaged_run, read_tags
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (
@@ -25,9 +25,6 @@ _FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
 #: Only made: msgspec looks at a class once, and the first row that is read need not wait for it.
 _LOOKED_AT = msgspec.msgpack.Decoder(Found)
 
-_read_tags = msgspec.json.Decoder(dict[str, str]).decode
-_write_tags = msgspec.json.Encoder().encode
-
 
 def found_of(row: Sequence[Any]) -> Found:
     """Head and header from the last columns of a row.
@@ -39,7 +36,7 @@ def found_of(row: Sequence[Any]) -> Found:
     try:
         head = msgspec.convert(dict(zip(_HEAD_NAMES, row, strict=False)), Head)
         named = dict(zip(_HEADER_NAMES, row[len(_HEAD_NAMES) :], strict=True))
-        named["tags"] = _read_tags(named["tags"])
+        named["tags"] = read_tags(named["tags"])
         return Found(head=head, header=msgspec.convert(named, Header))
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
@@ -50,11 +47,7 @@ def listed_of(row: Sequence[Any]) -> Found:
     try:
         return found_of(row)
     except CorruptRecord as error:
-        head = Head(run_id=error.run_id, seq=0, epoch=0, link=b"")
-        header = Header(
-            flow="", version="", format=0, status=DAMAGED, family="", started_at=0, reason=error.why
-        )
-        return Found(head=head, header=header)
+        return damaged_run(error)
 
 
 def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
@@ -73,28 +66,3 @@ def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
 
 def _damaged(run_id: str, seq: Any) -> NoReturn:
     raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
-
-
-def header_values(header: Header) -> tuple[Value, ...]:
-    """A header as the values of its columns."""
-    return (
-        header.flow,
-        header.version,
-        header.format,
-        header.status,
-        header.family,
-        header.started_at,
-        header.wake_at,
-        header.ended_at,
-        header.queue,
-        header.parent,
-        _write_tags(header.tags).decode() if header.tags else "{}",
-        header.reason,
-        header.chapter,
-        header.chapter_link,
-    )
-
-
-def written_tag(name: str, value: str) -> str:
-    """How a tag looks inside the ``tags`` column."""
-    return _write_tags({name: value}).decode()[1:-1]

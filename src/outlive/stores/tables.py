@@ -1,0 +1,75 @@
+"""What stores that keep their journals in tables share: headers as columns, batches as waves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from outlive.errors import CorruptRecord
+from outlive.store import DAMAGED, Entry, Found, Head, Header
+
+#: What a header's columns hold.
+Value: TypeAlias = str | bytes | int | None
+
+read_tags = msgspec.json.Decoder(dict[str, str]).decode
+_write_tags = msgspec.json.Encoder().encode
+
+
+def header_values(header: Header) -> tuple[Value, ...]:
+    """A header as the values of its columns."""
+    return (
+        header.flow,
+        header.version,
+        header.format,
+        header.status,
+        header.family,
+        header.started_at,
+        header.wake_at,
+        header.ended_at,
+        header.queue,
+        header.parent,
+        _write_tags(header.tags).decode() if header.tags else "{}",
+        header.reason,
+        header.chapter,
+        header.chapter_link,
+    )
+
+
+def written_tag(name: str, value: str) -> str:
+    """How a tag looks inside the ``tags`` column."""
+    return _write_tags({name: value}).decode()[1:-1]
+
+
+def damaged_run(error: CorruptRecord) -> Found:
+    """A row that can't be read, for a list: it must not hide its neighbours."""
+    head = Head(run_id=error.run_id, seq=0, epoch=0, link=b"")
+    header = Header(
+        flow="", version="", format=0, status=DAMAGED, family="", started_at=0, reason=error.why
+    )
+    return Found(head=head, header=header)
+
+
+def is_append(entry: Entry) -> bool:
+    """Whether an entry is a record and nothing else."""
+    return (
+        entry.header is None
+        and entry.lease == "keep"
+        and entry.after > 0
+        and not entry.nodes
+        and not entry.consumed
+    )
+
+
+def waves(batch: Sequence[Entry]) -> list[list[int]]:
+    """The batch's positions, in waves in which no run occurs twice."""
+    found: list[list[int]] = []
+    times: dict[str, int] = {}
+    for position, entry in enumerate(batch):
+        wave = times.get(entry.run_id, 0)
+        times[entry.run_id] = wave + 1
+        if wave == len(found):
+            found.append([])
+        found[wave].append(position)
+    return found
