@@ -350,7 +350,8 @@ async def test_gather_tells_the_first_failure(stage: Theatre) -> None:
     handle = await stage.open().start(gathering, id="r")
     assert "first" == await stage.outcome(handle)
     assert "called off" in seen
-    assert {"fails", "third"} == set(world.ran)
+    # The third may have been called off before its body began: all three began at once.
+    assert "fails" in world.ran
 
 
 async def test_steps_that_end_behind_a_deadline_do_no_harm(stage: Theatre) -> None:
