@@ -160,10 +160,18 @@ class Theatre:
         """Let the clock go on; whoever is alive beats."""
         self.clock.advance(seconds)
         for app, door in self.doors.items():
-            for workers in list(app._workers.values()) if door.error is None else ():
-                for worker in workers:
-                    if worker._pulse is not None:
-                        worker._pulse.beat()  # type: ignore[attr-defined]
+            try:
+                if door.error is None:
+                    self._beat(app)
+            except OutliveError:
+                if door.error is None:  # else it was slammed just now
+                    raise
+
+    def _beat(self, app: App) -> None:
+        for workers in list(app._workers.values()):
+            for worker in workers:
+                if worker._pulse is not None:
+                    worker._pulse.beat()  # type: ignore[attr-defined]
 
     async def until(self, condition: Callable[[], Any], step: float = 0.05) -> Any:
         """Wait until it is true (maybe a coroutine's answer), the clock going on by steps."""

@@ -19,6 +19,8 @@ from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import LEASE_SECONDS, WANTED, HandClock, entry, takeover
 
 HERE = Path(__file__).parent
+#: New files that eight processes open at once.
+OPENINGS = 40
 pytestmark = pytest.mark.alone
 
 Start = Callable[[str], "Process"]
@@ -209,27 +211,35 @@ def test_a_forked_child_must_open_the_store_anew(path: Path) -> None:
     asyncio.run(store.close())
 
 
-def test_many_processes_open_a_new_file_at_once(path: Path) -> None:
+def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     """The tables are made once, and nobody is turned away."""
     code = (
-        "import asyncio, sys; from outlive.stores.sqlite import SQLiteStore;"
-        "from outlive.testing.store_entries import entry;"
-        "sys.stdin.read(); store = SQLiteStore(sys.argv[1]);"
-        "assert [None] == asyncio.run(store.commit([entry(sys.argv[2], 0)]));"
-        "asyncio.run(store.close())"
+        "import asyncio, sys; from outlive.stores.sqlite import SQLiteStore\n"
+        "from outlive.testing.store_entries import entry\n"
+        "for line in sys.stdin:\n"
+        "    store = SQLiteStore(line.strip())\n"
+        "    assert [None] == asyncio.run(store.commit([entry(sys.argv[1], 0)]))\n"
+        "    asyncio.run(store.close())\n"
+        "    print('done', flush=True)\n"
     )
+    pipe = subprocess.PIPE
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), f"r{n}"], stdin=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", code, f"r{n}"], stdin=pipe, stdout=pipe, bufsize=0)
         for n in range(8)
     ]
+    for number in range(OPENINGS):
+        path = tmp_path / str(number) / "o.db"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{path}\n".encode())
+        for process in processes:
+            assert process.stdout is not None
+            assert b"done\n" == process.stdout.readline()
+        store = SQLiteStore(path)
+        assert 8 == len(asyncio.run(store.find(Query())).items)
+        asyncio.run(store.close())
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-
-    assert [0] * 8 == [process.wait(60) for process in processes]
-    store = SQLiteStore(path)
-    assert 8 == len(asyncio.run(store.find(Query())).items)
-    asyncio.run(store.close())
+        process.communicate()
 
 
 def test_of_processes_that_race_for_a_run_one_has_it(path: Path, start: Start) -> None:

@@ -17,10 +17,14 @@ def make_private_folder(folder: Path) -> None:
     """Make a folder and those above it that are missing."""
     if folder.is_dir():
         return
-    if folder.exists():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     make_private_folder(folder.parent)
-    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:  # somebody else made it just now, or it is a file
+        if not folder.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
+            ) from None
     sync_folder(folder.parent)
 
 
