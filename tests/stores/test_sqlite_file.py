@@ -34,7 +34,6 @@ WRITES: dict[str, Verb] = {
     "commit of anything": lambda store: store.commit([entry("new", 0)]),
     "post": lambda store: store.post("r", "m", b""),
     "put_blob": lambda store: store.put_blob("f", Node(b"a", b"b")),
-    "drop_blobs": lambda store: store.drop_blobs("f", [b"a"]),
     "delete": lambda store: store.delete("r", seq=1, digest=b"", keep_until=0),
     "release": lambda store: store.release("w"),
 }
