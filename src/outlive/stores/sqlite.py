@@ -242,6 +242,11 @@ class SQLiteStore:
                 found.update(rows)
         return found
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        with self._connections.writing() as db:
+            for address in addresses:
+                db.execute("DELETE FROM nodes WHERE family = ? AND address = ?", (family, address))
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
