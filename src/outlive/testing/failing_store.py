@@ -151,6 +151,9 @@ class FailingStore:
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         return await self._call("get_blobs", self._store.get_blobs(family, addresses))
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        await self._call("drop_blobs", self._store.drop_blobs(family, addresses))
+
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         return await self._call("find", self._store.find(query, after, limit))
 
