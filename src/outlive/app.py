@@ -30,6 +30,7 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events, read_first
+from outlive.journal.restored import read_whole
 from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
@@ -117,7 +118,7 @@ class App(Looking):
         return self._handle(run_id, flow, worker)
 
     async def _peek(self, run_id: str) -> Reading | None:
-        return await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
+        return await self._lane(read_whole(self.store, run_id, LAST_CHAPTER, limit=1))
 
     async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""
@@ -188,7 +189,7 @@ class App(Looking):
 
         ``value`` is the outcome, if it happened, as JSON.
         """
-        reading = await self._lane(self.store.read(check_run_id(run_id)))
+        reading = await self._lane(read_whole(self.store, check_run_id(run_id)))
         if reading is None:
             raise RunNotFound(run_id)
         events = read_events(reading)

@@ -75,7 +75,7 @@ async def _nobody() -> None:
 def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunStarted:
     """Arguments as they were given: whoever has the flow binds them."""
     codec = codec_for([type(value) for value in (*args, *kwargs.values())], registry)
-    encoded = codec.encode([list(args), dict(kwargs)])
+    encoded = codec.write([list(args), dict(kwargs)])
     return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
 
 
@@ -141,6 +141,6 @@ def _bound(flow: Flow[Any, Any], raw: bytes) -> bytes:
     if not isinstance(recorded, list):
         return raw
     try:
-        return flow.args_codec.encode(flow.bind(*recorded[0], **recorded[1]))
+        return flow.args_codec.write(flow.bind(*recorded[0], **recorded[1]))
     except TypeError:
         return raw  # it can't be called so; whoever drives it says that

@@ -208,7 +208,7 @@ class Calls:
         """End this chapter; the flow begins anew with these arguments."""
         self._check_alive()
         drive = self._drive
-        drive.ending.carries = drive.flow.args_codec.encode(drive.flow.bind(*args, **kwargs))
+        drive.ending.carries = drive.flow.args_codec.write(drive.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
         await drive.loop.create_future()
         raise RunStopped

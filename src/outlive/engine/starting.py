@@ -17,7 +17,7 @@ def start_event(
 ) -> RunStarted:
     """The first event of a run that stands alone."""
     options = flow.preset
-    args = flow.args_codec.encode(bound)
+    args = flow.args_codec.write(bound)
     return RunStarted(
         flow=flow.name,
         version=flow.version,
