@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.stores.sqlite  # now, so that no clock has it in
+import outlive.stores.postgres  # now, so that no clock has it in
+import outlive.stores.sqlite
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
+    COUNTING,
     SETTLING_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
@@ -25,6 +28,8 @@ from bench.contest import (
     die,
     kind,
     main,
+    postgres_settings,
+    postgres_url,
     settings_of,
 )
 from outlive.app import App
@@ -108,14 +113,31 @@ PASTS: dict[str, Any] = {"one": one, "branches": branches, "carried": carried}
 
 def url_of(folder: Path) -> str:
     """The store's address."""
-    return f"sqlite:///{folder}/outlive.db"
+    return postgres_url() or f"sqlite:///{folder}/outlive.db"
 
 
 def settings(app: App) -> Answer:
     """As the store's own connection has them."""
     store: Any = app.store
+    if postgres_url():
+        return postgres_settings(lambda asked: store._other(asked)[0][0])
     with store._connections.reading() as database:
         return settings_of(lambda pragma: database.execute(pragma).fetchone()[0])
+
+
+def commit_trips(app: App) -> dict[str, int]:
+    """How often the pool is asked to commit, from here on: only where that is to be counted."""
+    if not (postgres_url() and os.environ.get(COUNTING)):
+        return {}
+    store: Any = app.store
+    told, run = {"commit_trips": 0}, store.pool.run
+
+    def counting(lane: str, *statements: Any, **more: Any) -> Any:
+        told["commit_trips"] += lane == "commit"
+        return run(lane, *statements, **more)
+
+    store.pool.run = counting
+    return told
 
 
 def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]) -> Answer:
@@ -124,10 +146,11 @@ def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]
 
     async def main() -> Answer:
         async with outlive.open(url_of(folder)) as app:
+            trips = commit_trips(app)
             with watch.running():
                 await act(app)
             flushes = app._writer.keeper.counters.flushes
-            return {"commits": flushes, "settings": settings(app)}
+            return {"commits": flushes, **trips, "settings": settings(app)}
 
     told = asyncio.run(main())
     return {**watch.answer(operations, MARKS.gaps()), **told}
