@@ -14,10 +14,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from bench.cases import Case
@@ -176,15 +174,9 @@ def sample(name: str, case: Case, place: Place) -> Answer:
     return answer_of(command, place, {})
 
 
-def answer_on(
-    databases: Databases,
-    database: Database,
-    command: list[str],
-    place: Place,
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> Answer:
+def answer_on(databases: Databases, database: Database, command: list[str], place: Place) -> Answer:
     """One turn on a database; what it weighs then is told by the server."""
-    answer = answer_of(command, place, {**database.environment(), **more})
+    answer = answer_of(command, place, database.environment())
     if "error" not in answer:
         answer["bytes"] = databases.grown_bytes(database)
     return answer
@@ -217,7 +209,7 @@ def counted_on(databases: Databases, command: list[str], place: Place) -> Answer
         databases.fresh(port=wire.port) as database,
     ):
         before = databases.statistics(database)
-        answer = answer_on(databases, database, command, place, {COUNTING: "1"})
+        answer = answer_on(databases, database, command, place)
         databases.wait_until_alone(database.name)
         after = databases.statistics(database)
         if "error" not in answer:

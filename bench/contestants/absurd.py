@@ -1,8 +1,8 @@
 """Absurd on PostgreSQL, as its documents tell: tasks, ``ctx.step``, workers that claim by lease.
 
 Its asynchronous form is used. A client has one connection, so there are several workers, as many as
-Outlive has connections. What a caller would learn by polling is not asked for: the clock stops when
-the last task is found completed.
+Outlive has connections. Nobody polls for outcomes: the clock stops when the last task is found
+completed, which is asked for once all handlers have come to their ends.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ MARKS = Marks()
 #: Whether the process was asked to prepare a store, and to die when it is prepared.
 DYING = asyncio.Event()
 REACHED = asyncio.Event()
+#: Runs whose handler came to its end; the task is completed right after.
+DONE: list[str] = []
 
 
 async def run_steps(asked: Any, ctx: AsyncTaskContext) -> int:
@@ -52,6 +54,7 @@ async def run_steps(asked: Any, ctx: AsyncTaskContext) -> int:
             return MARKS.body(argument)
 
         await ctx.step("work", work)
+    DONE.append(asked["run"])
     return int(asked["count"])
 
 
@@ -125,8 +128,9 @@ class Crew:
         async with await psycopg.AsyncConnection.connect(
             postgres_url(), autocommit=True
         ) as database:
-            while await self._completed(database) < size:
-                await asyncio.sleep(LOOK_SECONDS * self._tasks_each)
+            # Nobody asks the server before there is something to be told.
+            while len(DONE) < size or await self._completed(database) < size:
+                await asyncio.sleep(LOOK_SECONDS)
         for worker in workers:
             worker.cancel()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -16,7 +15,6 @@ import outlive.stores.sqlite
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
-    COUNTING,
     SETTLING_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
@@ -125,19 +123,10 @@ def settings(app: App) -> Answer:
         return settings_of(lambda pragma: database.execute(pragma).fetchone()[0])
 
 
-def commit_trips(app: App) -> dict[str, int]:
-    """How often the pool is asked to commit, from here on: only where that is to be counted."""
-    if not (postgres_url() and os.environ.get(COUNTING)):
-        return {}
+def commit_trips(app: App) -> Answer:
+    """How often the server was asked to commit, by the pool's own count."""
     store: Any = app.store
-    told, run = {"commit_trips": 0}, store.pool.run
-
-    def counting(lane: str, *statements: Any, **more: Any) -> Any:
-        told["commit_trips"] += lane == "commit"
-        return run(lane, *statements, **more)
-
-    store.pool.run = counting
-    return told
+    return {"commit_trips": store.pool.round_trips["commit"]} if postgres_url() else {}
 
 
 def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]) -> Answer:
@@ -146,11 +135,10 @@ def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]
 
     async def main() -> Answer:
         async with outlive.open(url_of(folder)) as app:
-            trips = commit_trips(app)
             with watch.running():
                 await act(app)
             flushes = app._writer.keeper.counters.flushes
-            return {"commits": flushes, **trips, "settings": settings(app)}
+            return {"commits": flushes, **commit_trips(app), "settings": settings(app)}
 
     told = asyncio.run(main())
     return {**watch.answer(operations, MARKS.gaps()), **told}
