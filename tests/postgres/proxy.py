@@ -11,6 +11,10 @@ from typing import Literal, Self
 
 _CHUNK = 65_536
 _LOOK_SECONDS = 0.05
+#: Every question holds that.
+ANYTHING = (b"",)
+#: Only those of commits hold one of these.
+COMMITS = (b".append_v", b".commit_v", b".chain_v")
 
 
 class Proxy:
@@ -23,13 +27,17 @@ class Proxy:
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
-        #: ``lose``: the next answer is thrown away and its connection cut.
+        #: ``lose``: the next answer to a commit is thrown away and its connection cut.
         self._mode: Literal["pass", "mute", "lose", "refuse"] = "pass"
+        self._losing = ANYTHING
+        #: What each client asked last.
+        self._asked: dict[socket.socket, bytes] = {}
         self.lost = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose_next_answer(self) -> None:
+    def lose_next_answer(self, to: tuple[bytes, ...] = ANYTHING) -> None:
         """The server does what it is asked, and nobody hears of it."""
+        self._losing = to
         self._mode = "lose"
 
     def mute(self) -> None:
@@ -81,6 +89,7 @@ class Proxy:
                     data = client.recv(_CHUNK)
                     if not data:
                         break
+                    self._asked[client] = data
                     server.sendall(data)
                 if server in ready and not self._pass_back(client, server):
                     break
@@ -90,7 +99,9 @@ class Proxy:
         data = server.recv(_CHUNK)
         if not data:
             return False
-        if self._mode == "lose":
+        if self._mode == "lose" and any(
+            each in self._asked.get(client, b"") for each in self._losing
+        ):
             self._mode = "pass"
             self.lost += 1
             return False
@@ -101,6 +112,7 @@ class Proxy:
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:
             self._pairs.discard(pair)
+            self._asked.pop(pair[0], None)
         for each in pair:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
