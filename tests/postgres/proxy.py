@@ -99,15 +99,17 @@ class Proxy:
         data = server.recv(_CHUNK)
         if not data:
             return False
-        if self._mode == "lose" and any(
-            each in self._asked.get(client, b"") for each in self._losing
-        ):
+        if self._mode == "lose" and self._is_to_be_lost(client):
             self._mode = "pass"
             self.lost += 1
             return False
         if self._mode != "mute":
             client.sendall(data)
         return True
+
+    def _is_to_be_lost(self, client: socket.socket) -> bool:
+        asked = self._asked.get(client, b"")
+        return any(each in asked for each in self._losing)
 
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
         with self._lock:

@@ -48,9 +48,9 @@ def lose_an_answer(proxy: Proxy) -> None:
 
 #: In every test, and in full.
 TROUBLES: dict[Trouble, tuple[int, int]] = {
-    cut: (10, 200),
-    be_half_open: (4, 200),
-    lose_an_answer: (20, 200),
+    cut: (5, 200),
+    be_half_open: (2, 200),
+    lose_an_answer: (10, 200),
 }
 
 
@@ -125,8 +125,11 @@ class Pair:
         lost.remove()
 
     def complete(self) -> None:
-        """A new standby where the lost server was, which commits wait for."""
+        """A new standby where the lost server was."""
         self.standby = self.primary.add_standby(self._other_port)
+
+    def wait_for_standby(self) -> None:
+        """Until commits wait for it."""
         until(self._is_synchronous, "the standby")
 
     def _is_synchronous(self) -> bool:
@@ -163,7 +166,7 @@ def test_a_failover(pair: Pair, tmp_path: Path, figure: Figure, full: bool) -> N
         for number in range(5 if full else 1):
             if number:
                 pair.complete()
-            until(pair._is_synchronous, "the standby")
+            pair.wait_for_standby()
             weather.wait_for_all(time.time())
             weather.strike(pair.fail_over)
         effects = weather.end()

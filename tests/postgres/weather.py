@@ -76,7 +76,9 @@ class Weather:
     def end(self) -> int:
         """Let all runs end; how many effects there were, each once, as the auditor says."""
         (self.stage.folder / "go").touch()
-        ended = lambda: {"completed"} == {self.stage.status(r) for r in self.run_ids}  # noqa: E731
-        until(ended, "all runs to end", seconds=PATIENCE_SECONDS)
+        until(self._is_over, "all runs to end", seconds=PATIENCE_SECONDS)
         assert [] == self.stage.audit(events_min=9)
         return len(self.stage.receipts())
+
+    def _is_over(self) -> bool:
+        return {"completed"} == {self.stage.status(run_id) for run_id in self.run_ids}
