@@ -20,15 +20,16 @@ COMMITS = (b".append_v", b".commit_v", b".chain_v")
 class Proxy:
     """Listens on a port of its own and passes on what is said, as long as it is told to."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self._server_port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
+        self.address = address
         self.port: int = self._listener.getsockname()[1]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
         #: ``lose``: the next answer to a commit is thrown away and its connection cut.
-        self._mode: Literal["pass", "mute", "lose", "refuse"] = "pass"
+        self._mode: Literal["pass", "mute", "lose", "refuse", "swallow"] = "pass"
         self._losing = ANYTHING
         #: What each client asked last.
         self._asked: dict[socket.socket, bytes] = {}
@@ -43,6 +44,10 @@ class Proxy:
     def mute(self) -> None:
         """Nothing comes back any more, and no connection ends: half open."""
         self._mode = "mute"
+
+    def swallow(self) -> None:
+        """Nothing goes through any more, either way, and no connection ends."""
+        self._mode = "swallow"
 
     def refuse(self) -> None:
         """Cut everything and let nobody in."""
@@ -90,7 +95,8 @@ class Proxy:
                     if not data:
                         break
                     self._asked[client] = data
-                    server.sendall(data)
+                    if self._mode != "swallow":
+                        server.sendall(data)
                 if server in ready and not self._pass_back(client, server):
                     break
         self._end(pair)
@@ -103,7 +109,7 @@ class Proxy:
             self._mode = "pass"
             self.lost += 1
             return False
-        if self._mode != "mute":
+        if self._mode not in ("mute", "swallow"):
             client.sendall(data)
         return True
 
