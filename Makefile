@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	    echo "$(PYTHON) can't make virtual environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@sh scripts/install_strace.sh
+	@sh scripts/install_tools.sh
 	@sh scripts/install_pgbouncer.sh $(VENV)
 	@touch $@
 

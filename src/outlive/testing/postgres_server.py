@@ -172,9 +172,10 @@ class PostgresServer:
 
     # a second one
 
-    def add_standby(self) -> PostgresServer:
+    def add_standby(self, port: int = 0) -> PostgresServer:
         """A copy that follows this server's every step; commits here wait for it from now on."""
         copy = PostgresServer(programs=self.programs, settings=self._changes)
+        copy.port = port
         copy.password = self.password
         place = f"host={HOST} port={self.port} user={ROLE} password={self.password}"
         copy._run(
