@@ -144,32 +144,51 @@ class Kept:
 
     written: int
     stored: int
+    #: What the store held before: tables without rows.
+    empty: int
     seconds: float
 
     @property
     def ratio(self) -> float:
         return self.stored / self.written
 
+    @property
+    def ratio_added(self) -> float:
+        return (self.stored - self.empty) / self.written
+
 
 async def run_on_sqlite(number: int, count: int, folder: Path) -> Kept:
     """A workload on a file of its own."""
     path = folder / f"values-{number}.db"
+    async with outlive.open(f"sqlite:///{path}") as app:
+        await app.find()
+    empty = _bytes_of(path)
     began = time.perf_counter()
     async with outlive.open(f"sqlite:///{path}") as app:
         written = await (await app.start(turns, number, count, 1, id=f"run-{number}")).outcome()
     seconds = time.perf_counter() - began
-    stored = sum(each.stat().st_size for each in folder.glob(f"{path.name}*"))
-    return Kept(written, stored, seconds)
+    return Kept(written, _bytes_of(path), empty, seconds)
+
+
+def _bytes_of(path: Path) -> int:
+    return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
 
 
 async def run_on_postgres(number: int, count: int, url: str, schema: str) -> Kept:
     """A workload in a schema of its own."""
-    import psycopg
-
+    async with outlive.open(url) as app:
+        await app.find()
+    empty = _bytes_in(url, schema)
     began = time.perf_counter()
     async with outlive.open(url) as app:
         written = await (await app.start(turns, number, count, 1, id=f"run-{number}")).outcome()
     seconds = time.perf_counter() - began
+    return Kept(written, _bytes_in(url, schema), empty, seconds)
+
+
+def _bytes_in(url: str, schema: str) -> int:
+    import psycopg
+
     sizes = (
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'"
@@ -177,7 +196,8 @@ async def run_on_postgres(number: int, count: int, url: str, schema: str) -> Kep
     with psycopg.connect(url.split("?")[0]) as connection:
         row = connection.execute(sizes, (schema,)).fetchone()
     assert row is not None, "a sum has a row"
-    return Kept(written, row[0], seconds)
+    size: int = row[0]
+    return size
 
 
 def put_microseconds(length: int, size: int) -> tuple[float, float]:

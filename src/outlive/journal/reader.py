@@ -28,10 +28,13 @@ def read_events(reading: Reading) -> list[Event]:
     return events
 
 
-def read_first(reading: Reading) -> Event:
-    """The first event of a journal or of its last chapter, whatever else of it was read."""
+def read_first(reading: Reading, *, restored: bool = True) -> Event:
+    """The first event of a journal or of its last chapter, whatever else of it was read.
+
+    Not ``restored`` it has its values as they stand in the record: enough to compare digests.
+    """
     base, link = begin_of(reading)
-    chain = Chain(reading.head.run_id, base, link, reading.nodes)
+    chain = Chain(reading.head.run_id, base, link, reading.nodes if restored else None)
     events = chain.follow(reading.records[:1])
     if not events:
         raise CorruptRecord(reading.head.run_id, base, "it has no first event")
@@ -45,7 +48,7 @@ class Chain:
         self, run_id: str, seq: int, link: bytes, nodes: Mapping[bytes, bytes] | None = None
     ) -> None:
         self._run_id, self._seq, self._link = run_id, seq, link
-        self._restorer = Restorer(run_id, nodes or {})
+        self._restorer = None if nodes is None else Restorer(run_id, nodes)
 
     def follow(self, records: Sequence[StoredRecord]) -> list[Event]:
         """The events of the next records, each verified and in its place."""
@@ -68,7 +71,7 @@ class Chain:
                 found = decode_events(body)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise CorruptRecord(run_id, seq, f"its events can't be read: {error}") from None
-            if has_parts:
+            if has_parts and self._restorer is not None:
                 found = [self._restorer.event(event, at) for at, event in enumerate(found, seq)]
             events += found
             seq = first + len(events)

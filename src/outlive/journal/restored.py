@@ -77,6 +77,11 @@ def _named(records: Sequence[StoredRecord]) -> set[bytes]:
     return named
 
 
+def is_stored(raw: bytes) -> bool:
+    """Whether these bytes stand in a record in place of a value."""
+    return _stored(raw) is not None
+
+
 def _stored(raw: bytes) -> Ext | None:
     """What stands in a record in place of a value; None: the value itself does."""
     if not raw or raw[0] not in _EXT_HEADS:
