@@ -31,7 +31,6 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events, read_first
-from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.retry import Duration, parse_duration
@@ -40,6 +39,7 @@ from outlive.ports import Ports
 from outlive.posting import Letterbox
 from outlive.resolving import check_over, resolve_letter
 from outlive.retrying import retry_entry
+from outlive.scheduling import Scheduling
 from outlive.settings import Settings
 from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
@@ -54,7 +54,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Looking):
+class App(Scheduling):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
