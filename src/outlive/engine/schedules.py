@@ -32,6 +32,8 @@ from outlive.model.schedules import (
     render_instant,
 )
 
+#: No two instants are closer than this.
+LATE_MS = 1000
 #: A store that fails, or a worker that lacks the zone, must not end the schedule.
 PATIENT = Retry(attempts=1_000_000, delay="5s", delay_max="10m")
 
@@ -57,10 +59,16 @@ async def _keep(plan: Plan, standing: Standing) -> None:
 
 async def _hear(branch: Branch, standing: Standing) -> Wish | None:
     """What somebody wishes before the next instant comes; None: it came."""
-    within = None
-    if standing.next_at is not None:
-        within = max(0, standing.next_at - branch.drive.now_ms()) / 1000
+    wish, next_at = await _wish_until(branch, standing.next_at), standing.next_at
+    if wish is None and next_at is not None and branch.drive.now_ms() - next_at >= LATE_MS:
+        # Nobody was there for a while: what was wished meanwhile counts from when it was uttered.
+        return await _wish_until(branch, next_at)
+    return wish
+
+
+async def _wish_until(branch: Branch, until: int | None) -> Wish | None:
     while True:
+        within = None if until is None else max(1, until - branch.drive.now_ms()) / 1000
         try:
             wish: Wish = await wait_signal(WISH_SIGNAL, Wish, within)
             return wish
