@@ -73,12 +73,15 @@ class FiredRun:
 class Schedule:
     """A schedule: what it starts when, and what it did last."""
 
+    #: By this it is changed, paused, removed.
     name: str
-    #: The flow that it starts, and the version.
+    #: What it starts.
     flow: str
+    #: Of that flow.
     version: str
-    #: One of these.
+    #: The times that it means, or None.
     cron: str | None
+    #: The interval, or None.
     every: timedelta | None
     #: The zone whose clock a cron expression means.
     tz: str
@@ -86,10 +89,11 @@ class Schedule:
     missed: str
     #: Whether one is fired while the last run still goes on: "allow" or "skip".
     overlap: str
+    #: Nothing is fired until it is resumed.
     paused: bool
-    #: None: paused.
+    #: The next instant; None: it is paused.
     next_at: datetime | None
-    #: The last runs, the newest last.
+    #: The last runs, the newest last: their ``id``, the instant ``at``, and ``status``.
     recent: tuple[FiredRun, ...]
 
 
