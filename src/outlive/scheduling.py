@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, milliseconds
+from outlive.engine.definitions import Flow, Startable, check_name, milliseconds
 from outlive.engine.schedules import SCHEDULE, target_of
 from outlive.engine.starting import start_event
 from outlive.engine.typed import decode_as
@@ -50,7 +50,7 @@ from outlive.model.schedules import (
 )
 from outlive.ports import Ports
 from outlive.posting import Letterbox
-from outlive.starting import Asked, Call, by_flow, by_name, start_of
+from outlive.starting import Asked, Call, by_flow, start_of, to_submit
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.worker.claims import start_entry
 
@@ -138,8 +138,8 @@ class Scheduling(Looking):
         """
         self._check_open()
         run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
-        options = RunOptions(queue=queue, tags=tags or {})
-        plan = _timed(self._plan(flow, (args, kwargs), options), cron, every, tz)
+        what = self._plan(flow, (args, kwargs), {"queue": queue, "tags": tags})
+        plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
         turn = Turn(plan=plan, standing=first_standing(name, plan, now))
@@ -199,23 +199,16 @@ class Scheduling(Looking):
 
     # parts
 
-    def _plan(self, flow: Startable[Any] | str, call: Call, options: RunOptions) -> Plan:
+    def _plan(self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]) -> Plan:
         """What is to be started; when comes later."""
-        deadline_ms = None
-        if isinstance(flow, str):
-            asked = by_name(flow, call, options, self._ports)
-        else:
-            if isinstance(flow, Flow):
-                flow = flow.options(queue=options.queue, tags=options.tags or None)
-                deadline_ms = _deadline_ms(flow)
-            asked = by_flow(flow, call, None, self._ports)
+        asked = to_submit(flow, call, {"id": None, **options}, self._ports)
         event = asked.event
         return Plan(
             flow=event.flow,
             version=event.version,
             args=event.args,
             queue=event.queue,
-            deadline_ms=deadline_ms,
+            deadline_ms=None if asked.flow is None else _deadline_ms(asked.flow),
             tags=event.tags,
             pins=event.pins,
         )
