@@ -28,6 +28,7 @@ from outlive.errors import (
 )
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.looking import Looking
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
@@ -214,7 +215,7 @@ class Scheduling(Looking):
         )
 
     async def _read_schedule(self, name: str) -> Reading | None:
-        return await self._lane(self.store.read(SCHEDULE_PREFIX + name, LAST_CHAPTER))
+        return await self._lane(read_whole(self.store, SCHEDULE_PREFIX + name, LAST_CHAPTER))
 
     async def _there(self, name: str) -> Turn:
         self._check_open()

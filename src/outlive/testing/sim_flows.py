@@ -49,7 +49,7 @@ def ponder(how: str) -> dict[str, str]:
 
 
 @outlive.step(retry=_RETRY)
-def note_down(notes: list[dict[str, str]]) -> str:
+async def note_down(notes: list[dict[str, str]]) -> str:
     """Is given everything that was noted, and returns a text that stands by itself."""
     nonce = current_world().think_plainly("ok")["nonce"]
     return f"{nonce} {'…' * NOTE_CHARS}"
