@@ -32,6 +32,7 @@ from outlive.engine.verbs import (
     uuid,
 )
 from outlive.errors import NotHappened
+from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "Outcome",
     "Question",
     "Request",
+    "Retention",
     "Retry",
     "Step",
     "approve",

@@ -31,9 +31,9 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events, read_first
-from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import fold
 from outlive.ports import Ports
@@ -44,6 +44,7 @@ from outlive.settings import Settings
 from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.stores.open import is_there, open_store
+from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.setting import Setting
@@ -54,7 +55,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Looking):
+class App(Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -64,10 +65,12 @@ class App(Looking):
         ports: Ports | None = None,
         settings: Settings | None = None,
         drive: bool = True,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
+        self._set_rules(retention)
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
@@ -83,11 +86,7 @@ class App(Looking):
     # verbs
 
     async def start(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
+        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
@@ -230,13 +229,7 @@ class App(Looking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
-    ) -> T:
+    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 
@@ -325,6 +318,7 @@ class App(Looking):
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
@@ -357,6 +351,7 @@ class App(Looking):
         self._writer.close()
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        self._close_archive()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
@@ -389,6 +384,7 @@ def open_app(
     ports: Ports | None = None,
     must_exist: bool = False,
     settings: Settings | None = None,
+    retention: Retention | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
     settings = settings or Settings.from_environment()
@@ -397,4 +393,4 @@ def open_app(
     if must_exist and not is_there(url):
         raise StoreUnavailable(f"there is no store at {url}; see --store and OUTLIVE_STORE")
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive)
+    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)
