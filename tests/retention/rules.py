@@ -185,9 +185,7 @@ class RetentionRules:
 
         assert 2 == await (await app.start(double, 1, id="again"))
 
-    async def test_a_key_outlives_its_run_by_its_window(
-        self, app: App, calendar: Calendar
-    ) -> None:
+    async def test_a_key_outlives_its_run_by_its_window(self, app: App, calendar: Calendar) -> None:
         """Who asks for it gets the outcome of the run that is gone; later the key is free."""
         first = await (await app.start(shop, "7", id="first"))
         calendar.pass_days(11)

@@ -83,8 +83,8 @@ EVERY_EVENT: Sequence[Event] = (
     RunCompleted(73, encoded("done")),
     RunFailed(74, FAULT),
     KeyHeld("r", "0/pay#1", b""),
-    KeyKept(1_000_600, encoded("ok")),
-    Marked(1_000_700, "w1"),
+    KeyKept(74, encoded("ok")),
+    Marked(74, "w1"),
     SignalReceived(75, "go", "s1", b'{"a": 1}', True),
     Replied(76, "s1", encoded("hi")),
     QuestionAsked(80, "0/ask#1", "How many?", b'{"type": "integer"}', b"", "ann"),
@@ -101,5 +101,5 @@ EVERY_EVENT: Sequence[Event] = (
     ParentTold(113),
     Patched(114, "0/patched:new#1"),
     RunRetried(115, 9, "ann"),
-    ChapterBegan(116, 36, 1, 2, STARTED, encoded({})),
+    ChapterBegan(116, 38, 1, 2, STARTED, encoded({})),
 )
