@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from outlive.app import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
 from outlive.ports import Ports
 from outlive.store import Node
@@ -122,16 +123,19 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing after it runs."""
 
 
-@pytest.mark.parametrize("moment", [*range(len(MIGRATIONS[1])), "commit"])
+@pytest.mark.parametrize(
+    "moment",
+    [f"{version}.{number}" for version, each in MIGRATIONS.items() for number in range(len(each))]
+    + ["commit"],
+)
 async def test_a_migration_that_is_killed_leaves_nothing(
-    postgres: PostgresServer, moment: int | str
+    postgres: PostgresServer, moment: str
 ) -> None:
     """At any of its statements; the next who opens the place makes it."""
-    name = f"migrate.{moment}" if moment == "commit" else f"migrate.1.{moment}"
-    url = postgres.url(schema=f"killed_{moment}")
+    url = postgres.url(schema=f"killed_{moment.replace('.', '_')}")
 
     def kill(where: str) -> None:
-        if where == name:
+        if where == f"migrate.{moment}":
             raise Killed
 
     with pytest.raises(Killed):
@@ -147,7 +151,7 @@ async def test_a_later_schema_is_refused(url: str, execute: Execute) -> None:
     await PostgresStore(url).close()
     execute(f"UPDATE {schema_of(url)}.meta SET value = '99' WHERE name = 'outlive.schema'")
 
-    with pytest.raises(WrongVersion, match=r"schema 99.* schema 1"):
+    with pytest.raises(WrongVersion, match=r"schema 99.* schema 2"):
         PostgresStore(url)
 
 
@@ -302,3 +306,15 @@ async def test_two_who_delete_the_last_of_a_family_leave_no_nodes(url: str) -> N
         assert {} == await stores[0].get_blobs("family-1", [b"a"])
     for store in stores:
         await store.close()
+
+
+async def test_looking_makes_no_schema(url: str, execute: Execute) -> None:
+    """Commands that only look say that there is nothing, without the password of the URL."""
+    with pytest.raises(StoreUnavailable, match="there is no store at postgresql at") as caught:
+        open_app(url, must_exist=True)
+
+    assert url.split(":")[2].split("@")[0] not in str(caught.value)
+    found = execute(f"SELECT nspname FROM pg_namespace WHERE nspname = '{schema_of(url)}'")
+    assert [] == found
+    await PostgresStore(url).close()
+    open_app(url, must_exist=True).close()

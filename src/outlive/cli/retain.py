@@ -1,4 +1,4 @@
-"""``outlive retain`` and ``outlive restore``: what is old goes, and what was archived comes back."""
+"""``outlive retain`` and ``restore``: what is old goes, and what was archived comes back."""
 
 from __future__ import annotations
 

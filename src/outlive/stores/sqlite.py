@@ -50,6 +50,7 @@ from outlive.stores.sqlite_connections import (
     durability_problems,
     make_safe,
 )
+from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import (
     make_private_file,
     make_private_folder,
@@ -57,6 +58,7 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
+from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
@@ -89,6 +91,7 @@ class SQLiteStore:
             prepare=self._prepare,
             create_view=create_view,
         )
+        self._log = LogRoom(self._connections)
         with self._connections.reading():
             pass
 
@@ -131,6 +134,7 @@ class SQLiteStore:
         else:
             with self._connections.writing(views_for(batch)) as db:
                 answers = commit_batch(db, batch, now)
+        self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
@@ -143,6 +147,8 @@ class SQLiteStore:
         answers = self._connections.write_at_once(
             {"appending"}, lambda db: append_all(db, batch, now)
         )
+        if answers is not None:
+            self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
@@ -188,6 +194,7 @@ class SQLiteStore:
             for table in ("records", "mail"):
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM runs WHERE id = ?", (run,))
+            db.execute("DELETE FROM outcomes WHERE run_id = ?", (run_id,))
             db.execute(
                 "DELETE FROM nodes WHERE family = ?1"
                 " AND NOT EXISTS (SELECT 1 FROM runs WHERE family = ?1)",
@@ -239,6 +246,11 @@ class SQLiteStore:
                 found.update(rows)
         return found
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        with self._connections.writing() as db:
+            for address in addresses:
+                db.execute("DELETE FROM nodes WHERE family = ? AND address = ?", (family, address))
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
@@ -269,6 +281,17 @@ class SQLiteStore:
                 db.execute("UPDATE runs SET worker = NULL WHERE worker = ?", (worker,))
         finally:
             self._presence.release(worker)
+
+    # ------------------------------------------------------------------ transactions
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._path, connection, entry, self._ports.clock.now_ms())
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        return self.enlist(connection, entry)
 
     # ------------------------------------------------------------------ the store itself
 
