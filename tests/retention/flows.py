@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import outlive
 
 
@@ -70,6 +72,11 @@ async def shop(order: str, cents: int = 5) -> str:
     return await pay(order, cents)
 
 
+@outlive.flow(name="kept_twin_shop")
+async def twin_shop(order: str) -> list[str]:
+    return await asyncio.gather(pay(order, 5), pay(order, 5))
+
+
 @outlive.flow(name="kept_bad_shop")
 async def bad_shop(order: str) -> str:
     return await refused(order)
@@ -83,4 +90,4 @@ async def chapters(left: int) -> str:
     return "told"
 
 
-FLOWS = [double, other, fails, waits, parent, failing_parent, shop, bad_shop, chapters]
+FLOWS = [double, other, fails, waits, parent, failing_parent, shop, twin_shop, bad_shop, chapters]

@@ -32,6 +32,7 @@ from tests.retention.flows import (
     parent,
     shop,
     till,
+    twin_shop,
     waits,
 )
 
@@ -216,6 +217,17 @@ class RetentionRules:
 
         with pytest.raises(RunFailed, match="7 is closed"):
             await (await app.start(bad_shop, "7", id="second"))
+
+    async def test_a_key_that_several_steps_asked_for_is_kept(
+        self, app: App, calendar: Calendar
+    ) -> None:
+        """Whichever of them held it."""
+        first = await (await app.start(twin_shop, "7", id="first"))
+        calendar.pass_days(11)
+        await app.retain(ALL)
+
+        assert first == await (await app.start(twin_shop, "7", id="second"))
+        assert ["7"] == till.paid
 
     async def test_every_chapters_keys_are_kept(self, app: App, calendar: Calendar) -> None:
         """Also those of chapters that were over long before the run was."""

@@ -6,7 +6,7 @@ the run itself, whose tombstone keeps its id. Killed in between, the next sweep 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -38,8 +38,8 @@ class Retiree(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     #: Of the arguments that it was started with.
     digest: bytes
-    #: By the journal of a key that it may hold: the step, and how that ended.
-    keys: dict[str, tuple[str, KeyKept]]
+    #: By the journal of a key that it may hold, and by step: how that ended.
+    keys: dict[str, dict[str, KeyKept]]
 
 
 def is_unchanged(reading: Reading | None, found: Found) -> bool:
@@ -67,10 +67,14 @@ def retiree_of(reading: Reading, now: int) -> Retiree:
     )
 
 
-def _keys_of(events: Sequence[Event], now: int) -> dict[str, tuple[str, KeyKept]]:
+def _keys_of(events: Sequence[Event], now: int) -> dict[str, dict[str, KeyKept]]:
     ends = {e.step: e for e in events if isinstance(e, (EffectDone, EffectRaised))}
-    held = {e.key: e.step for e in events if isinstance(e, EffectIntended) and e.key}
-    return {key_journal(key): (step, _kept(ends.get(step), now)) for key, step in held.items()}
+    keys: dict[str, dict[str, KeyKept]] = {}
+    for event in events:
+        if isinstance(event, EffectIntended) and event.key:
+            kept = _kept(ends.get(event.step), now)
+            keys.setdefault(key_journal(event.key), {})[event.step] = kept
+    return keys
 
 
 def _kept(end: EffectDone | EffectRaised | None, now: int) -> KeyKept:
@@ -90,18 +94,21 @@ def archived_of(reading: Reading) -> Archived:
 
 async def keep_keys(store: Store, retiree: Retiree) -> None:
     """The outcomes of effects whose keys the run holds outlive it."""
-    for journal, (step, kept) in retiree.keys.items():
+    for journal, ends in retiree.keys.items():
         for _ in range(TRIES_MAX):
             reading = await store.read(journal)
-            if reading is None or await _keep_key(store, reading, (retiree.run_id, step), kept):
+            if reading is None or await _keep_key(store, reading, retiree.run_id, ends):
                 break
 
 
-async def _keep_key(store: Store, reading: Reading, holder: tuple[str, str], kept: KeyKept) -> bool:
+async def _keep_key(
+    store: Store, reading: Reading, run_id: str, ends: Mapping[str, KeyKept]
+) -> bool:
     """Whether there is nothing more to do: it is written down, or another run's business."""
     held = fold(read_events(reading)).holder
-    if held is None or (held.run_id, held.step) != holder:
+    if held is None or held.run_id != run_id or held.step not in ends:
         return True
+    kept = ends[held.step]
     header = key_header("kept", ended_at=kept.at)
     entry = next_entry(reading.head, kept, header, epoch=reading.head.epoch)
     return (await store.commit([entry]))[0] is None
