@@ -37,6 +37,7 @@ from outlive.ports import Ports
 from outlive.posting import Letterbox
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
+from outlive.scheduling import Scheduling
 from outlive.settings import Settings
 from outlive.starting import (
     Asked,
@@ -62,7 +63,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Tending):
+class App(Scheduling, Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
