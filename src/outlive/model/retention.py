@@ -7,6 +7,7 @@ goes that no rule names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -110,7 +111,7 @@ def parse_retention(text: str) -> Retention | None:
     Raises:
         UsageError: it can't be understood.
     """
-    given: dict[str, dict[str, object]] = {"": {}}
+    given: dict[str, dict[str, Any]] = {"": {}}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         flow, _, field = name.rpartition(".")
@@ -125,8 +126,8 @@ def parse_retention(text: str) -> Retention | None:
     if not own and not given:
         return None
     try:
-        flows = {flow: Retention(**rules) for flow, rules in given.items()}  # type: ignore[arg-type]  # by name
-        return Retention(**own, flows=flows)  # type: ignore[arg-type]  # as above
+        flows = {flow: Retention(**rules) for flow, rules in given.items()}
+        return Retention(**own, flows=flows)
     except DefinitionRefused as error:
         raise UsageError(f"OUTLIVE_RETENTION: {error}") from None
 
