@@ -80,15 +80,20 @@ class PostgresServer:
     """One server with its data folder. Start it from the main thread: it ends with its starter."""
 
     def __init__(
-        self, *, programs: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        within: Path | None = None,
     ) -> None:
+        """``within``: on whose disk the data are to lie, where that of temporary files won't do."""
         self.programs = programs or server_programs()
         self.password = secrets.token_hex(16)
         self.port = 0
         self._user = other_user() if os.geteuid() == 0 else None
         self._changes = dict(settings or {})
         self._settings = dict(_SETTINGS) | self._changes
-        self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-", dir=within))
         self.data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._own(self.folder)
