@@ -17,6 +17,7 @@
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
+    │   ├── ScheduleNotFound    there is no schedule of this name
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -183,6 +184,14 @@ class AnswerRefused(UsageError):
             f"question {question} refuses this answer: {why}; it stays open and wants {wanted}"
         )
         self.question, self.why = question, why
+
+
+class ScheduleNotFound(UsageError):
+    """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        self.name = name
 
 
 class AppClosed(UsageError):
