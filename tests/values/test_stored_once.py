@@ -16,10 +16,13 @@ from bench.values import WORKLOADS, Kept, Workload, put_microseconds, run_on_pos
 from outlive.app import App
 from outlive.errors import CorruptRecord
 from outlive.journal import nodes as nodes_module
+from outlive.journal.archive import read_archive, write_archive
+from outlive.journal.copying import copy_run
 from outlive.journal.keeper import Keeper, run_immediate
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
+from outlive.journal.retiring import archived_of
 from outlive.model.events import Claimed, RunStarted, StepDone
 from outlive.model.run import fold
 from outlive.store import Entry, Node
@@ -235,6 +238,26 @@ def test_a_node_that_is_gone_or_damaged_is_reported(kind: str, how: str) -> None
 
     assert ("r", 4) == (caught.value.run_id, caught.value.seq)
     assert address.hex() in str(caught.value)
+
+
+def test_an_archive_keeps_the_nodes(tmp_path: Path) -> None:
+    """A run that is archived, or copied into another store, has its values there."""
+    store, other = MemoryStore(), MemoryStore()
+    writer = Writer(store)
+    messages = [{"role": "user", "content": f"{number:03}" * 300} for number in range(60)]
+    for length in range(50, 60):
+        writer.step({"messages": messages[:length]}, "y" * 700)
+    reading = run_immediate(read_whole(store, "r"))
+    assert reading is not None
+    header = msgspec.structs.replace(reading.header, ended_at=1, status="completed")
+    archived = archived_of(msgspec.structs.replace(reading, header=header))
+    write_archive(tmp_path / "a.outlive", [archived])
+
+    (found,) = read_archive(tmp_path / "a.outlive")
+    run_immediate(copy_run(other, found))
+
+    assert read_events(reading) == read_events(found.reading())
+    assert values_in(store) == values_in(other)
 
 
 def test_children_share_with_their_parent(tmp_path: Path) -> None:
