@@ -57,6 +57,7 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
+from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
@@ -89,6 +90,7 @@ class SQLiteStore:
             prepare=self._prepare,
             create_view=create_view,
         )
+        self._log = LogRoom(self._connections)
         with self._connections.reading():
             pass
 
@@ -131,6 +133,7 @@ class SQLiteStore:
         else:
             with self._connections.writing(views_for(batch)) as db:
                 answers = commit_batch(db, batch, now)
+        self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
@@ -143,6 +146,8 @@ class SQLiteStore:
         answers = self._connections.write_at_once(
             {"appending"}, lambda db: append_all(db, batch, now)
         )
+        if answers is not None:
+            self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
