@@ -36,9 +36,9 @@ from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
     from outlive.app import App
-    from outlive.app import open_app as open
     from outlive.defaults import ensure, find, get, run, start, submit
     from outlive.handle import Handle
+    from outlive.opening import open_app as open
     from outlive.posting import Question
 
 __all__ = [
@@ -95,7 +95,7 @@ _LATER = {
     "ensure": ("outlive.defaults", "ensure"),
     "find": ("outlive.defaults", "find"),
     "get": ("outlive.defaults", "get"),
-    "open": ("outlive.app", "open_app"),
+    "open": ("outlive.opening", "open_app"),
     "run": ("outlive.defaults", "run"),
     "start": ("outlive.defaults", "start"),
     "submit": ("outlive.defaults", "submit"),

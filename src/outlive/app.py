@@ -42,7 +42,6 @@ from outlive.retrying import retry_entry
 from outlive.settings import Settings
 from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.setting import Setting
@@ -379,21 +378,3 @@ class App(Looking):
         tb: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive)

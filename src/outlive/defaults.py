@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.definitions import Flow, Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
+from outlive.opening import open_app
 from outlive.store import Page
 
 T = TypeVar("T")

@@ -11,12 +11,13 @@ import msgspec
 
 import outlive
 from outlive import errors
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.host import LoopHost
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import ThreadKeeper
 from outlive.journal.log import RunLog
 from outlive.model.events import RunQuarantined, RunStarted
+from outlive.opening import open_app
 from outlive.stores.sqlite import SQLiteStore
 from tests.stores.faulty import Faults
 from tests.unit.error_doors import (

@@ -12,13 +12,11 @@ import threading
 from collections.abc import Sequence
 
 from outlive.errors import CorruptRecord
+from outlive.journal.key_places import COMMON, SECRET_ID, key_places
 from outlive.journal.master_keys import KEY_BYTES, MasterKeys
 from outlive.journal.seal import Seal, Veil
 from outlive.store import Node, Query, Store
 
-#: The family of what belongs to no run.
-COMMON = "outlive.seal"
-_SECRET_ID = bytes(8)
 _SEALS_MAX = 10_000
 
 
@@ -36,11 +34,11 @@ class Keyring:
     async def veil(self) -> Veil:
         """What hides that which the store compares; made when the store is sealed first."""
         if self._veil is None:
-            found = await self._wrapped(COMMON, _SECRET_ID)
+            found = await self._wrapped(COMMON, SECRET_ID)
             if not found:
                 await self._make_secret()
-                found = await self._wrapped(COMMON, _SECRET_ID)
-            secret = self._keys.unwrap(found, _place(COMMON, _SECRET_ID), "this store")
+                found = await self._wrapped(COMMON, SECRET_ID)
+            secret = self._keys.unwrap(found, _place(COMMON, SECRET_ID), "this store")
             self.is_pure = secret[KEY_BYTES:] == b"pure"
             self._veil = Veil(secret[:KEY_BYTES])
         return self._veil
@@ -48,7 +46,7 @@ class Keyring:
     async def _make_secret(self) -> None:
         is_empty = not (await self._store.find(Query(), limit=1)).items
         secret = self._keys.entropy(KEY_BYTES) + (b"pure" if is_empty else b"")
-        await self._store.put_blob(COMMON, self._node(COMMON, _SECRET_ID, secret))
+        await self._store.put_blob(COMMON, self._node(COMMON, SECRET_ID, secret))
 
     def new_seal(self, family: str) -> tuple[Seal, Node]:
         """A data key, and the node that must be stored with what it seals first."""
@@ -77,7 +75,7 @@ class Keyring:
 
     async def rewrap(self, family: str, key_id: bytes) -> bool:
         """Have the current master key, and no other, wrap this data key; False: it does already."""
-        places = [_address(key_id, slot) for slot in (0, 1)]
+        places = key_places(key_id)
         found = await self._store.get_blobs(family, places)
         old = [address for address, body in found.items() if not self._keys.is_current(body)]
         if not old:
@@ -95,36 +93,26 @@ class Keyring:
 
     async def rewrap_secret(self) -> bool:
         """The same for what belongs to no run."""
-        return await self.rewrap(COMMON, _SECRET_ID)
+        return await self.rewrap(COMMON, SECRET_ID)
 
     async def erase(self, family: str, key_id: bytes) -> None:
         """Drop a data key: what it sealed is gone for good."""
-        await self._store.drop_blobs(family, [_address(key_id, slot) for slot in (0, 1)])
+        await self._store.drop_blobs(family, key_places(key_id))
         with self._lock:
             self._seals.pop((family, key_id), None)
 
     async def _wrapped(self, family: str, key_id: bytes) -> Sequence[bytes]:
-        places = [_address(key_id, slot) for slot in (0, 1)]
+        places = key_places(key_id)
         return list((await self._store.get_blobs(family, places)).values())
 
     def _node(self, family: str, key_id: bytes, secret: bytes) -> Node:
-        return Node(_address(key_id, 0), self._keys.wrap(secret, _place(family, key_id)))
+        return Node(key_places(key_id)[0], self._keys.wrap(secret, _place(family, key_id)))
 
     def _remember(self, family: str, seal: Seal) -> None:
         with self._lock:
             while len(self._seals) >= _SEALS_MAX:
                 del self._seals[next(iter(self._seals))]
             self._seals[family, seal.id] = seal
-
-
-async def sealed_with(store: Store) -> list[str]:
-    """The ids of the master keys that a store is sealed with; none: it is not sealed."""
-    places = [_address(_SECRET_ID, slot) for slot in (0, 1)]
-    return sorted(body[:4].hex() for body in (await store.get_blobs(COMMON, places)).values())
-
-
-def _address(key_id: bytes, slot: int) -> bytes:
-    return b"outlive.key.%d." % slot + key_id
 
 
 def _place(family: str, key_id: bytes) -> bytes:

@@ -15,10 +15,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from outlive.errors import UsageError, WrongKey
+from outlive.journal.key_places import MASTER_ID_BYTES
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-_ID_BYTES = 4
 
 Entropy = Callable[[int], bytes]
 
@@ -52,7 +52,7 @@ class MasterKeys:
 
     def is_current(self, wrapped: bytes) -> bool:
         """Whether the first of the keys wraps it."""
-        return wrapped[:_ID_BYTES] == self._current
+        return wrapped[:MASTER_ID_BYTES] == self._current
 
     def unwrap(self, wrapped: Sequence[bytes], place: bytes, what: str) -> bytes:
         """The secret behind any of these.
@@ -61,15 +61,15 @@ class MasterKeys:
             WrongKey: none of the keys opens one of them; the message names both sides.
         """
         for each in wrapped:
-            box = self._boxes.get(each[:_ID_BYTES])
+            box = self._boxes.get(each[:MASTER_ID_BYTES])
             if box is None:
                 continue
-            nonce, sealed = each[_ID_BYTES:][:NONCE_BYTES], each[_ID_BYTES + NONCE_BYTES :]
+            rest = each[MASTER_ID_BYTES:]
             try:
-                return box.decrypt(nonce, sealed, place)
+                return box.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], place)
             except InvalidTag:
                 continue
-        raise WrongKey(what, {each[:_ID_BYTES].hex() for each in wrapped}, self.ids)
+        raise WrongKey(what, {each[:MASTER_ID_BYTES].hex() for each in wrapped}, self.ids)
 
 
 def new_key(entropy: Entropy) -> str:
@@ -78,7 +78,7 @@ def new_key(entropy: Entropy) -> str:
 
 
 def _id_of(key: bytes) -> bytes:
-    return blake2b(key, digest_size=_ID_BYTES, person=b"outlive key id").digest()
+    return blake2b(key, digest_size=MASTER_ID_BYTES, person=b"outlive key id").digest()
 
 
 def _parse(text: str, number: int) -> bytes:

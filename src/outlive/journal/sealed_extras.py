@@ -25,7 +25,7 @@ class _SealedPrompt(SealedStore):
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
         """As ``commit``; None, and nothing is written, if somebody else is writing just now."""
         sealed = await self._close_all(batch)
-        answers: Sequence[Conflict | None] | None = await self._store.commit_at_once(sealed)
+        answers: Sequence[Conflict | None] | None = await self.below.commit_at_once(sealed)
         if answers is not None:
             self._heard(sealed, answers)
         return answers
@@ -38,13 +38,13 @@ class _SealedMailroom(SealedStore):
             replace(each, body=await self._close_mail(each.run_id, each.mail_id, each.body))
             for each in batch
         ]
-        posted: Sequence[Posted] = await self._store.post_all(sealed)
+        posted: Sequence[Posted] = await self.below.post_all(sealed)
         return posted
 
     async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
         """What each of these runs has waiting, in the order of its posting; runs without: none."""
         opened: dict[str, Sequence[Mail]] = {}
-        waiting: Mapping[str, Sequence[Mail]] = await self._store.mail_of(run_ids)
+        waiting: Mapping[str, Sequence[Mail]] = await self.below.mail_of(run_ids)
         for run_id, letters in waiting.items():
             sealing = await self._sealing_of(run_id)
             family = "" if sealing is None else sealing.family
@@ -55,7 +55,7 @@ class _SealedMailroom(SealedStore):
 class _SealedWatchable(SealedStore):
     def watch(self, worker: str, callback: Callable[[], object]) -> Callable[[], object]:
         """Call back when there may be something for this worker; returns what ends it."""
-        end: Callable[[], object] = self._store.watch(worker, callback)
+        end: Callable[[], object] = self.below.watch(worker, callback)
         return end
 
 

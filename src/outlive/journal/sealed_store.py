@@ -68,7 +68,8 @@ class SealedStore:
     """The verbs of a store, each with what it carries sealed."""
 
     def __init__(self, store: Store, keys: MasterKeys) -> None:
-        self._store: Any = store
+        #: The store that sees nothing.
+        self.below: Any = store
         self._keys = keys
         self.keyring = Keyring(store, keys)
         self._runs: dict[str, Sealing] = {}
@@ -81,13 +82,13 @@ class SealedStore:
     @property
     def threads(self) -> int | None:
         """How many calls the store takes at once, if it says so; nothing else passes unseen."""
-        return getattr(self._store, "threads", None)
+        return getattr(self.below, "threads", None)
 
     # ------------------------------------------------------------------ journals
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         sealed = await self._close_all(batch)
-        answers: Sequence[Conflict | None] = await self._store.commit(sealed)
+        answers: Sequence[Conflict | None] = await self.below.commit(sealed)
         self._heard(sealed, answers)
         return answers
 
@@ -153,7 +154,7 @@ class SealedStore:
     ) -> Reading | None:
         veil = await self.keyring.veil()
         run_id = stored_id(run_id, veil)
-        reading: Reading | None = await self._store.read(run_id, after, limit=limit)
+        reading: Reading | None = await self.below.read(run_id, after, limit=limit)
         if reading is None:
             return None
         header = reading.header
@@ -193,7 +194,7 @@ class SealedStore:
         if query.tag is not None:
             name, value = query.tag
             query = replace(query, tag=(name, veil.hide(value, name)))
-        page: Page = await self._store.find(query, after, limit)
+        page: Page = await self.below.find(query, after, limit)
         items = [
             Found(
                 head=show_head(each.head, each.header, veil),
@@ -206,7 +207,7 @@ class SealedStore:
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         veil = await self.keyring.veil()
         run_id, digest = stored_id(run_id, veil), veil.digest(digest)
-        gone: bool = await self._store.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
+        gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         if gone:
             self._runs.pop(run_id, None)
         return gone
@@ -215,7 +216,7 @@ class SealedStore:
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         sealed = await self._close_mail(run_id, mail_id, body)
-        posted: Posted = await self._store.post(run_id, mail_id, sealed)
+        posted: Posted = await self.below.post(run_id, mail_id, sealed)
         return posted
 
     async def _close_mail(self, run_id: str, mail_id: str, body: bytes) -> bytes:
@@ -245,15 +246,15 @@ class SealedStore:
             seal = root.seal
         elif seal is None:
             seal, key = self.keyring.new_seal(family)
-            await self._store.put_blob(family, key)
+            await self.below.put_blob(family, key)
             self._keep(self._families, family, seal)
         stored = node if seal is None else close_node(seal, family, node, veil)
-        await self._store.put_blob(family, stored)
+        await self.below.put_blob(family, stored)
 
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         veil = await self.keyring.veil()
         asked = {veil.address(address, family): address for address in addresses}
-        stored: Mapping[bytes, bytes] = await self._store.get_blobs(family, list(asked))
+        stored: Mapping[bytes, bytes] = await self.below.get_blobs(family, list(asked))
         found: dict[bytes, bytes] = {}
         for address, body in stored.items():
             key_id = data_key_id(body)
@@ -261,20 +262,20 @@ class SealedStore:
             found[asked[address]] = open_node(seal, family, Node(address, body))
         plain = [address for address in addresses if address not in found]
         if plain and not self.keyring.is_pure:
-            found |= await self._store.get_blobs(family, plain)
+            found |= await self.below.get_blobs(family, plain)
         return found
 
     async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
         veil = await self.keyring.veil()
         stored = [veil.address(address, family) for address in addresses]
-        await self._store.drop_blobs(family, [*stored, *addresses])
+        await self.below.drop_blobs(family, [*stored, *addresses])
 
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
         veil = await self.keyring.veil()
         wanted = replace(wanted, format=wanted.format + SEALED_FORMAT)
-        claims: Claims = await self._store.claim(worker, wanted, limit)
+        claims: Claims = await self.below.claim(worker, wanted, limit)
         offers = []
         for offer in claims.offers:
             if await self._can_be_driven(offer):
@@ -293,20 +294,20 @@ class SealedStore:
         return True
 
     async def beat(self, worker: str) -> int:
-        now: int = await self._store.beat(worker)
+        now: int = await self.below.beat(worker)
         return now
 
     async def release(self, worker: str) -> None:
-        await self._store.release(worker)
+        await self.below.release(worker)
 
     async def health(self) -> Health:
-        health: Health = await self._store.health()
+        health: Health = await self.below.health()
         await self.keyring.veil()
         facts = {**health.facts, "sealed": f"yes, with key {self._keys.ids[0]}"}
         return replace(health, facts=facts)
 
     async def close(self) -> None:
-        await self._store.close()
+        await self.below.close()
 
     # ------------------------------------------------------------------ keys
 
@@ -321,7 +322,7 @@ class SealedStore:
         known = self._runs.get(run_id)
         if known is not None:
             return known
-        reading: Reading | None = await self._store.read(run_id, LAST_CHAPTER, limit=1)
+        reading: Reading | None = await self.below.read(run_id, LAST_CHAPTER, limit=1)
         if reading is None or not reading.records:
             return None
         record = reading.records[0]
