@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
-from outlive.engine.definitions import Flow, RunOptions, Startable
+from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
 from outlive.errors import (
@@ -29,18 +28,27 @@ from outlive.errors import (
 from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
-from outlive.journal.reader import read_events, read_first
+from outlive.journal.reader import read_first
 from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.retry import Duration, parse_duration
-from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.posting import Letterbox
-from outlive.resolving import check_over, resolve_letter
+from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.settings import Settings
-from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
+from outlive.starting import (
+    Asked,
+    Call,
+    begin_within,
+    begin_within_async,
+    by_flow,
+    check_found,
+    check_version,
+    start_of,
+    to_submit,
+)
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
@@ -81,11 +89,7 @@ class App(Looking):
     # verbs
 
     async def start(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
+        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
@@ -138,21 +142,31 @@ class App(Looking):
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
         """Start a run that a worker elsewhere will drive; durable when this returns.
 
         By name it needs no code here: whoever drives it binds the arguments. ``version="2"`` then
-        says which version of the flow is meant.
+        says which version of the flow is meant. With a ``connection`` to the store's own database
+        it begins when your transaction commits, and never if that does not.
         """
         self._check_open()
-        call = (args, kwargs)
-        if isinstance(flow, str):
-            options = RunOptions(id=id, queue=queue, tags=tags or {}, deadline=deadline)
-            return await self._submit(by_name(flow, call, options, self._ports))
-        if isinstance(flow, Flow):
-            flow = flow.options(queue=queue, tags=tags, deadline=deadline)
-        return await self._submit(by_flow(flow, call, id, self._ports))
+        options = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        asked = to_submit(flow, (args, kwargs), options, self._ports)
+        if connection is None:
+            return await self._submit(asked)
+        await begin_within_async(self.store, connection, asked)
+        return self._handle(asked.run_id, asked.flow, None)
+
+    def submit_within(
+        self, connection: Any, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+    ) -> Handle[Any]:
+        """Start a run in the transaction of a connection that plain code has, on its thread."""
+        self._check_open()
+        asked = to_submit(flow, call, options, self._ports)
+        begin_within(self.store, connection, asked)
+        return self._handle(asked.run_id, asked.flow, None)
 
     async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
         if await self._commit(start_entry(asked.run_id, asked.event)):
@@ -187,13 +201,8 @@ class App(Looking):
 
         ``value`` is the outcome, if it happened, as JSON.
         """
-        reading = await self._lane(self.store.read(check_run_id(run_id)))
-        if reading is None:
-            raise RunNotFound(run_id)
-        events = read_events(reading)
-        mail_id, letter = resolve_letter(reading, events, step, verdict, value)
-        if verdict == "not_happened":
-            check_over(fold(events).effects[step], self._ports.clock.now_ms())
+        now = self._ports.clock.now_ms()
+        mail_id, letter = resolve_letter(await self.read(run_id), step, verdict, value, now)
         answer = await self._post(run_id, mail_id, encode_letter(letter))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
@@ -228,13 +237,7 @@ class App(Looking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
-    ) -> T:
+    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 
@@ -360,21 +363,11 @@ class App(Looking):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()

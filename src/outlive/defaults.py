@@ -63,16 +63,17 @@ async def submit(
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | datetime | None = None,
+    connection: Any = None,
     **kwargs: Any,
 ) -> Handle[T]:
     """Start a run that a worker elsewhere will drive, on the default store.
 
     By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
     the arguments, and says so if they do not fit; ``version="2"`` says which version is meant.
+    With a ``connection`` to the store's own database it begins when your transaction commits.
     """
-    return await default_app().submit(
-        flow, *args, id=id, queue=queue, tags=tags, deadline=deadline, **kwargs
-    )
+    options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+    return await default_app().submit(flow, *args, connection=connection, **options, **kwargs)
 
 
 async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:

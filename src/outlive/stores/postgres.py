@@ -9,6 +9,7 @@ lost connection leaves open is settled by asking again, before anything is ackno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from outlive.ports import Ports
 from outlive.store import (
@@ -35,6 +36,7 @@ from outlive.stores.postgres_beats import Beats
 from outlive.stores.postgres_claim import Search, is_due, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
 from outlive.stores.postgres_mail import mail_of, post_all
@@ -77,7 +79,7 @@ class PostgresStore:
         self.pool = Pool(self._place, self._ports)
         first = self.pool.open_first()
         try:
-            check_schema(first, self._place, self._ports.failpoint)
+            self._id = check_schema(first, self._place, self._ports.failpoint)
         finally:
             first.close()
         self._news = News(self.pool)
@@ -158,9 +160,17 @@ class PostgresStore:
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        ((is_deleted,),) = self._other(
-            "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
-            *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
+        (((is_deleted,),), _) = self.pool.run(
+            "other",
+            self._ask(
+                "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
+                *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
+            ),
+            self._ask(
+                "DELETE FROM {s}.outcomes WHERE run_id = $1"
+                " AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.run_id = $1)",
+                text(run_id),
+            ),
         )
         return bool(is_deleted)
 
@@ -275,6 +285,18 @@ class PostgresStore:
     def watch(self, worker: str, callback: Callback) -> Callback:
         """See ``Watchable``."""
         return self._news.watch(worker, callback)
+
+    # ------------------------------------------------------------------ transactions
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._place, self._id, connection, entry)
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return await enlist_async(self._place, self._id, connection, entry)
 
     # ------------------------------------------------------------------ the store itself
 

@@ -50,6 +50,7 @@ from outlive.stores.sqlite_connections import (
     durability_problems,
     make_safe,
 )
+from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import (
     make_private_file,
     make_private_folder,
@@ -193,6 +194,7 @@ class SQLiteStore:
             for table in ("records", "mail"):
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM runs WHERE id = ?", (run,))
+            db.execute("DELETE FROM outcomes WHERE run_id = ?", (run_id,))
             db.execute(
                 "DELETE FROM nodes WHERE family = ?1"
                 " AND NOT EXISTS (SELECT 1 FROM runs WHERE family = ?1)",
@@ -277,6 +279,17 @@ class SQLiteStore:
                 db.execute("UPDATE runs SET worker = NULL WHERE worker = ?", (worker,))
         finally:
             self._presence.release(worker)
+
+    # ------------------------------------------------------------------ transactions
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._path, connection, entry, self._ports.clock.now_ms())
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        return self.enlist(connection, entry)
 
     # ------------------------------------------------------------------ the store itself
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Value: TypeAlias = str | bytes | int | None
 
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
-_SYNCHRONOUS_FULL = 2
+SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
 #: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
 #: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
@@ -370,7 +370,7 @@ def durability_problems(db: Connection) -> list[str]:
     if mode != "wal":
         problems.append(f"SQLite keeps journal_mode={mode} instead of WAL")
     synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
-    if synchronous < _SYNCHRONOUS_FULL:
+    if synchronous < SYNCHRONOUS_FULL:
         problems.append(f"SQLite has synchronous={synchronous} instead of 2 (FULL)")
     return problems
 

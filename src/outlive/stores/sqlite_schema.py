@@ -5,6 +5,7 @@ Its ``id`` is never used twice (AUTOINCREMENT), so pages of ``find`` are stable.
 ``records`` is an ordinary rowid table with an index over (run, seq): appends of many runs land
 side by side. Clustering it by run would halve the throughput of commits.
 ``mail`` keeps the id of a consumed mail for ever, with its body dropped.
+``outcomes`` has those of transactional steps, each until its journal has it.
 Indexes over ``runs`` are partial where they can be, and a plain append touches none of them.
 """
 
@@ -14,9 +15,21 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.sqlite_connections import Connection
 
 #: Goes up whenever the tables change.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: The oldest SQLite that this was made for: earlier ones take too few parameters.
 SQLITE_VERSION_MIN = (3, 32, 0)
+
+_OUTCOMES = """
+    CREATE TABLE outcomes (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        step TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (run_id, step)
+    )
+"""
 
 _TABLES = (
     """
@@ -86,6 +99,7 @@ _TABLES = (
         keep_until INTEGER NOT NULL
     )
     """,
+    _OUTCOMES,
     "CREATE UNIQUE INDEX records_of_run ON records (run, seq)",
     "CREATE UNIQUE INDEX mail_of_run ON mail (run, mail_id)",
     "CREATE INDEX mail_waiting ON mail (run) WHERE body IS NOT NULL",
@@ -110,6 +124,7 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN chapter INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE runs ADD COLUMN chapter_link BLOB NOT NULL DEFAULT x''",
     ),
+    2: (_OUTCOMES,),
 }
 
 

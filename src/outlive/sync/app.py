@@ -58,11 +58,18 @@ class App:
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
-        """Start a run that a worker elsewhere will drive; durable when this returns."""
-        refuse_in_run("outlive.submit", CALL)
+        """Start a run that a worker elsewhere will drive; durable when this returns.
+
+        With a ``connection`` to the store's own database it begins when your transaction commits.
+        """
         options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        if connection is not None and type(place.get()) in (Body, type(None)):
+            begun = self._app.submit_within(connection, flow, (args, kwargs), options)
+            return Handle(begun, self.call)
+        refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
     def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
