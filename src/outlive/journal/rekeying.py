@@ -50,7 +50,8 @@ async def erase(store: Store, run_id: str, *, keep_until: int) -> list[str]:
         for key in {await _data_key(store, found) for found in members} - {None}:
             assert key is not None
             await store.keyring.erase(*key)
-    for found in members:
+    # The run that was named goes last, so that it can be named again after a kill.
+    for found in sorted(members, key=lambda found: found.head.run_id == run_id):
         head = found.head
         await below.delete(head.run_id, seq=head.seq, digest=b"", keep_until=keep_until)
     return [found.head.run_id for found in members]

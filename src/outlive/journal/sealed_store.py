@@ -172,8 +172,8 @@ class SealedStore:
         if key_id is None:
             return record.body if self._may_be_plain(run_id, family) else SEAL_BROKEN
         seal = await self.keyring.seal(family, key_id)
-        if seal is None:
-            return SEAL_ERASED
+        if seal is None:  # its key was dropped, unless the run has another
+            return SEAL_BROKEN if run_id in self._runs else SEAL_ERASED
         opened = seal.open(record.body, record_place(run_id, record.seq))
         if opened is None:
             return SEAL_BROKEN
