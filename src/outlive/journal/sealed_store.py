@@ -152,12 +152,14 @@ class SealedStore:
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:
+        stored = stored_id(run_id, await self.keyring.veil())
+        reading: Reading | None = await self.below.read(stored, after, limit=limit)
+        return None if reading is None else await self.open_reading(reading)
+
+    async def open_reading(self, reading: Reading) -> Reading:
+        """What was read below, as it was written."""
         veil = await self.keyring.veil()
-        run_id = stored_id(run_id, veil)
-        reading: Reading | None = await self.below.read(run_id, after, limit=limit)
-        if reading is None:
-            return None
-        header = reading.header
+        run_id, header = reading.head.run_id, reading.header
         records = [
             StoredRecord(record.seq, await self._open_record(run_id, header.family, record))
             for record in reading.records
