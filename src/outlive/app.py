@@ -29,7 +29,6 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
-from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.retry import Duration, parse_duration
@@ -37,6 +36,7 @@ from outlive.ports import Ports
 from outlive.posting import Letterbox
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
+from outlive.scheduling import Scheduling
 from outlive.settings import Settings
 from outlive.starting import (
     Asked,
@@ -60,7 +60,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Looking):
+class App(Scheduling):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(

@@ -17,6 +17,7 @@
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
+    │   ├── ScheduleNotFound    there is no schedule of this name
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -45,8 +46,6 @@ The class docstring says what happened and what to do; the message adds the fact
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 
 class OutliveError(Exception):
@@ -189,6 +188,14 @@ class AnswerRefused(UsageError):
         self.question, self.why = question, why
 
 
+class ScheduleNotFound(UsageError):
+    """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        self.name = name
+
+
 class AppClosed(UsageError):
     """The app was closed, or this process was forked from the one that opened it; open another."""
 
@@ -327,9 +334,14 @@ class WrongVersion(StoreError):
 class WrongKey(StoreError):
     """Data is sealed and no key that was given opens it; give the one that the message names."""
 
-    def __init__(self, what: str, needs: Iterable[str] = (), given: Iterable[str] = ()) -> None:
-        needed = " or ".join(sorted(needs))
-        has = ", ".join(given)
+    def __init__(
+        self,
+        what: str,
+        needs: list[str] | None = None,
+        given: list[str] | None = None,
+    ) -> None:
+        needed = " or ".join(sorted(needs or []))
+        has = ", ".join(given or [])
         super().__init__(
             f"{what} is sealed{f' with key {needed}' if needed else ''}; "
             f"{f'the keys given are {has}' if has else 'no key was given'}: "

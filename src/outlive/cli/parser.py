@@ -14,6 +14,7 @@ from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
 from outlive.cli.resolve import resolve
 from outlive.cli.runs import runs
+from outlive.cli.schedules import ACTIONS, schedules
 from outlive.cli.seal import erase, key, rekey
 from outlive.cli.show import show
 from outlive.cli.verify import verify
@@ -80,6 +81,7 @@ def build_parser() -> Parser:
     _add_retry(commands)
     _add_resolve(commands)
     _add_worker(commands)
+    _add_schedules(commands)
     _add_verify(commands)
     _add_doctor(commands)
     _add_seal(commands)
@@ -298,6 +300,19 @@ def _add_worker(commands: Commands) -> None:
     parser.add_argument(
         "--concurrency", metavar="N", type=positive, default=100, help="runs in memory at a time"
     )
+    _add_json(parser)
+
+
+def _add_schedules(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "schedules",
+        schedules,
+        "List schedules: when each starts a run next, and what it started last. "
+        "Or pause, resume or remove one, or fire it now, beside its instants.",
+    )
+    parser.add_argument("action", choices=ACTIONS, nargs="?", help="what to do to one of them")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="its name")
     _add_json(parser)
 
 

@@ -46,6 +46,10 @@ class Peer(Protocol):
         """What was posted to a run and not consumed."""
         ...
 
+    async def is_over(self, run_id: str) -> bool:
+        """Whether a run has ended, or is gone."""
+        ...
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         ...

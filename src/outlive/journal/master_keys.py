@@ -69,7 +69,7 @@ class MasterKeys:
                 return box.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], place)
             except InvalidTag:
                 continue
-        raise WrongKey(what, {each[:MASTER_ID_BYTES].hex() for each in wrapped}, self.ids)
+        raise WrongKey(what, [each[:MASTER_ID_BYTES].hex() for each in wrapped], self.ids)
 
 
 def new_key(entropy: Entropy) -> str:

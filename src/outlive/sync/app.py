@@ -19,7 +19,9 @@ from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.model.mail import Verdict
 from outlive.model.retry import Duration
+from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
+from outlive.scheduling import Schedule
 from outlive.store import Health, Page
 from outlive.sync.handle import Handle
 from outlive.worker.worker import Worker
@@ -111,6 +113,45 @@ class App:
     def health(self) -> Health:
         """What the store says of itself, its file looked through."""
         return self.call(self._app.health)
+
+    def schedule(
+        self,
+        name: str,
+        flow: Startable[Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        missed: Missed = "skip",
+        overlap: Overlap = "allow",
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> Schedule:
+        """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
+        options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
+        options |= {"overlap": overlap, "queue": queue, "tags": tags}
+        return self.call(partial(self._app.schedule, name, flow, *args, **options, **kwargs))
+
+    def unschedule(self, name: str) -> bool:
+        """Fire nothing more; False: there was no such schedule."""
+        return self.call(partial(self._app.unschedule, name))
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Fire nothing until it is resumed."""
+        return self.call(partial(self._app.pause_schedule, name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Go on with the next instant."""
+        return self.call(partial(self._app.resume_schedule, name))
+
+    def fire_schedule(self, name: str) -> Handle[Any]:
+        """Start a run of it now, beside its instants, even if it is paused."""
+        return self._handle(partial(self._app.fire_schedule, name))
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        return self.call(self._app.schedules)
 
     @contextmanager
     def worker(self, flows: Iterable[Flow[Any, Any]], **options: Any) -> Iterator[Worker]:

@@ -31,6 +31,11 @@ class StorePeer:
         found = await self._lane(mail_of_each(self._store, [run_id]))
         return found[run_id]
 
+    async def is_over(self, run_id: str) -> bool:
+        """Whether a run has ended, or is gone."""
+        reading = await self._lane(self._store.read(run_id, 1 << 62))
+        return reading is None or reading.header.ended_at is not None
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         reading = await self._lane(self._store.read(run_id))

@@ -2,8 +2,7 @@
 
 One loop: ask the store what may be claimed and which own runs have mail; claim and load what there
 is room for (``loading``). A run that leaves memory gives its place to the next. A worker wants
-either whatever its flows can drive, or only the runs it was told of. How it goes is in
-``departure``.
+whatever its flows can drive, and schedules, or only what it was told of. It goes by ``departure``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from outlive.engine.drive import Drive
 from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
 from outlive.engine.ops import Env
+from outlive.engine.schedules import SCHEDULE
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.model.events import Claimed, Event, RunStarted
@@ -59,7 +59,7 @@ class Worker:
         self.id = setting.ports.entropy(8).hex()
         self.failure: OutliveError | None = None
         self._setting = setting
-        self._repertoire = Repertoire(flows)
+        self._repertoire = Repertoire((SCHEDULE, *flows) if everything else flows)
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
