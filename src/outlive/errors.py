@@ -40,6 +40,7 @@
         ├── WrongKey            data is sealed with a key that was not given
         ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
 The class docstring says what happened and what to do; the message adds the facts.
@@ -366,6 +367,14 @@ class CorruptRecord(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class CorruptArchive(StoreError):
+    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"archive {path}: {why}")
+        self.path, self.why = path, why
 
 
 class LeaseLost(StoreError):

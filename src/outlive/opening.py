@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outlive.app import App
+from outlive.model.retention import Retention
 from outlive.ports import Ports
 from outlive.sealing import check_unsealed, sealed
 from outlive.settings import Settings
@@ -18,6 +19,7 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
     must_exist: bool = False,
     only_looks: bool = False,
     settings: Settings | None = None,
+    retention: Retention | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
 
@@ -34,4 +36,4 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
         store = sealed(store, key, ports)
     elif not only_looks:
         check_unsealed(store)
-    return App(store, ports=ports, settings=settings, drive=drive)
+    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)
