@@ -93,7 +93,7 @@ END $$
 """
 
 #: What a run that is alone does all the time: no arrays and no join, so far less work.
-_APPEND_ONE = f"""
+APPEND_ONE = f"""
 CREATE FUNCTION {{s}}.append_one_v1(
     given_run_id text, given_after bigint, given_last bigint, given_epoch bigint, given_link bytea,
     given_body bytea, at bigint
@@ -356,7 +356,6 @@ FUNCTIONS = (
     _NOW,
     _REFUSALS,
     _APPEND,
-    _APPEND_ONE,
     _KEEP,
     _CHAIN,
     _MAKE,
