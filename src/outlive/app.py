@@ -17,6 +17,7 @@ from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     FlowNotRegistered,
     OutliveError,
@@ -310,7 +311,7 @@ class App(Looking):
     def _new_worker(
         self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
     ) -> Worker:
-        clock = self._ports.clock
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
 
         def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
@@ -321,12 +322,13 @@ class App(Looking):
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
             start_pulse=start_pulse,
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)

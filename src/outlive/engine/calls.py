@@ -20,7 +20,7 @@ from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition, Flow
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.ops import EffectFuture, Env, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
 from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import encode_own
@@ -39,6 +39,7 @@ from outlive.model.events import (
     StepRaised,
 )
 from outlive.model.ids import derived_bytes
+from outlive.transactional import cannot_share
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
@@ -63,6 +64,7 @@ class Driving(Protocol):
     comparing: Comparing
     children: Children
     to_start: list[Op]
+    env: Env
 
     @property
     def is_live(self) -> bool:
@@ -117,6 +119,8 @@ class Calls:
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.call = args, kwargs
         if call.effect is not None:
+            if call.transaction and self._drive.env.transactions is None:
+                raise cannot_share(f"step {name} (transaction=True)")
             if self.approvals.needs(name):
                 self.approvals.use(name, op.digest, op_id)
             if call.effect.key is not None:

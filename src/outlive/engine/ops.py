@@ -71,6 +71,25 @@ class Kin(Protocol):
         ...
 
 
+class Transacting(Protocol):
+    """What transactional steps need."""
+
+    #: How long a transaction may be open.
+    seconds_max: float
+
+    def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
+        """The body of a step with a transaction around it."""
+        ...
+
+    async def look(self, drive: Recorder, op: Op) -> object:
+        """The outcome that was committed, or NOT_HAPPENED, which is final."""
+        ...
+
+    def forget(self, run_id: str, step: str) -> None:
+        """This step's end is durable in its journal."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     """What surrounds a run: given by its worker."""
@@ -84,6 +103,8 @@ class Env:
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
     idle_ms: int = 2000
+    #: What transactional steps need; None: the store shares no transaction.
+    transactions: Transacting | None = None
     limits: Limits[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +166,9 @@ class Op:
     #: The flow was stopped: an end that is on its way comes too late to be recorded.
     is_late = False
     task: asyncio.Future[Any] | None = None
+    #: Of a transactional step: its body with a transaction around it, and what ends that early.
+    body: Callable[..., Any] | None = None
+    abort: Callable[[], None] | None = None
     limit: Cancellable | None = None
     timer: Cancellable | None = None
     #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
@@ -272,7 +296,7 @@ def launch(
     if definition.is_async:
         op.task = host.create_task(_attempt(drive, op, ended, call, may_begin), context)
         return
-    body = partial(definition.fn, *call[0], **call[1])
+    body = partial(op.body or definition.fn, *call[0], **call[1])
     plainly = body if may_begin is None else partial(_begin_plainly, op, may_begin, body)
     op.task = host.run_in_thread(context, plainly)
     op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
@@ -299,7 +323,7 @@ async def _attempt(
     error: BaseException | None = None
     try:
         _check_begin(op, may_begin)
-        value = await op.definition.fn(*call[0], **call[1])
+        value = await (op.body or op.definition.fn)(*call[0], **call[1])
     except (KeyboardInterrupt, SystemExit) as raised:
         # It ends the loop, too; should that go on, the attempt has ended.
         drive.env.host.call_soon(_end, drive, op, ended, None, raised)
@@ -368,5 +392,7 @@ def set_limit(drive: Recorder, op: Op, seconds: float) -> None:
 
 def _expire(op: Op) -> None:
     op.expired = True
+    if op.abort is not None:
+        op.abort()
     if op.definition.is_async:
         call_off(op)

@@ -142,7 +142,7 @@ class Connections:
                 at_commit = True
                 db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=at_commit) from error
+                raise self.failure(error, at_commit=at_commit) from error
             finally:
                 _roll_back(db)
 
@@ -153,7 +153,7 @@ class Connections:
             try:
                 yield db
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
 
     @contextmanager
     def rolling_back(self) -> Iterator[Connection]:
@@ -163,7 +163,7 @@ class Connections:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
             finally:
                 _roll_back(db)
 
@@ -196,11 +196,23 @@ class Connections:
             except sqlite3.Error as error:
                 if is_busy(error):
                     return None
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
             finally:
                 self._give_back(own)
         finally:
             self._writing.release()
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the other writers of this process out, until what this returns is called."""
+        self.check_open()
+        self._writing.acquire()
+        if self._poison:
+            self._writing.release()
+            raise self._poisoned()
+        return self._writing.release
+
+    def _poisoned(self) -> StoreFailed:
+        return StoreFailed(f"{self.path} is not written any more: {self._poison}")
 
     def problems(self) -> list[str]:
         """What keeps the file from being written, if anything."""
@@ -229,7 +241,7 @@ class Connections:
 
     def _make_ready(self, own: _Own, views: Set[str]) -> None:
         if self._poison:
-            raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
+            raise self._poisoned()
         if not views <= own.views:
             self._create_views(own, views - own.views)
 
@@ -292,7 +304,8 @@ class Connections:
         if os.getpid() == self._process:
             self._opening.release()
 
-    def _failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
+    def failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
+        """What a failed write means for the store, which may not be written any more."""
         if is_poison(error, at_commit=at_commit):
             self._poison = _poison(error)
         return translate(error, self.path)
