@@ -13,7 +13,7 @@ from outlive.ports import Ports
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import entry, held
 from outlive.transactional import Attempt
-from tests.transactions.booking import expected, recover, spawn
+from tests.transactions.booking import booked, expected, recover, spawn
 from tests.transactions.places import SQLitePlace
 
 ATTEMPT = Attempt(run_id="r", step="0/book#1", seq=2, epoch=1)
@@ -64,7 +64,7 @@ def what_was_committed_is_looked_up(folder: Path) -> None:
 
     asyncio.run(asyncio.wait_for(recover(place, ["t"]), 8))
 
-    assert expected(["t"]) == place.rows()
+    assert expected(["t"]) == booked(place)
 
 
 def _place(folder: Path, ports: Ports) -> tuple[SQLitePlace, Any]:

@@ -45,7 +45,7 @@ def stop_if_told(what: str) -> None:
 
 @outlive.step(transaction=True)
 async def book(connection: Any, what: str) -> str:
-    found = connection.execute(Here.place.insert(), (what,))
+    found = connection.execute(Here.place.insert(), (f"{what} {outlive.key()}",))
     if asyncio.iscoroutine(found):
         await found
     stop_if_told(what)
@@ -54,7 +54,7 @@ async def book(connection: Any, what: str) -> str:
 
 @outlive.step(transaction=True)
 def book_plainly(connection: Any, what: str) -> str:
-    connection.execute(Here.place.insert(), (what,))
+    connection.execute(Here.place.insert(), (f"{what} {outlive.key()}",))
     stop_if_told(what)
     return f"{what} {os.urandom(4).hex()}"
 
@@ -63,7 +63,7 @@ def book_plainly(connection: Any, what: str) -> str:
 async def trip(name: str) -> list[str]:
     first = await book(f"{name}/flight")
     some = await asyncio.gather(book(f"{name}/room"), book_plainly(f"{name}/car"))
-    return [first, *some, await book_plainly(f"{name}/table")]  # type: ignore[misc]  # awaited here
+    return [first, *some, await book_plainly(f"{name}/table")]
 
 
 def play(url: str, name: str, moment: str, number: int, stop_in: str | None) -> None:
@@ -102,6 +102,11 @@ async def recover(place: Place, names: list[str]) -> dict[str, list[str]]:
 async def _outcomes(app: App, names: list[str]) -> dict[str, list[str]]:
     handles = [await app.start(trip, name, id=name) for name in names]
     return {handle.id: await handle.outcome() for handle in handles}
+
+
+def booked(place: Place) -> list[str]:
+    """What was, without the keys that nobody has looked at."""
+    return sorted(row.partition(" ")[0] for row in place.rows())
 
 
 def expected(names: list[str]) -> list[str]:

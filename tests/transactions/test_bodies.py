@@ -36,7 +36,7 @@ async def test_the_transaction_is_the_engines_to_end(place: Place, ending: str) 
     @outlive.flow
     async def trip() -> str:
         try:
-            await book()  # type: ignore[func-returns-value]  # in an async flow it is awaited
+            await book()
         except (UsageError, outlive.errors.StepFailed) as error:
             return str(error)
         return "committed"
@@ -65,7 +65,7 @@ async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePl
     @outlive.flow
     async def trip() -> str:
         try:
-            await book()  # type: ignore[func-returns-value]  # in an async flow it is awaited
+            await book()
         except outlive.errors.StepFailed:
             return "failed"
         return "committed"
@@ -92,7 +92,7 @@ async def test_a_constraint_that_is_checked_at_the_end(place: Place) -> None:
     @outlive.flow
     async def trip() -> str:
         try:
-            await book()  # type: ignore[func-returns-value]  # in an async flow it is awaited
+            await book()
         except outlive.errors.StepFailed as error:
             return error.type_name
         return "committed"
@@ -135,7 +135,7 @@ async def test_a_body_that_takes_too_long_is_rolled_back(place: Place) -> None:
         first = await told(dawdle)
         second = asyncio.create_task(told(dawdle_plainly))
         await outlive.sleep("1s")
-        await let_go()  # type: ignore[func-returns-value]  # in an async flow it is awaited
+        await let_go()
         return [first, await second]
 
     both = await drive(place, trip)

@@ -9,19 +9,25 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import pytest
 
+from outlive.testing.crash_lab import Lab, Play
+from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
-from tests.transactions.booking import PARTS, expected, recover, spawn
+from tests.transactions.booking import PARTS, booked, expected, recover, spawn
 from tests.transactions.places import Place
+from tests.transactions.scene import SERVER
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
 
 #: Kills at named moments, and from outside at any moment, on each store.
-AT_MOMENTS, AT_MOMENTS_FULL = 24, 450
+AT_MOMENTS, AT_MOMENTS_FULL = 16, 450
 FROM_OUTSIDE, FROM_OUTSIDE_FULL = 4, 50
 TOGETHER = 8
+#: Store calls and moments, unless all are wanted.
+POINTS = 8
 SEED = 20_261
 KILLED = -signal.SIGKILL
 #: Most of them between the two commits.
@@ -50,7 +56,7 @@ def run_killed(
         for name in some:
             parts = [f"{name}/{part}" for part in PARTS]
             assert parts == [each.partition(" ")[0] for each in outcomes[name]]
-    return killed, place.rows()
+    return killed, booked(place)
 
 
 def test_killed_at_a_moment(place: Place, full: bool, figure: Figure) -> None:
@@ -95,3 +101,31 @@ def test_nothing_is_left_beside_the_journals(place: Place) -> None:
     run_killed(place, names, lambda name: spawn(place, name, "transaction.after", 1))
 
     assert place.count("outcomes") <= len(names)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_killed_at_every_store_call_and_moment(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, full: bool, figure: Figure
+) -> None:
+    """Before and after whatever the engine asks of the store."""
+    monkeypatch = request.getfixturevalue("monkeypatch")
+    server: PostgresServer | None = None
+    if kind == "postgresql":
+        server = request.getfixturevalue("postgres")
+        monkeypatch.setenv(SERVER, server.url())
+    play = Play(
+        target="tests.transactions.scene:scene",
+        policies={"book": "once", "book_plainly": "once"},
+        events_min=4,
+        search_path=(str(Path(__file__).parents[2]),),
+        server=None if server is None else server.url(),
+    )
+    with Lab(play, tmp_path, parallel=TOGETHER) as lab:
+        survey = lab.survey()
+        points = [*survey.call_points(), *survey.moment_points()]
+        if not full:
+            points = random.Random(SEED).sample(points, min(POINTS, len(points)))
+        report = lab.crash_at(points)
+
+    assert not report.violations, "\n".join(report.violations[:5])
+    figure(f"transactional steps, {kind}: store calls and moments", f"{report.hits} kills")

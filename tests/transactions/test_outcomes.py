@@ -25,7 +25,7 @@ from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, header, held
 from outlive.transactional import Attempt, Unsure
 from tests.postgres.proxy import Proxy
-from tests.transactions.booking import QUICK, Here, expected, recover, trip
+from tests.transactions.booking import QUICK, Here, booked, expected, recover, trip
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
 
@@ -230,7 +230,7 @@ async def test_answers_are_lost_while_runs_go_on(
             events = read_events(await app.read(name))
             doubts += sum(isinstance(event, EffectDoubted) for event in events)
 
-    assert expected(names) == place.rows()
+    assert expected(names) == booked(place)
     assert 0 < doubts <= proxy.lost
 
 
@@ -281,4 +281,4 @@ async def test_behind_a_pooler(postgres_place: PostgresPlace, postgres: Postgres
                 await app.submit(trip, "mine", id="mine", connection=db)
         await recover(place, ["mine"])
 
-    assert expected([*(f"t{n}" for n in range(6)), "mine"]) == place.rows()
+    assert expected([*(f"t{n}" for n in range(6)), "mine"]) == booked(place)

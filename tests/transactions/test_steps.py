@@ -157,7 +157,7 @@ async def test_it_is_tried_again_as_declared(place: Place, plainly: bool) -> Non
 
     @outlive.flow
     async def trip() -> int:
-        return await (book_plainly if plainly else book)()  # type: ignore[misc]  # both can be awaited
+        return await (book_plainly if plainly else book)()
 
     assert 2 == await drive(place, trip)
     assert ["try 2"] == place.rows()
@@ -219,7 +219,7 @@ async def test_a_large_outcome(place: Place, book: Any) -> None:
 
     @outlive.flow
     async def trip() -> int:
-        return len(await load(8_000_000))  # type: ignore[misc]  # in an async flow it is awaited
+        return len(await load(8_000_000))
 
     assert 8_000_000 == await drive(place, trip)
     assert ["loaded"] == place.rows()
@@ -292,10 +292,10 @@ def test_definitions_that_make_no_sense() -> None:
     """Are refused where they are made."""
     with pytest.raises(DefinitionRefused, match="first parameter"):
 
-        @outlive.step(transaction=True)  # type: ignore[arg-type]  # that is what is refused
+        @outlive.step(transaction=True)
         def nothing_to_write_to() -> None: ...
 
     with pytest.raises(DefinitionRefused, match="timeout"):
 
-        @outlive.step(transaction=True, timeout=None)  # type: ignore[call-overload]  # likewise
+        @outlive.step(transaction=True, timeout=None)
         def for_ever(connection: Any) -> None: ...

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figure
-from tests.transactions.booking import expected, recover, spawn
+from tests.transactions.booking import booked, expected, recover, spawn
 from tests.transactions.places import PostgresPlace
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
@@ -36,7 +36,7 @@ def test_stopped_in_the_body(postgres_place: PostgresPlace, part: str, figure: F
     os.kill(zombie.pid, signal.SIGCONT)
     zombie.join(60)
 
-    assert expected(names) == place.rows()
+    assert expected(names) == booked(place)
     assert 0 == zombie.exitcode  # it has read the other's outcome
     assert outcomes == asyncio.run(recover(place, names))
     figure(f"transactional steps: zombie stopped in {part}", "refused")

@@ -18,6 +18,7 @@ from outlive.engine.definitions import (
     Flow,
     RunOptions,
     Step,
+    TransactionalStep,
     check_name,
     milliseconds,
     registry,
@@ -82,6 +83,16 @@ def _flow(
 
 
 @overload
+def step(
+    *,
+    transaction: Literal[True],
+    name: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration = TRANSACTION_TIMEOUT_SECONDS,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Callable[[Callable[Concatenate[Any, P], R]], TransactionalStep[P, R]]: ...
+@overload
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 @overload
 def step(
@@ -103,16 +114,6 @@ def step(
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
-@overload
-def step(
-    *,
-    transaction: Literal[True],
-    name: str | None = None,
-    retry: Retry = ONCE,
-    timeout: Duration = TRANSACTION_TIMEOUT_SECONDS,
-    raises: Errors = (),
-    ignore: tuple[str, ...] = (),
-) -> Callable[[Callable[Concatenate[Any, P], R]], Effect[P, R]]: ...
 def step(fn: Any = None, /, *, transaction: bool = False, **options: Any) -> Any:
     """Record a function's outcome once; it is harmless to repeat: a model call, a read.
 
@@ -123,10 +124,11 @@ def step(fn: Any = None, /, *, transaction: bool = False, **options: Any) -> Any
         return partial(step, transaction=transaction, **options)
     if not transaction:
         return Step(_define(fn, **options))
-    given = {"timeout": TRANSACTION_TIMEOUT_SECONDS, **options}
+    given: dict[str, Any] = {"timeout": TRANSACTION_TIMEOUT_SECONDS, **options}
     if given["timeout"] is None:
         raise DefinitionRefused("transaction=True needs a timeout: a transaction can't be for ever")
-    return Effect(_define(_with_connection(fn), rules=_TRANSACTION, transaction=True, **given))
+    given |= {"rules": _TRANSACTION, "transaction": True}
+    return TransactionalStep(_define(_with_connection(fn), **given))
 
 
 def _with_connection(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -211,6 +211,15 @@ class Effect(Generic[P, R]):
         return self.definition.fn
 
 
+class TransactionalStep(Effect[P, R]):
+    """An effect whose receiver is the store's own database; callers give no connection."""
+
+    @property
+    def plain(self) -> Callable[..., R]:
+        """The undecorated function, which takes a connection first."""
+        return self.definition.fn
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """How a run is started, where a flow's own parameters collide with these names."""

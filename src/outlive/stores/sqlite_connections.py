@@ -207,15 +207,10 @@ class Connections:
 
     def hold(self) -> Callable[[], None]:
         """Keep the other writers of this process out, until what this returns is called."""
-        self.check_open()
-        self._writing.acquire()
-        if self._poison:
-            self._writing.release()
-            raise self._poisoned()
+        self.check_open()  # before the lock: in a forked child nobody would ever free it
+        with self._next:
+            self._writing.acquire()
         return self._writing.release
-
-    def _poisoned(self) -> StoreFailed:
-        return StoreFailed(f"{self.path} is not written any more: {self._poison}")
 
     def problems(self) -> list[str]:
         """What keeps the file from being written, if anything."""
@@ -237,19 +232,21 @@ class Connections:
 
     @contextmanager
     def _alone(self, views: Set[str]) -> Iterator[Connection]:
-        self.check_open()  # before the lock: in a forked child nobody would ever free it
-        with self._next:
-            self._writing.acquire()
+        release = self.hold()
         try:
             with self._using() as own:
                 self._make_ready(own, views)
                 yield own.db
         finally:
-            self._writing.release()
+            release()
+
+    def check_sound(self) -> None:
+        """Refuse after a write that failed."""
+        if self._poison:
+            raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
 
     def _make_ready(self, own: _Own, views: Set[str]) -> None:
-        if self._poison:
-            raise self._poisoned()
+        self.check_sound()
         if not views <= own.views:
             self._create_views(own, views - own.views)
 

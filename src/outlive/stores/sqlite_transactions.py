@@ -192,6 +192,7 @@ class SQLiteTransactions:
             db.close()
             raise
         try:
+            self._connections.check_sound()
             db.execute("BEGIN IMMEDIATE")
             return SQLiteTransaction(db, attempt, release)
         except BaseException as error:
