@@ -18,7 +18,6 @@ from outlive.engine.definitions import (
     Flow,
     RunOptions,
     Step,
-    TransactionalStep,
     check_name,
     milliseconds,
     registry,
@@ -80,6 +79,15 @@ def _flow(
         accepts=tuple(accepts),
         preset=RunOptions(**given),
     )
+
+
+class TransactionalStep(Effect[P, R]):
+    """An effect whose receiver is the store's own database; callers give no connection."""
+
+    @property
+    def plain(self) -> Callable[..., R]:
+        """The undecorated function, which takes a connection first."""
+        return self.definition.fn
 
 
 @overload

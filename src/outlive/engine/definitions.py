@@ -211,15 +211,6 @@ class Effect(Generic[P, R]):
         return self.definition.fn
 
 
-class TransactionalStep(Effect[P, R]):
-    """An effect whose receiver is the store's own database; callers give no connection."""
-
-    @property
-    def plain(self) -> Callable[..., R]:
-        """The undecorated function, which takes a connection first."""
-        return self.definition.fn
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """How a run is started, where a flow's own parameters collide with these names."""
@@ -307,6 +298,11 @@ class Flow(Generic[P, R]):
         return replace(self, preset=replace(self.preset, **given))
 
     @property
+    def is_name_only(self) -> bool:
+        """This process does not have its code, or does not ask for it."""
+        return self.fn is nobody
+
+    @property
     def versions(self) -> frozenset[str]:
         """The versions of runs that this code drives."""
         return frozenset((self.version, *self.accepts))
@@ -337,6 +333,10 @@ class Flow(Generic[P, R]):
     @cached_property
     def value_codec(self) -> Codec:
         return codec_for([return_hint(self.fn)], registry)
+
+
+async def nobody() -> None:
+    """In place of a flow's code where there is none."""
 
 
 class Undoables:

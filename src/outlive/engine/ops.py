@@ -7,68 +7,20 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.limits import Limits
+from outlive.engine.others import Kin, Lease, Peer
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
-from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
+from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
-from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
-from outlive.store import Mail, Posted
-
-
-class Lease(Protocol):
-    """The right to drive, as far as this process knows."""
-
-    #: How often it lapsed: what was ours before may not be now.
-    lapses: int
-
-    def holds(self, since: int) -> bool:
-        """It did not lapse since then: no other worker can have been offered the run."""
-        ...
-
-
-class Peer(Protocol):
-    """Other journals of the store."""
-
-    async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
-        """Who holds a key: run, step, digest of its arguments."""
-        ...
-
-    async def mail_of(self, run_id: str) -> Sequence[Mail]:
-        """What was posted to a run and not consumed."""
-        ...
-
-    async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
-        """How another run's effect ended, if it did."""
-        ...
-
-
-#: How the start of a child went: it is there, it is over already, or its id is another's.
-Started: TypeAlias = Literal["started"] | ChildNews | Fault
-
-
-class Kin(Protocol):
-    """Other runs that a run starts and stops."""
-
-    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Started:
-        """Start a run of its own, once."""
-        ...
-
-    def want(self, flow: Any, run_id: str) -> None:
-        """A child that was started: whoever drives its parent can drive it, too."""
-        ...
-
-    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
-        """Leave mail for another run, once."""
-        ...
 
 
 class Transacting(Protocol):

@@ -10,6 +10,7 @@ from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
 from outlive.journal.lane import Lane
+from outlive.journal.sweeping import Rules
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.worker.pulse import LeaseTime, Pulse
@@ -35,3 +36,5 @@ class Setting:
     drain_seconds: float = 30.0
     #: What transactional steps need; None: the store can't do them.
     transactions: Transactions | None = None
+    #: None: this worker clears nothing away.
+    upkeep: Rules | None = None
