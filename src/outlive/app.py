@@ -51,7 +51,6 @@ from outlive.starting import (
     to_submit,
 )
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
 from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
@@ -377,22 +376,3 @@ class App(Scheduling, Tending):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-    retention: Retention | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from outlive.app import open_app
+from outlive.opening import open_app
 from outlive.stores.postgres_url import parse_place
 
 _numbers = count(1)
