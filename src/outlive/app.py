@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -17,9 +17,9 @@ from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     FlowNotRegistered,
-    OutliveError,
     RetryRefused,
     RunNotFound,
     StepNotInDoubt,
@@ -314,23 +314,22 @@ class App(Scheduling, Tending):
     def _new_worker(
         self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
     ) -> Worker:
-        clock = self._ports.clock
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
-
-        def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
-            return ThreadPulse(self.store, worker, lease, clock, failed)
-
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
-            start_pulse=start_pulse,
+            start_pulse=lambda worker, failed: ThreadPulse(
+                self.store, worker, lease, clock, failed
+            ),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)

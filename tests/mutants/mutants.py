@@ -27,6 +27,7 @@ from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
 from tests.mutants import values
 
@@ -221,6 +222,17 @@ MUTANTS = {
         Mutant(name="node without its commit", apply=values.node_without_its_commit),
         Mutant(
             name="boundaries by position", apply=values.boundaries_by_position, is_simulated=False
+        ),
+        Mutant(
+            name="outcome outside the transaction",
+            apply=transactions.outcome_outside_the_transaction,
+            is_simulated=False,
+        ),
+        Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="outcome not looked up",
+            apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
         ),
     )
 }
