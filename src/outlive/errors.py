@@ -40,6 +40,7 @@
         ├── WrongKey            data is sealed with a key that was not given
         ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── BlobMissing         a part of a blob is gone or damaged
         ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
@@ -367,6 +368,14 @@ class CorruptRecord(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class BlobMissing(StoreError):
+    """A part of a blob is gone or damaged: its family was deleted, or restore it from a backup."""
+
+    def __init__(self, family: str, address: bytes, why: str) -> None:
+        super().__init__(f"blob {address.hex()} of family {family}: {why}")
+        self.family, self.address, self.why = family, address, why
 
 
 class CorruptArchive(StoreError):

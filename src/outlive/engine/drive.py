@@ -146,6 +146,10 @@ class Drive:
             self._last_at = now
         return self._last_at
 
+    def shelf(self) -> Any:
+        """Where the run's blobs are kept."""
+        return self.env.peer.shelf(self.log.run.start.family)
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(event, mail_id)

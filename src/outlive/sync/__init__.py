@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from outlive import errors
+from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.fanout import Outcome
@@ -58,6 +59,7 @@ __all__ = [
     "UNKNOWN",
     "App",
     "Approval",
+    "Blob",
     "Effect",
     "Flow",
     "Handle",

@@ -5,7 +5,7 @@ The async app lives on a loop in a thread of its own; whatever is called here is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from outlive import app as async_app
 from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
+from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.journal.archive import Archived
@@ -108,6 +109,12 @@ class App:
     def find(self, **query: Any) -> Page:
         """A page of runs, in the order in which they were started."""
         return self.call(partial(self._app.find, **query))
+
+    def chunks(self, blob: Blob) -> Iterator[bytes]:
+        """The bytes of a blob, a chunk at a time, each verified."""
+        chunks = aiter(self._app.chunks(blob))
+        while (chunk := self.call(partial(_next_chunk, chunks))) is not None:
+            yield chunk
 
     def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null") -> None:
         """Settle an effect in doubt by a human's word; ``value`` is JSON."""
@@ -206,6 +213,10 @@ class App:
         tb: TracebackType | None,
     ) -> None:
         self.close()
+
+
+async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
 
 
 def open_app(
