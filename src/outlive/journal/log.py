@@ -151,24 +151,24 @@ class RunLog:
         while queue and size < RECORD_FULL_BYTES:
             item: Any = queue.popleft()
             kind = type(item)
-            if kind is ChapterBegan and events:
-                queue.appendleft(item)
-                break  # whoever reads the chapter begins at a record
-            if kind is MailEvent:
-                consumed.append(item.mail_id)
-                item = item.event
-                kind = type(item)
-            apply(run, item)
-            events.append(item)
-            kinds |= KIND_BITS[kind]
             if kind is EffectDone:
                 size += len(item.value)
             elif kind is EffectIntended:
                 size += len(item.args)
             elif kind is StepDone:
                 size += len(item.args) + len(item.value)
+            elif kind is ChapterBegan and events:
+                queue.appendleft(item)
+                break  # whoever reads the chapter begins at a record
             else:
+                if kind is MailEvent:
+                    consumed.append(item.mail_id)
+                    item = item.event
+                    kind = type(item)
                 size += _bytes_in(item)
+            apply(run, item)
+            events.append(item)
+            kinds |= KIND_BITS[kind]
         return events, tuple(consumed), kinds
 
     @property

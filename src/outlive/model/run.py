@@ -187,22 +187,25 @@ def fold(events: Iterable[Event]) -> Run:
 def apply(run: Run, event: Event) -> None:
     """Let one event happen to the state."""
     run.seq += 1
+    # Nearly all events are one of these, and an exact type is cheaper to tell than a pattern.
+    if type(event) is EffectIntended:
+        run.at = event.at
+        _begin_attempt(run, event)
+    elif type(event) is EffectDone:
+        _close_effect(run, event)
+    else:
+        _apply_other(run, event)
+
+
+def _apply_other(run: Run, event: Event) -> None:
     match event:
         case StepDone() | StepRaised():
-            run.at = event.at
-            run.barren = 0
+            run.at, run.barren = event.at, 0
             run.backoffs.pop(event.step, None)
-        case EffectIntended():
-            run.at = event.at
-            _begin_attempt(run, event)
-        case EffectDone() | EffectRaised():
-            run.at = event.at
-            run.barren = 0
-            closed = run.effects.pop(event.step, None)
-            run.header_is_stale |= closed is not None and closed.asks
+        case EffectRaised():
+            _close_effect(run, event)
         case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
-            run.at = event.at
-            run.barren = 0
+            run.at, run.barren = event.at, 0
         case Claimed():
             _claim(run, event)
         case Parked():
@@ -233,6 +236,8 @@ def apply(run: Run, event: Event) -> None:
             _keep_child(run, event)
         case KeyHeld():
             run.holder = event
+        case EffectIntended() | EffectDone():
+            """As above."""
         case _:
             assert_never(event)
 
@@ -307,6 +312,12 @@ def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> N
             run.children_started.discard(event.step)
         case _:
             assert_never(event)
+
+
+def _close_effect(run: Run, event: EffectDone | EffectRaised) -> None:
+    run.at, run.barren = event.at, 0
+    closed = run.effects.pop(event.step, None)
+    run.header_is_stale |= closed is not None and closed.asks
 
 
 def _begin_attempt(run: Run, event: EffectIntended) -> None:
