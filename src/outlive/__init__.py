@@ -22,6 +22,7 @@ from outlive.engine.people import (
 from outlive.engine.verbs import (
     attempt,
     carry,
+    fired_at,
     key,
     now,
     patched,
@@ -32,14 +33,29 @@ from outlive.engine.verbs import (
     uuid,
 )
 from outlive.errors import NotHappened
+from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
     from outlive.app import App
-    from outlive.app import open_app as open
-    from outlive.defaults import ensure, find, get, run, start, submit
+    from outlive.defaults import (
+        ensure,
+        find,
+        fire_schedule,
+        get,
+        pause_schedule,
+        resume_schedule,
+        run,
+        schedule,
+        schedules,
+        start,
+        submit,
+        unschedule,
+    )
     from outlive.handle import Handle
+    from outlive.opening import open_app as open
     from outlive.posting import Question
+    from outlive.scheduling import Schedule
 
 __all__ = [
     "NOT_HAPPENED",
@@ -53,7 +69,9 @@ __all__ = [
     "Outcome",
     "Question",
     "Request",
+    "Retention",
     "Retry",
+    "Schedule",
     "Step",
     "approve",
     "ask",
@@ -64,6 +82,8 @@ __all__ = [
     "ensure",
     "errors",
     "find",
+    "fire_schedule",
+    "fired_at",
     "flow",
     "get",
     "key",
@@ -71,18 +91,23 @@ __all__ = [
     "now",
     "open",
     "patched",
+    "pause_schedule",
     "pins",
     "random",
     "register",
     "requests",
+    "resume_schedule",
     "run",
     "run_id",
+    "schedule",
+    "schedules",
     "sleep",
     "spawn",
     "start",
     "step",
     "submit",
     "timeout",
+    "unschedule",
     "uuid",
     "wait_signal",
 ]
@@ -92,13 +117,20 @@ _LATER = {
     "App": ("outlive.app", "App"),
     "Handle": ("outlive.handle", "Handle"),
     "Question": ("outlive.posting", "Question"),
+    "Schedule": ("outlive.scheduling", "Schedule"),
     "ensure": ("outlive.defaults", "ensure"),
     "find": ("outlive.defaults", "find"),
+    "fire_schedule": ("outlive.defaults", "fire_schedule"),
     "get": ("outlive.defaults", "get"),
-    "open": ("outlive.app", "open_app"),
+    "open": ("outlive.opening", "open_app"),
+    "pause_schedule": ("outlive.defaults", "pause_schedule"),
+    "resume_schedule": ("outlive.defaults", "resume_schedule"),
     "run": ("outlive.defaults", "run"),
+    "schedule": ("outlive.defaults", "schedule"),
+    "schedules": ("outlive.defaults", "schedules"),
     "start": ("outlive.defaults", "start"),
     "submit": ("outlive.defaults", "submit"),
+    "unschedule": ("outlive.defaults", "unschedule"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -17,9 +17,9 @@ from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     FlowNotRegistered,
-    OutliveError,
     RetryRefused,
     RunNotFound,
     StepNotInDoubt,
@@ -29,14 +29,15 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
-from outlive.looking import Looking
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
+from outlive.scheduling import Scheduling
 from outlive.settings import Settings
 from outlive.starting import (
     Asked,
@@ -50,7 +51,7 @@ from outlive.starting import (
     to_submit,
 )
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
+from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.setting import Setting
@@ -61,7 +62,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Looking):
+class App(Scheduling, Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -71,10 +72,12 @@ class App(Looking):
         ports: Ports | None = None,
         settings: Settings | None = None,
         drive: bool = True,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
+        self._set_rules(retention)
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
@@ -310,23 +313,23 @@ class App(Looking):
     def _new_worker(
         self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
     ) -> Worker:
-        clock = self._ports.clock
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
-
-        def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
-            return ThreadPulse(self.store, worker, lease, clock, failed)
-
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
-            start_pulse=start_pulse,
+            start_pulse=lambda worker, failed: ThreadPulse(
+                self.store, worker, lease, clock, failed
+            ),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
+            upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
@@ -359,6 +362,7 @@ class App(Looking):
         self._writer.close()
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        self._close_archive()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
@@ -372,21 +376,3 @@ class App(Looking):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive)

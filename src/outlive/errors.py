@@ -17,6 +17,7 @@
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
+    │   ├── ScheduleNotFound    there is no schedule of this name
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -36,7 +37,10 @@
         ├── StoreFailed         a write failed; nothing after it was acknowledged
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
+        ├── WrongKey            data is sealed with a key that was not given
+        ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
 The class docstring says what happened and what to do; the message adds the facts.
@@ -185,6 +189,14 @@ class AnswerRefused(UsageError):
         self.question, self.why = question, why
 
 
+class ScheduleNotFound(UsageError):
+    """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        self.name = name
+
+
 class AppClosed(UsageError):
     """The app was closed, or this process was forked from the one that opened it; open another."""
 
@@ -320,12 +332,49 @@ class WrongVersion(StoreError):
     """A schema, record format or codec of another release; the message names both."""
 
 
+class WrongKey(StoreError):
+    """Data is sealed and no key that was given opens it; give the one that the message names."""
+
+    def __init__(
+        self,
+        what: str,
+        needs: list[str] | None = None,
+        given: list[str] | None = None,
+    ) -> None:
+        needed = " or ".join(sorted(needs or []))
+        has = ", ".join(given or [])
+        super().__init__(
+            f"{what} is sealed{f' with key {needed}' if needed else ''}; "
+            f"{f'the keys given are {has}' if has else 'no key was given'}: "
+            "set OUTLIVE_KEY to the key that it was written with (several: commas between them)"
+        )
+        self.needs, self.given = needed, has
+
+
+class Erased(StoreError):
+    """The data key of the run's family was dropped; nothing brings back what it sealed."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} was erased: its family's data key is gone, and with it what was sealed"
+        )
+        self.run_id = run_id
+
+
 class CorruptRecord(StoreError):
     """A record is damaged, missing or out of place; restore that run from a backup."""
 
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class CorruptArchive(StoreError):
+    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"archive {path}: {why}")
+        self.path, self.why = path, why
 
 
 class LeaseLost(StoreError):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outlive.errors import UsageError
 
 DEFAULT_STORE = "sqlite:///outlive.db"
+_ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,9 @@ class Settings:
 
     #: OUTLIVE_STORE: the store's URL; by default a file in the current folder.
     store: str = DEFAULT_STORE
+    #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
+    #: commas between them: the first seals what is new, all of them open.
+    key: str = field(default="", repr=False)
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.
     lease_seconds: float = 15.0
@@ -30,6 +34,12 @@ class Settings:
     #: OUTLIVE_LOOP: "auto" is uvloop where it is installed, "asyncio" the standard loop.
     loop: str = "auto"
 
+    #: OUTLIVE_RETENTION: what workers may delete, and when: "completed=30d,failed=90d"; by default
+    #: nothing.
+    retention: str = ""
+    #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
+    retain_seconds: float = 60.0
+
     @property
     def idle_ms(self) -> int:
         """The same in the unit of the journal."""
@@ -41,11 +51,14 @@ class Settings:
         given = os.environ if environment is None else environment
         return cls(
             store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
+            key=given.get("OUTLIVE_KEY") or "",
             lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
             poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
             drain_seconds=_seconds(given, "OUTLIVE_DRAIN_SECONDS", 30.0),
             loop=_loop(given),
+            retention=given.get("OUTLIVE_RETENTION") or "",
+            retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
         )
 
 
@@ -64,6 +77,6 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= 86400 or (seconds == 0 and name == "OUTLIVE_LEASE_SECONDS"):
+    if not 0 <= seconds <= 86400 or (seconds == 0 and name in _ABOVE_ZERO):
         raise UsageError(f"{name}={text!r} is not a number of seconds up to a day")
     return seconds

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, registry
+from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, nobody, registry
 from outlive.engine.starting import start_event
 from outlive.errors import RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
@@ -58,7 +58,7 @@ def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
     """What is asked for by name: ``version`` among the arguments is the flow's, by default "1"."""
     args, kwargs = call[0], dict(call[1])
     version = kwargs.pop("version", DEFAULT_VERSION)
-    stub = Flow(name=check_name(name), fn=_nobody, version=version, preset=options)
+    stub = Flow(name=check_name(name), fn=nobody, version=version, preset=options)
     asked = _asked(stub, {}, None, ports)
     return Asked(asked.run_id, _as_given(asked.event, args, kwargs), None)
 
@@ -78,12 +78,9 @@ def to_submit(
 def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports) -> Asked:
     given = flow.preset.id if run_id is None else run_id
     name = check_run_id(ports.entropy(8).hex() if given is None else given)
-    event = start_event(flow, name, bound, seed=ports.entropy(16), now=ports.clock.now_ms())
+    args = flow.args_codec.encode(bound)
+    event = start_event(flow, name, args, seed=ports.entropy(16), now=ports.clock.now_ms())
     return Asked(name, event, flow, is_named=given is not None)
-
-
-async def _nobody() -> None:
-    """In place of a flow's code where there is none."""
 
 
 def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunStarted:

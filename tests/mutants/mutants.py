@@ -26,6 +26,8 @@ from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
+from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -202,6 +204,10 @@ MUTANTS = {
         Mutant(name="key claim off", apply=key_claim_off),
         Mutant(name="repeat answered done after takeover", apply=repeat_after_takeover),
         Mutant(name="exception taken as nothing happened", apply=exception_means_nothing),
+        Mutant(name="living parent ignored", apply=retention.living_parent_ignored),
+        Mutant(name="tombstone not left", apply=retention.tombstone_not_left),
+        Mutant(name="archived after deletion", apply=retention.archived_after_deletion),
+        Mutant(name="keys of deleted runs forgotten", apply=retention.keys_forgotten),
         Mutant(name="mail lost at park", apply=waits.mail_lost_at_park),
         Mutant(name="signal out of order", apply=waits.signal_out_of_order),
         Mutant(name="answer taken twice", apply=waits.answer_taken_twice),
@@ -211,5 +217,16 @@ MUTANTS = {
         Mutant(name="child notified never", apply=waits.child_notified_never),
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
+        Mutant(
+            name="outcome outside the transaction",
+            apply=transactions.outcome_outside_the_transaction,
+            is_simulated=False,
+        ),
+        Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="outcome not looked up",
+            apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
+        ),
     )
 }

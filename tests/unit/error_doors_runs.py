@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,12 +12,17 @@ import msgspec
 
 import outlive
 from outlive import errors
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.host import LoopHost
+from outlive.journal.archive import read_archive, write_archive
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import ThreadKeeper
 from outlive.journal.log import RunLog
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.journal.reader import read_events
+from outlive.journal.sealed_extras import seal_store
 from outlive.model.events import RunQuarantined, RunStarted
+from outlive.opening import open_app
 from outlive.stores.sqlite import SQLiteStore
 from tests.stores.faulty import Faults
 from tests.unit.error_doors import (
@@ -196,6 +202,14 @@ async def read_damaged(place: Place) -> None:
         await (await app.get("r")).read()
 
 
+@raises(errors.CorruptArchive, r"archive .*cut.outlive: it is cut at run 1")
+async def read_cut_archive(place: Place) -> None:
+    path = place.folder / "cut.outlive"
+    write_archive(path, [])
+    path.write_bytes(path.read_bytes()[:-1])
+    list(read_archive(path))
+
+
 @raises(errors.LeaseLost, r"run r is driven by another worker now")
 async def append_as_zombie(place: Place) -> None:
     """No verb raises it: the journal of a driver that lost its run says so, and it is dropped."""
@@ -213,3 +227,21 @@ async def append_as_zombie(place: Place) -> None:
             raise await told
     finally:
         await asyncio.to_thread(writer.close)
+
+
+@raises(errors.WrongKey, r"this store is sealed with key [0-9a-f]{8}; no key was given: set OUTL.*")
+async def open_without_the_key(place: Place) -> None:
+    url = f"sqlite:///{place.folder / 'o.db'}"
+    async with open_app(url, key=new_key(os.urandom)) as app:
+        await app.submit(echo)
+    open_app(url, key="")
+
+
+@raises(errors.Erased, r"run r was erased: its family's data key is gone, .*")
+async def read_what_was_erased(place: Place) -> None:
+    store = seal_store(place.store, MasterKeys.parse(new_key(os.urandom), os.urandom))
+    await App(store, settings=QUICK).submit(echo, id="r")
+    place.store._nodes.pop("r")
+    store._runs.clear()
+    store.keyring._seals.clear()
+    read_events(await App(store, settings=QUICK).read("r"))

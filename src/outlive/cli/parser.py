@@ -13,7 +13,10 @@ from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
 from outlive.cli.resolve import resolve
+from outlive.cli.retain import restore, retain
 from outlive.cli.runs import runs
+from outlive.cli.schedules import ACTIONS, schedules
+from outlive.cli.seal import erase, key, rekey
 from outlive.cli.show import show
 from outlive.cli.verify import verify
 from outlive.cli.worker import worker
@@ -79,8 +82,12 @@ def build_parser() -> Parser:
     _add_retry(commands)
     _add_resolve(commands)
     _add_worker(commands)
+    _add_schedules(commands)
     _add_verify(commands)
+    _add_retain(commands)
+    _add_restore(commands)
     _add_doctor(commands)
+    _add_seal(commands)
     _add_completion(commands)
     return parser
 
@@ -299,6 +306,19 @@ def _add_worker(commands: Commands) -> None:
     _add_json(parser)
 
 
+def _add_schedules(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "schedules",
+        schedules,
+        "List schedules: when each starts a run next, and what it started last. "
+        "Or pause, resume or remove one, or fire it now, beside its instants.",
+    )
+    parser.add_argument("action", choices=ACTIONS, nargs="?", help="what to do to one of them")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="its name")
+    _add_json(parser)
+
+
 def _add_verify(commands: Commands) -> None:
     parser = _add(
         commands,
@@ -308,6 +328,56 @@ def _add_verify(commands: Commands) -> None:
         "Nothing is changed.",
     )
     parser.add_argument("run", metavar="RUN", nargs="?", help="only this run")
+    parser.add_argument("--archive", metavar="FILE", help="check a file of archived runs instead")
+    _add_json(parser)
+
+
+def _add_retain(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "retain",
+        retain,
+        "Delete ended runs that the rules let go, in small portions. "
+        "The rules are those of OUTLIVE_RETENTION, or given here; without any, nothing goes.",
+    )
+    parser.add_argument(
+        "--rules", metavar="RULES", help='for example "completed=30d,failed=90d,keep_last=100"'
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    _add_json(parser)
+
+
+def _add_restore(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "restore",
+        restore,
+        "Put the runs of an archive's file into a store, as they were. "
+        "Ids of runs that were deleted not long ago are still taken: choose another store.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a file that retention wrote")
+    parser.add_argument("--run", metavar="RUN", help="only this run")
+    _add_json(parser)
+
+
+def _add_seal(commands: Commands) -> None:
+    _add(commands, "key", key, "Print a new key for OUTLIVE_KEY. Keep it where the data is not.")
+    parser = _add(
+        commands,
+        "rekey",
+        rekey,
+        "Wrap every data key with the first key of OUTLIVE_KEY (new key, comma, old key). "
+        "Runs go on meanwhile; killed, it goes on where it was.",
+    )
+    _add_json(parser)
+    parser = _add(
+        commands,
+        "erase",
+        erase,
+        "Forget an ended run with its whole family for good: drop the data key, then the runs.",
+    )
+    parser.add_argument("run", metavar="RUN", help="any run of the family")
+    parser.add_argument("--yes", action="store_true", help="nothing brings it back")
     _add_json(parser)
 
 

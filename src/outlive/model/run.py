@@ -30,7 +30,9 @@ from outlive.model.events import (
     Event,
     Fault,
     KeyHeld,
+    KeyKept,
     MailRead,
+    Marked,
     ParentTold,
     Parked,
     Patched,
@@ -119,6 +121,7 @@ class Run:
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
+    kept: KeyKept | None = None
     #: Children begun and not ended, and which of them were started.
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)
@@ -187,25 +190,21 @@ def fold(events: Iterable[Event]) -> Run:
 def apply(run: Run, event: Event) -> None:
     """Let one event happen to the state."""
     run.seq += 1
-    # Nearly all events are one of these, and an exact type is cheaper to tell than a pattern.
-    if type(event) is EffectIntended:
-        run.at = event.at
-        _begin_attempt(run, event)
-    elif type(event) is EffectDone:
-        _close_effect(run, event)
-    else:
-        _apply_other(run, event)
-
-
-def _apply_other(run: Run, event: Event) -> None:
     match event:
+        # The most frequent ones first: they are tried one after the other.
+        case EffectIntended():
+            run.at = event.at
+            _begin_attempt(run, event)
+        case EffectDone() | EffectRaised():
+            run.at, run.barren = event.at, 0
+            closed = run.effects.pop(event.step, None)
+            run.header_is_stale |= closed is not None and closed.asks
         case StepDone() | StepRaised():
             run.at, run.barren = event.at, 0
             run.backoffs.pop(event.step, None)
-        case EffectRaised():
-            _close_effect(run, event)
         case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
-            run.at, run.barren = event.at, 0
+            run.at = event.at
+            run.barren = 0
         case Claimed():
             _claim(run, event)
         case Parked():
@@ -234,12 +233,17 @@ def _apply_other(run: Run, event: Event) -> None:
         case ChildIntended() | ChildSpawned() | ChildEnded():
             run.at = event.at
             _keep_child(run, event)
-        case KeyHeld():
-            run.holder = event
-        case EffectIntended() | EffectDone():
-            """As above."""
+        case KeyHeld() | KeyKept() | Marked():
+            _note_beside(run, event)
         case _:
             assert_never(event)
+
+
+def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked) -> None:
+    if isinstance(event, KeyHeld):
+        run.holder = event
+    elif isinstance(event, KeyKept):
+        run.kept = event
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
@@ -312,12 +316,6 @@ def _keep_child(run: Run, event: ChildIntended | ChildSpawned | ChildEnded) -> N
             run.children_started.discard(event.step)
         case _:
             assert_never(event)
-
-
-def _close_effect(run: Run, event: EffectDone | EffectRaised) -> None:
-    run.at, run.barren = event.at, 0
-    closed = run.effects.pop(event.step, None)
-    run.header_is_stale |= closed is not None and closed.asks
 
 
 def _begin_attempt(run: Run, event: EffectIntended) -> None:

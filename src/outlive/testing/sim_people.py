@@ -61,9 +61,9 @@ class Client:
 
     def _event(self) -> RunStarted:
         """The run's first event, made anew at every try, as the app does."""
-        bound = tell_story.bind(self._program)
+        args = tell_story.args_codec.encode(tell_story.bind(self._program))
         seed = self._nature.entropy(16)
-        event = start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
+        event = start_event(tell_story, self.run_id, args, seed=seed, now=BEGINNING_MS)
         if self._deadline_seconds is None:
             return event
         deadline_at = BEGINNING_MS + round(self._deadline_seconds * 1000)
