@@ -32,6 +32,7 @@ from outlive.engine.verbs import (
     uuid,
 )
 from outlive.errors import NotHappened
+from outlive.model.queues import Queue, Rate
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ __all__ = [
     "NotHappened",
     "Outcome",
     "Question",
+    "Queue",
+    "Rate",
     "Request",
     "Retry",
     "Step",

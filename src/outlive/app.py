@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
-from outlive.engine.definitions import Flow, RunOptions, Startable
+from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
 from outlive.errors import (
-    FlowNotRegistered,
-    OutliveError,
     RetryRefused,
     RunNotFound,
     StepNotInDoubt,
@@ -30,22 +27,23 @@ from outlive.errors import (
 from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
-from outlive.journal.reader import read_events, read_first
-from outlive.looking import Looking
+from outlive.journal.reader import read_first
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
+from outlive.model.queues import Queue
 from outlive.model.retry import Duration, parse_duration
-from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.posting import Letterbox
-from outlive.resolving import check_over, resolve_letter
+from outlive.queueing import QueueVerbs
+from outlive.resolving import checked_letter
 from outlive.retrying import retry_entry
 from outlive.settings import Settings
-from outlive.starting import Asked, by_flow, by_name, check_found, check_version, start_of
-from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
+from outlive.starting import Asked, by_any, by_fitness, by_flow, check_found, fitting, start_of
+from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.stores.open import is_there, open_store
 from outlive.worker.claims import start_entry
-from outlive.worker.pulse import LeaseTime, ThreadPulse
+from outlive.worker.pulse import LeaseTime, thread_pulses
+from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
@@ -54,7 +52,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Looking):
+class App(QueueVerbs):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -112,10 +110,20 @@ class App(Looking):
         worker.learn(flow)
         # What a process asks for first is often what it drove when it died: then it is there.
         there = await self._peek(run_id) if is_first else None
-        is_new = there is None and await worker.start_run(run_id, asked.event)
+        is_new = there is None and await self._begin(worker, asked)
         if not is_new and await self._check_same(asked, there, compare=compare):
             worker.want(run_id)
         return self._handle(run_id, flow, worker)
+
+    async def _begin(self, worker: Worker, asked: Asked) -> bool:
+        """Whether the run is new; one of a queue has to wait for its turn like all others."""
+        if asked.event.queue == DEFAULT_QUEUE:
+            return await worker.start_run(asked.run_id, asked.event)
+        await self._check_place(asked.event)
+        is_new = await self._commit(start_entry(asked.run_id, asked.event))
+        if is_new:
+            worker.want(asked.run_id)
+        return is_new
 
     async def _peek(self, run_id: str) -> Reading | None:
         return await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
@@ -140,6 +148,9 @@ class App(Looking):
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         **kwargs: Any,
     ) -> Handle[T]:
         """Start a run that a worker elsewhere will drive; durable when this returns.
@@ -148,15 +159,12 @@ class App(Looking):
         says which version of the flow is meant.
         """
         self._check_open()
-        call = (args, kwargs)
-        if isinstance(flow, str):
-            options = RunOptions(id=id, queue=queue, tags=tags or {}, deadline=deadline)
-            return await self._submit(by_name(flow, call, options, self._ports))
-        if isinstance(flow, Flow):
-            flow = flow.options(queue=queue, tags=tags, deadline=deadline)
-        return await self._submit(by_flow(flow, call, id, self._ports))
+        given = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        given |= {"queue_key": queue_key, "priority": priority, "units": units}
+        return await self._submit(by_any(flow, (args, kwargs), given, self._ports))
 
     async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
+        await self._check_place(asked.event)
         if await self._commit(start_entry(asked.run_id, asked.event)):
             self._look_at(asked.run_id)
         else:
@@ -192,10 +200,8 @@ class App(Looking):
         reading = await self._lane(self.store.read(check_run_id(run_id)))
         if reading is None:
             raise RunNotFound(run_id)
-        events = read_events(reading)
-        mail_id, letter = resolve_letter(reading, events, step, verdict, value)
-        if verdict == "not_happened":
-            check_over(fold(events).effects[step], self._ports.clock.now_ms())
+        now = self._ports.clock.now_ms()
+        mail_id, letter = checked_letter(reading, step, verdict, value, now)
         answer = await self._post(run_id, mail_id, encode_letter(letter))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
@@ -212,17 +218,10 @@ class App(Looking):
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
         reading = await self.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
         start = start_of(read_first(reading))
-
-        def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
-            return start.version in flow.versions, start.version == flow.version
-
-        known = {flow.name: flow for flow in sorted(flows, key=fitness)}
+        known = by_fitness(flows, start)
         if reading.header.ended_at is not None:
             return self._handle(run_id, known.get(start.flow), None)
-        if start.flow not in known:
-            raise FlowNotRegistered(start.flow, list(known))
-        flow = known[start.flow]
-        check_version(flow, run_id, start)
+        flow = fitting(known, run_id, start)
         worker = self._own_worker()
         worker.learn(flow)
         if reading.header.wake_at is None or reading.header.reason:
@@ -255,14 +254,18 @@ class App(Looking):
         concurrency: int = 100,
         *,
         drain: Duration | None = None,
+        queues: Iterable[Queue | str] | None = None,
     ) -> AsyncIterator[Worker]:
         """Drive whatever runs of these flows may be driven, as long as this is open.
 
+        With ``queues``, only runs of these (``"default"`` has those that name none). A ``Queue``
+        that the store does not know yet gets its limits.
         At the end what has begun reaches a durable point, for as long as ``drain`` says (default:
         ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
         """
         self._check_open()
-        worker = self._new_worker(flows, everything=True, concurrency=concurrency)
+        names = None if queues is None else await self._declare(queues)
+        worker = self._new_worker(flows, names, everything=True, concurrency=concurrency)
         worker.start()
         try:
             yield worker
@@ -300,20 +303,21 @@ class App(Looking):
             return worker
         if not self._drives:
             raise UsageError("this app does not drive (drive=False); use submit()")
-        worker = self._new_worker((), everything=False, concurrency=sys.maxsize)
+        worker = self._new_worker((), None, everything=False, concurrency=sys.maxsize)
         worker.start()
         workers.append(worker)
         return worker
 
     def _new_worker(
-        self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
+        self,
+        flows: Iterable[Flow[Any, Any]],
+        queues: frozenset[str] | None,
+        *,
+        everything: bool,
+        concurrency: int,
     ) -> Worker:
         clock = self._ports.clock
         lease = LeaseTime(clock, self._settings.lease_seconds)
-
-        def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
-            return ThreadPulse(self.store, worker, lease, clock, failed)
-
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
@@ -321,12 +325,13 @@ class App(Looking):
             ports=self._ports,
             host=LoopHost(asyncio.get_running_loop(), self._bodies),
             lease=lease,
-            start_pulse=start_pulse,
+            start_pulse=thread_pulses(self.store, lease, clock),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
         )
-        worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
+        known = Repertoire(flows, queues)
+        worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
         return worker
 
@@ -362,23 +367,13 @@ class App(Looking):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
 

@@ -62,6 +62,9 @@ async def submit(
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | datetime | None = None,
+    queue_key: str | None = None,
+    priority: int | None = None,
+    units: int | None = None,
     **kwargs: Any,
 ) -> Handle[T]:
     """Start a run that a worker elsewhere will drive, on the default store.
@@ -69,9 +72,9 @@ async def submit(
     By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
     the arguments, and says so if they do not fit; ``version="2"`` says which version is meant.
     """
-    return await default_app().submit(
-        flow, *args, id=id, queue=queue, tags=tags, deadline=deadline, **kwargs
-    )
+    given: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+    given |= {"queue_key": queue_key, "priority": priority, "units": units}
+    return await default_app().submit(flow, *args, **given, **kwargs)
 
 
 async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:

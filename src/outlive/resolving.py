@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlive.errors import StepNotInDoubt
+from outlive.journal.reader import read_events
 from outlive.model.decide import absence_counts_from
 from outlive.model.events import EffectDoubted, EffectIntended, Event, MailRead
 from outlive.model.mail import Resolve, Verdict
 from outlive.model.run import OpenEffect, fold
 from outlive.store import Reading
+
+
+def checked_letter(
+    reading: Reading, step: str, verdict: Verdict, value: bytes, now: int
+) -> tuple[str, Resolve]:
+    """The mail that settles this doubt, and its id, if it may be settled so by now."""
+    events = read_events(reading)
+    mail_id, letter = resolve_letter(reading, events, step, verdict, value)
+    if verdict == "not_happened":
+        check_over(fold(events).effects[step], now)
+    return mail_id, letter
 
 
 def resolve_letter(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, registry
+from outlive.engine.definitions import Flow, Startable, check_name, registry
+from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
-from outlive.errors import RunIdTaken, UsageError, WrongVersion
+from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
 from outlive.model.events import ChapterBegan, Event, RunStarted
@@ -42,6 +43,14 @@ class Asked:
 
 
 Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def by_any(flow: Startable[Any] | str, call: Call, given: Mapping[str, Any], ports: Ports) -> Asked:
+    """What is asked for with a flow or by its name, and with these options."""
+    if isinstance(flow, str):
+        options = {name: each for name, each in given.items() if each is not None}
+        return by_name(flow, call, RunOptions(**options), ports)
+    return by_flow(flow.options(**given) if isinstance(flow, Flow) else flow, call, None, ports)
 
 
 def by_flow(flow: Startable[Any], call: Call, run_id: str | None, ports: Ports) -> Asked:
@@ -118,6 +127,23 @@ def check_version(flow: Flow[Any, Any], run_id: str, there: RunStarted) -> None:
             f"run {run_id} was started with version {there.version!r} of flow {there.flow!r}; "
             f"this code drives {accepted}: add accepts=({there.version!r},) if it can drive it"
         )
+
+
+def by_fitness(flows: Iterable[Flow[Any, Any]], start: RunStarted) -> dict[str, Flow[Any, Any]]:
+    """Flows by name; of several the one that fits the run's version best."""
+
+    def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
+        return start.version in flow.versions, start.version == flow.version
+
+    return {flow.name: flow for flow in sorted(flows, key=fitness)}
+
+
+def fitting(known: Mapping[str, Flow[Any, Any]], run_id: str, start: RunStarted) -> Flow[Any, Any]:
+    """The flow that can drive the run."""
+    if start.flow not in known:
+        raise FlowNotRegistered(start.flow, list(known))
+    check_version(known[start.flow], run_id, start)
+    return known[start.flow]
 
 
 def _same_arguments(flow: Flow[Any, Any] | None, asked: bytes, there: bytes) -> bool:

@@ -171,7 +171,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     db.close()
     before = path.read_bytes()
 
-    with pytest.raises(WrongVersion, match=r"schema 7.*schema 2"):
+    with pytest.raises(WrongVersion, match=r"schema 7.*schema 3"):
         SQLiteStore(path)
 
     assert before == path.read_bytes()

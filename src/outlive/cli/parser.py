@@ -12,6 +12,7 @@ from outlive.cli.completion import completion
 from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
+from outlive.cli.queues import queues, set_queue
 from outlive.cli.resolve import resolve
 from outlive.cli.runs import runs
 from outlive.cli.show import show
@@ -79,6 +80,8 @@ def build_parser() -> Parser:
     _add_retry(commands)
     _add_resolve(commands)
     _add_worker(commands)
+    _add_queues(commands)
+    _add_set_queue(commands)
     _add_verify(commands)
     _add_doctor(commands)
     _add_completion(commands)
@@ -296,6 +299,40 @@ def _add_worker(commands: Commands) -> None:
     parser.add_argument(
         "--concurrency", metavar="N", type=positive, default=100, help="runs in memory at a time"
     )
+    parser.add_argument(
+        "--queue",
+        metavar="NAME",
+        action="append",
+        dest="queues",
+        help='only runs of this queue, may be repeated (default: all; "default": of none)',
+    )
+    _add_json(parser)
+
+
+def _add_queues(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "queues",
+        queues,
+        "List the queues that have limits or runs: how many wait and since when, how many are "
+        "held, what is spent of a rate.",
+    )
+    _add_json(parser)
+
+
+def _add_set_queue(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "set-queue",
+        set_queue,
+        "Set the limits of a queue, for all workers, from now on. What is not given is not "
+        "limited any more; runs that are held stay held.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the queue")
+    parser.add_argument("--concurrency", metavar="N", type=positive, help="runs held at once")
+    parser.add_argument("--per-key", metavar="N", type=positive, help="of the same queue_key")
+    parser.add_argument("--per-worker", metavar="N", type=positive, help="by one worker")
+    parser.add_argument("--rate", metavar="UNITS/TIME", help="starts, or their units: 100/1m")
     _add_json(parser)
 
 

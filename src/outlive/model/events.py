@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from outlive.model.queues import QueuePlace
+
 #: How an effect's end came to be known.
 By = Literal["body", "check", "human", "holder", "driver"]
 
@@ -48,6 +50,7 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     pins: dict[str, str] = {}
     #: The parent waits for its outcome: it is told before the run counts as ended.
     is_awaited: bool = False
+    place: QueuePlace | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -97,8 +100,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     step: str
     attempt: int
     error: Fault
-    #: ms since 1970.
-    retry_at: int
+    retry_at: int  # ms since 1970
     by: By = "body"
 
 
@@ -133,8 +135,7 @@ class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
     step: str
     attempt: int
     error: Fault
-    #: None: nobody knows.
-    happened: bool | None
+    happened: bool | None  # None: nobody knows
     by: By = "body"
 
 
@@ -206,8 +207,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
     at: int
     question: str
-    #: JSON.
-    value: bytes
+    value: bytes  # JSON
     by: str
 
 

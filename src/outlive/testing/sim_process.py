@@ -32,6 +32,7 @@ from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import World, here
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
+from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
@@ -205,7 +206,7 @@ class SimProcess:
             idle_ms=plan.idle_ms,
             poll_seconds=plan.poll_seconds,
         )
-        return Worker(setting, [tell_story], everything=True)
+        return Worker(setting, Repertoire([tell_story]), everything=True)
 
     @property
     def worker_id(self) -> str:

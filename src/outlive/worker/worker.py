@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -51,7 +51,7 @@ class Worker:
     def __init__(
         self,
         setting: Setting,
-        flows: Iterable[Flow[Any, Any]],
+        repertoire: Repertoire,
         *,
         everything: bool,
         concurrency: int = 100,
@@ -59,7 +59,7 @@ class Worker:
         self.id = setting.ports.entropy(8).hex()
         self.failure: OutliveError | None = None
         self._setting = setting
-        self._repertoire = Repertoire(flows)
+        self._repertoire = repertoire
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
