@@ -21,7 +21,6 @@ from outlive.errors import (
     RetryRefused,
     RunNotFound,
     StepNotInDoubt,
-    StoreUnavailable,
     UsageError,
 )
 from outlive.handle import Handle
@@ -40,7 +39,7 @@ from outlive.retrying import retry_entry
 from outlive.settings import Settings
 from outlive.starting import Asked, by_any, by_fitness, by_flow, check_found, fitting, start_of
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import is_there, open_store
+from outlive.stores.open import check_there, open_store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
 from outlive.worker.repertoire import Repertoire
@@ -389,7 +388,7 @@ def open_app(
     settings = settings or Settings.from_environment()
     ports = ports or Ports()
     url = url or settings.store
-    if must_exist and not is_there(url):
-        raise StoreUnavailable(f"there is no store at {url}; see --store and OUTLIVE_STORE")
+    if must_exist:
+        check_there(url, ports)
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
     return App(store, ports=ports, settings=settings, drive=drive)

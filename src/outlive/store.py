@@ -289,6 +289,10 @@ class Store(Protocol):
         """The nodes that there are among these."""
         ...
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        """Forget these nodes, whoever names them; those that are not there are no error."""
+        ...
+
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         """A page of runs, stable under concurrent writes: none twice, none skipped."""
         ...

@@ -32,7 +32,9 @@ STEADY = {"refund", "charge", "reserve"}
 HALVES = ("agent", "family")
 
 
-def lab(folder: Path, scene: str = "agent", *, idle_seconds: float = 0.0) -> Lab:
+def lab(
+    folder: Path, scene: str = "agent", *, idle_seconds: float = 0.0, server: str | None = None
+) -> Lab:
     is_family = scene == "family"
     policies = reference_family.POLICIES if is_family else reference_agent.POLICIES
     play = Play(
@@ -43,6 +45,7 @@ def lab(folder: Path, scene: str = "agent", *, idle_seconds: float = 0.0) -> Lab
         search_path=(ROOT,),
         poll_seconds=0.02 if is_family else 0.05,
         idle_seconds=idle_seconds,
+        server=server,
     )
     return Lab(play, folder, parallel=PARALLEL)
 

@@ -1,7 +1,7 @@
 """A crowd that posts to runs, and workers that drive them: each a process of its own.
 
-python -m tests.mail.crowd work  FILE
-python -m tests.mail.crowd post  FILE NUMBER OF RUNS WORDS SEED
+python -m tests.mail.crowd work  URL
+python -m tests.mail.crowd post  URL NUMBER OF RUNS WORDS SEED
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import outlive
-from outlive.app import App
+from outlive.app import App, open_app
 from outlive.errors import AnswerRefused, QuestionNotOpen, RunEnded, StoreUnavailable
 from outlive.settings import Settings
-from outlive.stores.sqlite import SQLiteStore
 
 #: Every wait leaves memory.
 SETTINGS = Settings(lease_seconds=1.0, poll_seconds=0.05, idle_seconds=0.0)
@@ -29,9 +27,9 @@ TWICE = 0.15
 CANCELLED_ONE_IN = 10
 
 
-def open_file(file: Path) -> App:
+def open_crowded(url: str) -> App:
     """An app as every process of this crowd has it."""
-    return App(SQLiteStore(file, lease_seconds=SETTINGS.lease_seconds), settings=SETTINGS)
+    return open_app(url, settings=SETTINGS)
 
 
 @outlive.step
@@ -112,28 +110,28 @@ class Poster:
         return await handle.status() not in ("completed", "cancelled", "failed")
 
 
-async def post(file: Path, runs: int, words: int, number: int, seed: int) -> None:
+async def post(url: str, runs: int, words: int, number: int, seed: int) -> None:
     """Post everything, and tell what was answered."""
-    async with open_file(file) as app:
+    async with open_crowded(url) as app:
         poster = Poster(app, runs, words, number)
         await poster.post_all(Random(seed))
     print(json.dumps(poster.told))
 
 
-async def work(file: Path) -> None:
+async def work(url: str) -> None:
     """Drive whatever there is, until killed."""
-    async with open_file(file) as app, app.worker([listening], concurrency=100):
+    async with open_crowded(url) as app, app.worker([listening], concurrency=100):
         await asyncio.Event().wait()
 
 
-def main(what: str, file: str, *numbers: str) -> None:
+def main(what: str, url: str, *numbers: str) -> None:
     """One process of the crowd."""
     try:
         if what == "work":
-            asyncio.run(work(Path(file)))
+            asyncio.run(work(url))
         else:
             runs, words, number, seed = (int(each) for each in numbers)
-            asyncio.run(post(Path(file), runs, words, number, seed))
+            asyncio.run(post(url, runs, words, number, seed))
     except StoreUnavailable as error:
         sys.exit(str(error))
 

@@ -20,7 +20,7 @@ from outlive.errors import RunCancelled
 from outlive.journal.reader import read_events
 from outlive.model.events import Answered, Claimed, SignalReceived
 from outlive.testing.auditor import JOURNAL_RULES
-from tests.mail.crowd import POSTERS, QUESTIONS, is_cancelled, listening, name_of, open_file
+from tests.mail.crowd import POSTERS, QUESTIONS, is_cancelled, listening, name_of, open_crowded
 
 Figure = Callable[[str, object], None]
 
@@ -37,16 +37,16 @@ def begin(*words: object) -> subprocess.Popen[str]:
 class Workers:
     """Processes that drive, and are killed."""
 
-    def __init__(self, file: Path, rng: Random) -> None:
-        self._file, self._rng = file, rng
-        self._processes = [begin("work", file) for _ in range(WORKERS)]
+    def __init__(self, url: str, rng: Random) -> None:
+        self._url, self._rng = url, rng
+        self._processes = [begin("work", url) for _ in range(WORKERS)]
         self.killed = 0
 
     def kill_one(self) -> None:
         """Kill one of them with SIGKILL, and start another."""
         place = self._rng.randrange(WORKERS)
         self._end(self._processes[place])
-        self._processes[place] = begin("work", self._file)
+        self._processes[place] = begin("work", self._url)
         self.killed += 1
 
     def _end(self, process: subprocess.Popen[str]) -> None:
@@ -60,20 +60,20 @@ class Workers:
 
 
 @contextmanager
-def working(file: Path, rng: Random) -> Iterator[Workers]:
+def working(url: str, rng: Random) -> Iterator[Workers]:
     """Workers as long as this is open."""
-    workers = Workers(file, rng)
+    workers = Workers(url, rng)
     try:
         yield workers
     finally:
         workers.end()
 
 
-def storm(file: Path, runs: int, words: int, rng: Random) -> tuple[Counter[str], int]:
+def storm(url: str, runs: int, words: int, rng: Random) -> tuple[Counter[str], int]:
     """Let everybody post while workers die; what they were answered, and how many died."""
-    with working(file, rng) as workers:
+    with working(url, rng) as workers:
         posters = [
-            begin("post", file, runs, words, number, rng.randrange(1 << 30))
+            begin("post", url, runs, words, number, rng.randrange(1 << 30))
             for number in range(POSTERS)
         ]
         began = time.monotonic()
@@ -89,20 +89,25 @@ def storm(file: Path, runs: int, words: int, rng: Random) -> tuple[Counter[str],
         return told, workers.killed
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Where the crowd meets."""
+    return f"sqlite:///{tmp_path / 'o.db'}"
+
+
 @pytest.mark.alone
 async def test_every_letter_is_read_once_and_no_run_sleeps_with_mail(
-    tmp_path: Path, full: bool, figure: Figure
+    url: str, full: bool, figure: Figure
 ) -> None:
     """Signals, answers and cancels from four processes, to runs being killed and evicted."""
     runs, words = (100, 100) if full else (40, 32)
     seed = time.time_ns() % 1_000_000
-    file = tmp_path / "o.db"
     figure("mail storm: seed", seed)
-    async with open_file(file) as app:
+    async with open_crowded(url) as app:
         for run in range(runs):
             await app.submit(listening, words, id=name_of(run))
-    told, killed = await asyncio.to_thread(storm, file, runs, words, Random(seed))
-    async with open_file(file) as app:
+    told, killed = await asyncio.to_thread(storm, url, runs, words, Random(seed))
+    async with open_crowded(url) as app:
         taken = 0
         for run in range(runs):
             handle = await app.get(name_of(run), listening)

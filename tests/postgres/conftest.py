@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from outlive.testing.postgres_server import PostgresServer
+from tests.crash.conftest import chance, trials
 from tests.processes.stage import Stage
+from tests.workers.yard import Yard
+
+__all__ = ["chance", "trials"]
 
 _numbers = count(1)
 
@@ -32,6 +36,14 @@ def own_postgres() -> Iterator[PostgresServer]:
 def url(postgres: PostgresServer) -> str:
     """A place of its own for each test: a schema that does not exist yet."""
     return postgres.url(schema=f"test_{next(_numbers)}")
+
+
+@pytest.fixture
+def yard(tmp_path: Path, url: str) -> Iterator[Yard]:
+    """Workers of the command line that share a schema of the server."""
+    yard = Yard(tmp_path, url)
+    yield yard
+    yard.close()
 
 
 @pytest.fixture

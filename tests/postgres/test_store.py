@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from outlive.app import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
 from outlive.ports import Ports
 from outlive.store import Node
@@ -302,3 +303,15 @@ async def test_two_who_delete_the_last_of_a_family_leave_no_nodes(url: str) -> N
         assert {} == await stores[0].get_blobs("family-1", [b"a"])
     for store in stores:
         await store.close()
+
+
+async def test_looking_makes_no_schema(url: str, execute: Execute) -> None:
+    """Commands that only look say that there is nothing, without the password of the URL."""
+    with pytest.raises(StoreUnavailable, match="there is no store at postgresql at") as caught:
+        open_app(url, must_exist=True)
+
+    assert url.split(":")[2].split("@")[0] not in str(caught.value)
+    found = execute(f"SELECT nspname FROM pg_namespace WHERE nspname = '{schema_of(url)}'")
+    assert [] == found
+    await PostgresStore(url).close()
+    open_app(url, must_exist=True).close()

@@ -19,9 +19,10 @@ from outlive.errors import OutliveError
 from outlive.ports import Ports
 from outlive.store import Node, Query, Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite import PAGE_BYTES, SQLiteStore
 from outlive.stores.sqlite_connections import Value
-from outlive.testing.power_cut import Cut, Flush, Image, Trace, cuts
+from outlive.stores.sqlite_log import spill
+from outlive.testing.power_cut import Cut, Flush, Image, Operation, Trace, Write, cuts
 from outlive.testing.power_cut_sqlite import TracedConnection, traced_disk
 from outlive.testing.store_entries import (
     START_MS,
@@ -43,6 +44,8 @@ NORMAL: Instead = {
     "PRAGMA synchronous = FULL": "PRAGMA synchronous = NORMAL",
     "PRAGMA synchronous": (2,),
 }
+#: More than the few pages that the cache has then.
+ROOM_BYTES = 20 * PAGE_BYTES
 DONE = header(status="done", ended_at=START_MS)
 ADDRESSES = [b"n1", b"n2", b"n3"]
 
@@ -112,6 +115,8 @@ class Harness:
 
     folder: Path
     instead: Instead
+    #: Make room in the log before every other verb, so that there is always some to write over.
+    makes_room: bool = False
     trace: Trace = field(default_factory=Trace)
 
     def open(self, disk: Any) -> SQLiteStore:
@@ -126,6 +131,9 @@ class Harness:
         with traced_disk({}, self.trace) as disk:
             store = self.open(disk)
             for number, verb in enumerate(LIFE):
+                if self.makes_room and number % 2:
+                    with store._connections.rolling_back() as db:
+                        spill(db, ROOM_BYTES)
                 do(verb(store))
                 self.trace.done = number + 1
                 if number == len(LIFE) // 2:
@@ -187,6 +195,27 @@ def test_nothing_acknowledged_is_lost(
     figure("power cut, production settings", tally)
     assert ([], []) == (tally.lost, tally.broken)
     assert tally.trials >= 5_000
+
+
+def is_spilled(operation: Operation) -> bool:
+    """A page of nothing, but for the number of the page that follows it."""
+    if type(operation) is not Write or not operation.name.endswith("-wal"):
+        return False
+    return operation.data[4:] == bytes(PAGE_BYTES - 4)
+
+
+def test_room_in_the_log_costs_nothing(
+    tmp_path: Path, figure: Callable[[str, object], None], full: bool
+) -> None:
+    """The same when the log is given room again and again: what was rolled back is never seen."""
+    harness, states, tally = Harness(tmp_path, {}, makes_room=True), expected_states(), Tally()
+    harness.live()
+    for cut in cuts(harness.trace, 6 if full else 1):
+        judge(tally, harness, states, cut)
+
+    figure("power cut, room in the log", tally)
+    assert len(list(filter(is_spilled, harness.trace.operations))) >= 10 * len(LIFE) // 2
+    assert ([], []) == (tally.lost, tally.broken)
 
 
 def test_without_a_flush_per_commit_events_are_lost(

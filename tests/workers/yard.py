@@ -19,9 +19,9 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
-from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.auditor import Receipt, audit
 from outlive.testing.ledger import Ledger
+from tests.processes.stores import Shared, open_shared
 from tests.workers import deploy
 from tests.workers.player import play
 
@@ -46,7 +46,7 @@ class Command:
         given = {**QUICK, "DEPLOY_FOLDER": str(yard.folder), **environment}
         self.version = given.get("DEPLOY_VERSION", "1")
         self.accepts = {self.version, *given.get("DEPLOY_ACCEPTS", "").split(",")}
-        words = [*words, "--store", f"sqlite:///{yard.database}"]
+        words = [*words, "--store", yard.url]
         self.process: BaseProcess = CHILDREN.Process(target=play, args=(yard.folder, given, words))
         self.process.start()
 
@@ -79,12 +79,13 @@ class Command:
 class Yard:
     """The test's side."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
         self.database = folder / "journal.db"
+        self.url = url or f"sqlite:///{self.database}"
         self.commands: list[Command] = []
         deploy.FOLDER = folder
-        self._store: SQLiteStore | None = None
+        self._store: Shared | None = None
 
     def command(self, *words: str, **environment: str) -> Command:
         self.commands.append(Command(self, words, **environment))
@@ -113,16 +114,16 @@ class Yard:
     # what there is
 
     @property
-    def store(self) -> SQLiteStore:
+    def store(self) -> Shared:
         if self._store is None:
-            self._store = SQLiteStore(self.database)
+            self._store = open_shared(self.url)
         return self._store
 
     def submit(self, *runs: tuple[str, Any, tuple[Any, ...]]) -> None:
         """Hand in runs: id, flow, arguments."""
 
         async def hand_in() -> None:
-            async with App(SQLiteStore(self.database), drive=False) as app:
+            async with App(open_shared(self.url), drive=False) as app:
                 await asyncio.gather(*(app.submit(f, *args, id=run) for run, f, args in runs))
 
         asyncio.run(hand_in())

@@ -255,6 +255,12 @@ class MemoryStore:
             nodes = self._nodes.get(family, {})
             return {address: nodes[address] for address in addresses if address in nodes}
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        with self._lock:
+            nodes = self._nodes.get(family, {})
+            for address in addresses:
+                nodes.pop(address, None)
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:

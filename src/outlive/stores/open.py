@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from outlive.errors import UnknownStore
+from outlive.errors import StoreUnavailable, UnknownStore
 from outlive.ports import Ports
 from outlive.store import Store
 
+_POSTGRES = ("postgresql", "postgres")
 #: Schemes that later releases will speak.
 _PLANNED = frozenset({"file", "redis", "s3"})
 _KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
@@ -27,17 +28,33 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
         return _open_memory(url, rest, ports, lease_seconds)
     if scheme == "sqlite":
         return _open_sqlite(url, rest, ports, lease_seconds)
-    if scheme in ("postgresql", "postgres"):
+    if scheme in _POSTGRES:
         return _open_postgres(url, ports, lease_seconds)
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
 
 
-def is_there(url: str) -> bool:
-    """Whether there is a store to be opened; False: opening it would make it."""
-    scheme, _, rest = url.partition(":///")
-    return scheme != "sqlite" or not rest.strip("/") or "\0" in rest or os.path.exists(rest)
+def check_there(url: str, ports: Ports) -> None:
+    """Raise ``StoreUnavailable`` if there is no store yet: opening it would make it."""
+    scheme, _, rest = url.partition("://")
+    if scheme in _POSTGRES:
+        is_there, shown = _is_postgres_there(url, ports)
+    else:
+        path = rest[1:]
+        is_file = scheme == "sqlite" and bool(path.strip("/")) and "\0" not in path
+        is_there, shown = not is_file or os.path.exists(path), url
+    if not is_there:
+        raise StoreUnavailable(f"there is no store at {shown}; see --store and OUTLIVE_STORE")
+
+
+def _is_postgres_there(url: str, ports: Ports) -> tuple[bool, str]:
+    """Also the place as it may be shown: a URL may hold a password."""
+    try:
+        from outlive.stores.postgres_schema import is_made
+    except ImportError:
+        return True, ""  # opening it says what is missing
+    return is_made(url, ports)
 
 
 def _open_memory(url: str, rest: str, ports: Ports, lease_seconds: float) -> Store:

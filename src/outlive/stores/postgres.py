@@ -197,6 +197,12 @@ class PostgresStore:
         )
         return dict(rows)
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        self._other(
+            "DELETE FROM {s}.nodes WHERE family = $1 AND address = ANY ($2)",
+            *(text(family), blobs(addresses)),
+        )
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:

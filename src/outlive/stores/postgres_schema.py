@@ -13,14 +13,17 @@ come, so that workers of two releases can share a schema during a deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from outlive.errors import StoreUnavailable, WrongVersion
+from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_functions import FUNCTIONS
 from outlive.stores.postgres_looks import LOOKS
-from outlive.stores.postgres_url import Place
+from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
@@ -136,9 +139,30 @@ def check_schema(db: PostgresConnection, place: Place, failpoint: Failpoint) -> 
         WrongVersion: a later release made them.
         StoreUnavailable: another program's tables are there, or this role may not make ours.
     """
-    try:
+    with _opening(place):
         if _found_version(db, place) != SCHEMA_VERSION:
             _migrate(db, place, failpoint)
+
+
+def is_made(url: str, ports: Ports) -> tuple[bool, str]:
+    """Whether the tables are there, and the place as it may be shown.
+
+    Raises:
+        StoreUnavailable: no server is there to be asked.
+    """
+    pool = Pool(parse_place(url), ports)
+    db = pool.open_first()
+    try:
+        with _opening(pool.place):
+            return _found_version(db, pool.place) > 0, pool.place.name
+    finally:
+        db.close()
+
+
+@contextmanager
+def _opening(place: Place) -> Iterator[None]:
+    try:
+        yield
     except Refused as error:
         raise translate(error, place.name) from error
     except Unreachable as error:

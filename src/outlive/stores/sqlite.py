@@ -60,6 +60,7 @@ from outlive.stores.sqlite_files import (
 )
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
+from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
@@ -94,6 +95,7 @@ class SQLiteStore:
             prepare=self._prepare,
             create_view=create_view,
         )
+        self._log = LogRoom(self._connections)
         with self._connections.reading():
             pass
 
@@ -136,6 +138,7 @@ class SQLiteStore:
         else:
             with self._connections.writing(views_for(batch)) as db:
                 answers = commit_batch(db, batch, now)
+        self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
@@ -148,6 +151,8 @@ class SQLiteStore:
         answers = self._connections.write_at_once(
             {"appending"}, lambda db: append_all(db, batch, now)
         )
+        if answers is not None:
+            self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 
@@ -241,6 +246,11 @@ class SQLiteStore:
                 ).fetchall()
                 found.update(rows)
         return found
+
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        with self._connections.writing() as db:
+            for address in addresses:
+                db.execute("DELETE FROM nodes WHERE family = ? AND address = ?", (family, address))
 
     # ------------------------------------------------------------------ leases
 

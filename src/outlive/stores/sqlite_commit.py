@@ -15,6 +15,7 @@ head is this very entry, told by seq, epoch and link.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from outlive.store import Conflict, Entry, Header
 from outlive.stores.gate import is_gated
@@ -193,8 +194,13 @@ def _insert(db: Connection, view: str, rows: Sequence[Sequence[Value]]) -> None:
         count = rounded_up(len(part))
         values = [value for row in part for value in row]
         values += [None] * (width * (count - len(part)))
-        marks = ",".join([f"({','.join('?' * width)})"] * count)
-        db.execute(f"INSERT INTO {view} VALUES {marks}", values)
+        db.execute(_inserting(view, width, count), values)
+
+
+@cache
+def _inserting(view: str, width: int, count: int) -> str:
+    marks = ",".join([f"({','.join('?' * width)})"] * count)
+    return f"INSERT INTO {view} VALUES {marks}"
 
 
 def rounded_up(rows: int) -> int:

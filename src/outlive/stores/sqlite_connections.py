@@ -35,10 +35,11 @@ _SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
 #: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
 #: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
-_CHECKPOINT_PAGES = 500
+CHECKPOINT_PAGES = 500
 
 
 _WAITING = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
+_NOT_WAITING = "PRAGMA busy_timeout = 0"
 
 
 class Cursor(Protocol):
@@ -81,8 +82,15 @@ class _Own:
         self.db = db
         self.lock = threading.Lock()
         self.ended = False
+        self._waits = True
         #: The views that were made for what it has written so far.
         self.views: set[str] = set()
+
+    def wait_for_others(self, waits: bool) -> None:
+        """Whether it waits while another process writes; told to SQLite when that changes."""
+        if waits is not self._waits:
+            self.db.execute(_WAITING if waits else _NOT_WAITING)
+            self._waits = waits
 
     def end(self) -> None:
         with self.lock:
@@ -147,28 +155,52 @@ class Connections:
             except sqlite3.Error as error:
                 raise self._failure(error, at_commit=False) from error
 
+    @contextmanager
+    def rolling_back(self) -> Iterator[Connection]:
+        """A transaction that leaves nothing behind."""
+        with self._alone(frozenset()) as db:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+            except sqlite3.Error as error:
+                raise self._failure(error, at_commit=False) from error
+            finally:
+                _roll_back(db)
+
+    def flush_log(self) -> None:
+        """Flush what is in the log, so that the next commit need not; none relies on it.
+
+        Nothing is written any more if it fails, as after every flush that failed.
+        """
+        # SQLite has no locks on this file that closing it would drop.
+        descriptor = os.open(f"{self.path}-wal", os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._poison = _poison(error)
+            raise
+        finally:
+            os.close(descriptor)
+
     def write_at_once(self, views: Set[str], work: Callable[[Connection], T]) -> T | None:
         """Do this, a single statement, unless somebody is writing just now: None then."""
         self.check_open()
         if not self._writing.acquire(blocking=False):
             return None
         try:
-            with self._using() as own:
+            own = self._take()
+            try:
                 self._make_ready(own, views)
-                return self._without_waiting(own.db, work)
+                own.wait_for_others(False)
+                return work(own.db)
+            except sqlite3.Error as error:
+                if is_busy(error):
+                    return None
+                raise self._failure(error, at_commit=False) from error
+            finally:
+                self._give_back(own)
         finally:
             self._writing.release()
-
-    def _without_waiting(self, db: Connection, work: Callable[[Connection], T]) -> T | None:
-        db.execute("PRAGMA busy_timeout = 0")
-        try:
-            return work(db)
-        except sqlite3.Error as error:
-            if is_busy(error):
-                return None
-            raise self._failure(error, at_commit=False) from error
-        finally:
-            db.execute(_WAITING)
 
     def problems(self) -> list[str]:
         """What keeps the file from being written, if anything."""
@@ -212,20 +244,29 @@ class Connections:
 
     @contextmanager
     def _using(self) -> Iterator[_Own]:
+        own = self._take()
+        try:
+            own.wait_for_others(True)
+            yield own
+        finally:
+            self._give_back(own)
+
+    def _take(self) -> _Own:
+        """A connection that is locked for the caller."""
         while True:
             self.check_open()
             try:
                 own = self._free.pop()
             except IndexError:
                 own = self._open_own()
-            with own.lock:
-                if own.ended:
-                    continue
-                try:
-                    yield own
-                    return
-                finally:
-                    self._free.append(own)
+            own.lock.acquire()
+            if not own.ended:
+                return own
+            own.lock.release()
+
+    def _give_back(self, own: _Own) -> None:
+        self._free.append(own)
+        own.lock.release()
 
     def _open_own(self) -> _Own:
         with self._opening:
@@ -253,8 +294,12 @@ class Connections:
 
     def _failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
         if is_poison(error, at_commit=at_commit):
-            self._poison = f"an earlier write failed ({error}); see the disk, then start again"
+            self._poison = _poison(error)
         return translate(error, self.path)
+
+
+def _poison(error: Exception) -> str:
+    return f"an earlier write failed ({error}); see the disk, then start again"
 
 
 def _end_before_fork(connections: Connections) -> None:
@@ -310,7 +355,7 @@ def make_safe(db: Connection, path: str) -> None:
         "fullfsync = ON",
         "checkpoint_fullfsync = ON",
         "temp_store = MEMORY",
-        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     ):
         db.execute(f"PRAGMA {setting}").fetchall()
     problems = durability_problems(db)

@@ -28,9 +28,8 @@ from outlive.app import App
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.store import Entry
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.open import open_store
 from outlive.testing.crash_points import (
-    WRITE_CLASS,
     Diary,
     MomentFault,
     Order,
@@ -39,7 +38,7 @@ from outlive.testing.crash_points import (
 from outlive.testing.failing_store import CallFault, FailingStore, kill_this_process
 from outlive.testing.ledger import Ledger
 
-DATABASE, LEDGER, ACKNOWLEDGED = "journal.db", "ledger.jsonl", "acknowledged.jsonl"
+LEDGER, ACKNOWLEDGED = "ledger.jsonl", "acknowledged.jsonl"
 DIARY, TRACE, LOG = "diary.json", "trace.txt", "child.log"
 ATTACH_SECONDS_MAX = 20.0
 _PR_SET_PTRACER = 0x59616D61
@@ -86,7 +85,7 @@ class _Child:
             poll_seconds=order.poll_seconds,
             idle_seconds=order.idle_seconds,
         )
-        inner = SQLiteStore(self._folder / DATABASE, ports=ports, lease_seconds=order.lease_seconds)
+        inner = open_store(order.store, ports=ports, lease_seconds=order.lease_seconds)
         fault = order.point if isinstance(order.point, CallFault) else None
         self._store = FailingStore(inner, fault, witness=self._witness())
         async with App(self._store, ports=ports, settings=settings) as app:
@@ -129,7 +128,7 @@ class _Child:
         self._threads[tid] = name
         point = self._order.point
         if self._order.trace and name == "MainThread":
-            trace = ",".join(f"?{name}" for name in WRITE_CLASS)
+            trace = ",".join(f"?{name}" for name in self._order.trace)
             self._attach(tid, ["-f", "-e", f"trace={trace}", "-o", str(self._folder / TRACE)])
         elif isinstance(point, SyscallFault) and point.thread == name:
             inject = f"inject={point.syscall}:signal=KILL:when={point.number}"

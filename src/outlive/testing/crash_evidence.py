@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,16 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Event
 from outlive.model.run import fold
+from outlive.ports import Ports
 from outlive.store import Found, Query, Store
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.open import open_store
 from outlive.testing.auditor import Receipt
-from outlive.testing.crash_child import ACKNOWLEDGED, DATABASE, LEDGER
+from outlive.testing.crash_child import ACKNOWLEDGED, LEDGER
+from outlive.testing.crash_places import as_it_is
 from outlive.testing.ledger import Ledger
+
+#: Who only reads needs no lease.
+LEASE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +39,11 @@ class Evidence:
     found: Sequence[Found] = ()
 
 
-def collect(folder: Path) -> Evidence:
-    """Read what is in a folder that no process uses any more."""
+def collect(folder: Path, url: str) -> Evidence:
+    """Read what is in a folder and a store that no process uses any more."""
     journals: dict[str, Sequence[Event]] = {}
     damage: list[str] = []
-    store = SQLiteStore(folder / DATABASE)
+    store = open_store(url, ports=Ports(), lease_seconds=LEASE_SECONDS)
     try:
         found = list(_find(store))
         for each in found:
@@ -55,17 +59,10 @@ def collect(folder: Path) -> Evidence:
     )
 
 
-def snapshot(folder: Path) -> Mapping[str, Sequence[Event]]:
-    """The journals as they are now, read from a copy: opening a database would mend it."""
-    copy = folder / "copy"
-    copy.mkdir()
-    for name in (DATABASE, f"{DATABASE}-wal"):
-        if (folder / name).exists():
-            shutil.copy(folder / name, copy / name)
-    try:
-        return collect(copy).journals
-    finally:
-        shutil.rmtree(copy)
+def snapshot(folder: Path, url: str) -> Mapping[str, Sequence[Event]]:
+    """The journals as they are now."""
+    with as_it_is(folder, url) as there:
+        return collect(folder, there).journals
 
 
 def _find(store: Store) -> Iterator[Found]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -32,9 +31,19 @@ import msgspec
 
 from outlive.model.events import Event
 from outlive.testing.auditor import Policy, audit, audit_growth
-from outlive.testing.crash_child import DATABASE, DIARY, LOG, TRACE
+from outlive.testing.crash_child import DIARY, LOG, TRACE
 from outlive.testing.crash_evidence import Evidence, collect, snapshot
-from outlive.testing.crash_points import Diary, Ended, Order, Point, Survey, describe
+from outlive.testing.crash_places import is_there, remove, url_of
+from outlive.testing.crash_points import (
+    NETWORK_CLASS,
+    WRITE_CLASS,
+    Diary,
+    Ended,
+    Order,
+    Point,
+    Survey,
+    describe,
+)
 
 KILLED = -9
 LOG_CHARS_MAX = 3000
@@ -55,6 +64,8 @@ class Play:
     checks: tuple[Check, ...] = ()
     #: Where modules are looked for, beside the usual places.
     search_path: tuple[str, ...] = ()
+    #: A ``postgresql://`` URL: each trial gets a schema of its own there. None: a file each.
+    server: str | None = None
     lease_seconds: float = 1.0
     poll_seconds: float = 0.05
     #: 0: every wait leaves memory.
@@ -137,7 +148,7 @@ class Lab:
             raise RuntimeError(_log_of(folder))
         diary = msgspec.json.decode((folder / DIARY).read_bytes(), type=Diary)
         syscalls = _count_syscalls(folder / TRACE, diary.threads) if trace else {}
-        shutil.rmtree(folder)
+        remove(folder, self._url(folder))
         return Survey(calls=Counter(diary.calls), moments=len(diary.moments), syscalls=syscalls)
 
     def crash_at(self, points: Iterable[Point]) -> Report:
@@ -157,6 +168,7 @@ class Lab:
 
     def _trial(self, points: tuple[Point, ...]) -> Trial:
         folder = self._new_folder()
+        url = self._url(folder)
         violations: list[str] = []
         before: list[Mapping[str, Sequence[Event]]] = []
         hits = 0
@@ -166,13 +178,13 @@ class Lab:
                 violations += _complaints(folder, status)
                 break
             hits += 1
-            if (folder / DATABASE).exists():
-                before.append(snapshot(folder))
+            if is_there(url):
+                before.append(snapshot(folder, url))
         violations += _complaints(folder, self._pass(folder, None))
-        evidence = collect(folder)
+        evidence = collect(folder, url)
         violations += self._audit(evidence, before)
         if not violations:
-            shutil.rmtree(folder)
+            remove(folder, url)
         return Trial(points=points, hits=hits, violations=violations, evidence=evidence)
 
     def _audit(
@@ -199,14 +211,22 @@ class Lab:
         order = Order(
             number=next(self._numbers),
             folder=str(folder),
+            store=self._url(folder),
             point=point,
-            trace=trace,
+            trace=self._traced if trace else (),
             lease_seconds=play.lease_seconds,
             poll_seconds=play.poll_seconds,
             idle_seconds=play.idle_seconds,
             limit_seconds=play.limit_seconds,
         )
         return self._nursery.send(order).result(play.limit_seconds * 2)
+
+    @property
+    def _traced(self) -> tuple[str, ...]:
+        return WRITE_CLASS if self._play.server is None else NETWORK_CLASS
+
+    def _url(self, folder: Path) -> str:
+        return url_of(folder, self._play.server)
 
     def _new_folder(self) -> Path:
         folder = self._folder / f"trial-{next(self._numbers)}"

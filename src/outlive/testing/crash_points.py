@@ -34,6 +34,9 @@ WRITE_CLASS = (
     "mkdirat",
 )
 
+#: System calls by which a client talks to its server: before it asks, before it hears.
+NETWORK_CLASS = ("connect", "sendto", "recvfrom", "write")
+
 
 class MomentFault(msgspec.Struct, frozen=True, kw_only=True, tag="moment"):
     """Killed at the n-th named moment (from 1)."""
@@ -68,9 +71,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     folder: str
+    #: The URL of the store.
+    store: str
     point: Point | None = None
-    #: Let strace write down every system call of the write class.
-    trace: bool = False
+    #: Let strace write down every system call of these.
+    trace: tuple[str, ...] = ()
     lease_seconds: float = 1.0
     poll_seconds: float = 0.05
     idle_seconds: float = 0.0
@@ -116,7 +121,7 @@ class Survey:
             yield MomentFault(number=number)
 
     def syscall_points(self) -> Iterator[SyscallFault]:
-        """Every system call of the write class."""
+        """Every system call that was traced."""
         for (thread, syscall), count in sorted(self.syscalls.items()):
             for number in range(1, count + 1):
                 yield SyscallFault(thread=thread, syscall=syscall, number=number)

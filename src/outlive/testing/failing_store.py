@@ -21,14 +21,18 @@ from outlive.store import (
     Conflict,
     Entry,
     Health,
+    Mail,
+    Mailroom,
     Node,
     Page,
     Posted,
+    Posting,
     Prompt,
     Query,
     Reading,
     Store,
     Wanted,
+    Watchable,
 )
 
 T = TypeVar("T")
@@ -69,6 +73,12 @@ class FailingStore:
         self._store, self._fault = store, fault
         self._witness, self._kill = witness, kill
         self._lock = threading.Lock()
+        # What it can do beyond the seam, this one can as well.
+        if isinstance(store, Watchable):
+            self.watch = store.watch
+        if isinstance(store, Mailroom):
+            self._mailroom = store
+            self.post_all, self.mail_of = self._post_all, self._mail_of
 
     async def _call(self, verb: str, work: Coroutine[Any, Any, T]) -> T:
         fault = self._due(verb)
@@ -129,11 +139,20 @@ class FailingStore:
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         return await self._call("post", self._store.post(run_id, mail_id, body))
 
+    async def _post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        return await self._call("post_all", self._mailroom.post_all(batch))
+
+    async def _mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        return await self._call("mail_of", self._mailroom.mail_of(run_ids))
+
     async def put_blob(self, family: str, node: Node) -> None:
         await self._call("put_blob", self._store.put_blob(family, node))
 
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         return await self._call("get_blobs", self._store.get_blobs(family, addresses))
+
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        await self._call("drop_blobs", self._store.drop_blobs(family, addresses))
 
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         return await self._call("find", self._store.find(query, after, limit))

@@ -300,6 +300,9 @@ class SimStore:
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         return await self._ask(_now(self._disk.get_blobs, family, addresses))
 
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        await self._ask(_now(self._disk.drop_blobs, family, addresses))
+
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         return await self._ask(_now(self._disk.find, query, after, limit))
 

@@ -197,6 +197,21 @@ class NodeRules:
         assert {b"a": b"body"} == await store.get_blobs("f", [b"a"])
         assert {b"a": b"other"} == await store.get_blobs("g", [b"a"])
 
+    async def test_dropped_blobs_are_gone(self, store: Store) -> None:
+        """Only those, only in that family; what is gone may be dropped again and put anew."""
+        for family in ("f", "g"):
+            for address in (b"a", b"b", b"c"):
+                await store.put_blob(family, Node(address, b"old"))
+
+        await store.drop_blobs("f", [b"a", b"c", b"never there"])
+        await store.drop_blobs("f", [b"a"])
+        await store.drop_blobs("f", [])
+
+        assert {b"b": b"old"} == await store.get_blobs("f", [b"a", b"b", b"c"])
+        assert 3 == len(await store.get_blobs("g", [b"a", b"b", b"c"]))
+        await store.put_blob("f", Node(b"a", b"new"))
+        assert {b"a": b"new"} == await store.get_blobs("f", [b"a"])
+
     async def test_a_refused_entry_leaves_no_nodes(self, store: Store) -> None:
         """All or nothing means the nodes too."""
         await store.commit([entry("r", 0)])
