@@ -16,6 +16,8 @@ from outlive.stores.gate import Load, Turn
 
 #: One run of so many is taken by turns among priorities.
 FAIR_TURNS = 8
+#: Queues whose turns a process remembers.
+QUEUES_MAX = 10_000
 
 
 class Turns:
@@ -29,15 +31,17 @@ class Turns:
         """How far the queue has come here."""
         return self._turns.get(queue, Turn())
 
+    def all(self) -> Mapping[str, Turn]:
+        """How far all have come that are known here."""
+        return self._turns
+
     def count(self, queue: str, taken: Sequence[Found]) -> None:
         """These were offered."""
+        if len(self._turns) >= QUEUES_MAX:
+            self._turns.clear()
         if taken:
             number = self.of(queue).number + len(taken)
             self._turns[queue] = Turn(number, taken[-1].header.queue_key)
-
-    def keep(self, queues: Iterable[str]) -> None:
-        """Forget all others."""
-        self._turns = {queue: self._turns[queue] for queue in queues if queue in self._turns}
 
     def arrange(
         self, due: Iterable[Found], loads: Mapping[str, Load], worker: str, limit: int

@@ -288,7 +288,6 @@ class MemoryStore:
         due = [j.found for j in live if _wants(wanted, j) and _due(j, standing, now)]
         queues = {run.header.queue for run in due}
         loads = self._queues.loads(queues, held, now)
-        self._turns.keep(queues)
         return [
             Offer(
                 head=run.head,

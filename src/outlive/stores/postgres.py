@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from outlive.ports import Ports
 from outlive.store import (
+    DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
     Claims,
@@ -26,17 +27,21 @@ from outlive.store import (
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     StoredRecord,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
 from outlive.stores.postgres_beats import Beats
-from outlive.stores.postgres_claim import Search, is_due, sound
+from outlive.stores.postgres_claim import Search, is_due, loads_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
+from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
 from outlive.stores.postgres_mail import mail_of, post_all
 from outlive.stores.postgres_news import ANYBODY, Callback, News
 from outlive.stores.postgres_pool import Pool
@@ -81,6 +86,7 @@ class PostgresStore:
         finally:
             first.close()
         self._news = News(self.pool)
+        self._turns = Turns()
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -206,10 +212,17 @@ class PostgresStore:
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
-        search = Search(schema=self._schema, wanted=wanted, now=self._now(), limit=max(0, limit))
+        search = Search(
+            schema=self._schema,
+            wanted=wanted,
+            now=self._now(),
+            limit=max(0, limit),
+            worker=worker,
+            turns=self._turns,
+        )
         sent_at = self._ports.clock.monotonic()
-        clock, held, mail, *asked = self.pool.run(
-            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions(worker)
+        clock, held, loads, mail, *asked = self.pool.run(
+            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions()
         )
         now: int = clock[0][0]
         self._beats.notice_time(now, sent_at)
@@ -220,8 +233,10 @@ class PostgresStore:
             named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
             found = [run for run in named if is_due(run, standing, now)]
             next_at = _next_of(named, now)
+        due = {run.head.run_id: run for run in found}.values()
+        chosen = self._turns.arrange(due, loads_of(loads), worker, search.limit)
         return Claims(
-            offers=_offers(found, standing)[: search.limit],
+            offers=_offers(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             next_at=next_at,
         )
@@ -233,8 +248,8 @@ class PostgresStore:
     def _by_index(
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
-        by_time, by_mail, ((next_at,),) = asked
-        found = [*sound(by_time), *sound(by_mail)]
+        by_time, by_mail, queued, ((next_at,),) = asked
+        found = [*sound(by_time), *sound(by_mail), *sound(queued)]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:
             (left,) = self.pool.run("other", search.question_of_the_gone(gone))
@@ -276,6 +291,17 @@ class PostgresStore:
         """See ``Watchable``."""
         return self._news.watch(worker, callback)
 
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        return set_limits(self._other, name, limits, self._now(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        return find_limits(self._other, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self._other, self._now())
+
     # ------------------------------------------------------------------ the store itself
 
     async def health(self) -> Health:
@@ -300,21 +326,21 @@ class PostgresStore:
 
 def _is_offered(entry: Entry) -> bool:
     """Whether others may want to know: nobody holds the run after this, and it may be due."""
-    if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+    if entry.header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
-    return entry.header is not None and entry.header.ended_at is None and bool(entry.header.flow)
+    # One that ends in a queue makes way for another.
+    may_be_due = entry.header.ended_at is None or entry.header.queue != DEFAULT_QUEUE
+    return may_be_due and bool(entry.header.flow)
 
 
-def _offers(found: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
-    each = {run.head.run_id: run for run in found}
-    first = sorted(each.values(), key=lambda run: run.header.wake_at or 0)
+def _offers(chosen: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
     return [
         Offer(
             head=run.head,
             header=run.header,
             certain=run.head.worker is None or standing[run.head.worker] == "dead",
         )
-        for run in first
+        for run in chosen
     ]
 
 

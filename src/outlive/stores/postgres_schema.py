@@ -20,14 +20,16 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
-from outlive.stores.postgres_functions import FUNCTIONS
+from outlive.stores.postgres_functions import FUNCTIONS, FUNCTIONS_OF_HEADERS
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_queues import QUEUES
+from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -127,7 +129,10 @@ _TABLES = (
 )
 
 #: version -> the statements that lead to it from the one before.
-MIGRATIONS = {1: _TABLES + FUNCTIONS + LOOKS}
+MIGRATIONS = {
+    1: _TABLES + FUNCTIONS,
+    2: QUEUE_TABLES + QUEUES + FUNCTIONS_OF_HEADERS + LOOKS,
+}
 
 Failpoint = Callable[[str], None]
 

@@ -87,7 +87,6 @@ class Search:
         """The runs whose turn it is, at most ``limit`` of them."""
         if self.wanted.run_ids is None:
             queues = waiting_queues(self.db, self.wanted)
-            self.turns.keep(queues)
             loads = load_queues(self.db, queues, self.now)
             found = [*self._by_index(limit), *self._by_queue(queues, loads, limit)]
         else:

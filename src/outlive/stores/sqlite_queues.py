@@ -20,8 +20,9 @@ from outlive.stores.gate import (
 )
 from outlive.stores.sqlite_connections import Connection
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
+from outlive.stores.tables import LIMITS, limit_values, limits_of
 
-_LIMITS = "concurrency, per_key, per_worker, rate, rate_ms"
+_LIMITS = ", ".join(LIMITS)
 _HELD = "worker IS NOT NULL AND queue <> 'default'"
 _HELD_BY = f"SELECT queue_key, worker, count(*) FROM runs WHERE queue = ? AND {_HELD} GROUP BY 1, 2"
 _FREE = "worker IS NULL AND ended_at IS NULL AND queue <> 'default'"
@@ -40,7 +41,7 @@ def _load(db: Connection, queue: str, now: int) -> Load | None:
     if row is None:
         return None
     turn, turn_key, *given = row
-    limits = _limits_of(given)
+    limits = limits_of(given)
     load = Load(limits=limits, turn=Turn(turn, turn_key))
     if (limits.concurrency, limits.per_key, limits.per_worker) != (None, None, None):
         for key, worker, count in db.execute(_HELD_BY, (queue,)).fetchall():
@@ -55,17 +56,6 @@ def _load(db: Connection, queue: str, now: int) -> Load | None:
 def _slices(db: Connection, queue: str) -> dict[int, int]:
     rows = db.execute("SELECT slice_at, units FROM spent WHERE queue = ?", (queue,)).fetchall()
     return dict(rows)
-
-
-def _limits_of(row: Sequence[int | None]) -> QueueLimits:
-    concurrency, per_key, per_worker, rate, rate_ms = row
-    return QueueLimits(
-        concurrency=concurrency,
-        per_key=per_key,
-        per_worker=per_worker,
-        rate=rate,
-        rate_ms=rate_ms or 1,
-    )
 
 
 # ---------------------------------------------------------------------- the gate
@@ -154,7 +144,7 @@ def _mend_clock(db: Connection, queue: str, now: int) -> None:
     ).fetchone()
     if row is None:
         return
-    here = slice_at(_limits_of(row), now)
+    here = slice_at(limits_of(row), now)
     (ahead,) = db.execute(
         "SELECT sum(units) FROM spent WHERE queue = ? AND slice_at > ?", (queue, here)
     ).fetchone()
@@ -169,7 +159,7 @@ def _mend_clock(db: Connection, queue: str, now: int) -> None:
 def find_limits(db: Connection, name: str) -> QueueLimits | None:
     """The limits of a queue, if any are set."""
     row = db.execute(f"SELECT {_LIMITS} FROM queues WHERE name = ?", (name,)).fetchone()
-    return None if row is None else _limits_of(row)
+    return None if row is None else limits_of(row)
 
 
 def set_limits(
@@ -179,13 +169,12 @@ def set_limits(
     before = find_limits(db, name)
     if before is not None and not replace:
         return before
-    values = (limits.concurrency, limits.per_key, limits.per_worker, limits.rate, limits.rate_ms)
     db.execute(
         f"INSERT INTO queues (name, {_LIMITS}) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET concurrency = excluded.concurrency,"
         " per_key = excluded.per_key, per_worker = excluded.per_worker, rate = excluded.rate,"
         " rate_ms = excluded.rate_ms",
-        (name, *values),
+        (name, *limit_values(limits)),
     )
     if before is not None and before.rate_ms != limits.rate_ms:
         # In slices of another length: as if all of it were spent now.
@@ -198,7 +187,7 @@ def set_limits(
 def queue_states(db: Connection, now: int) -> list[QueueState]:
     """All queues that have limits or runs."""
     limits = {
-        name: _limits_of(row)
+        name: limits_of(row)
         for name, *row in db.execute(f"SELECT name, {_LIMITS} FROM queues").fetchall()
     }
     due = "(wake_at <= ? OR posted <> consumed)"
