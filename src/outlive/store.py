@@ -190,6 +190,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     mail: Sequence[str]
     #: The earliest time at which a wanted, waiting run gets due, if any.
     next_at: int | None = None
+    #: Queues of which this worker holds runs, and in which others wait for their places.
+    crowded: Sequence[str] = ()
 
 
 class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):

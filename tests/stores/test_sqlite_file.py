@@ -184,6 +184,8 @@ async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
     await store.commit([parked("r", wake_at=1, queue="q"), parked("d", wake_at=2)])
     await store.close()
     db = sqlite3.connect(path)
+    for statement in ("DROP TABLE queues", "DROP TABLE spent"):
+        db.execute(statement)
     for index in ("due", "with_mail", "queued", "woken", "held_of_queue"):
         db.execute(f"DROP INDEX runs_{index}")
     for column in ("queue_key", "priority", "units"):
@@ -191,8 +193,6 @@ async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
     for statement in (
         "CREATE INDEX runs_due ON runs (flow, version, wake_at)",
         "CREATE INDEX runs_with_mail ON runs (flow, version)",
-        "DROP TABLE queues",
-        "DROP TABLE spent",
         "UPDATE meta SET value = '2' WHERE name = 'outlive.schema'",
     ):
         db.execute(statement)

@@ -38,6 +38,7 @@ class Rate:
     """At most so many units within any stretch of time that is ``per`` long."""
 
     units: int
+    #: How long the stretch is.
     per: Duration = "1m"
 
     def __post_init__(self) -> None:
@@ -47,23 +48,23 @@ class Rate:
 
     @property
     def seconds(self) -> float:
-        """How long the stretch is."""
+        """The same in seconds."""
         return parse_duration(self.per)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A named queue and its limits; None: not limited so.
-
-    ``concurrency``: runs that workers hold at once, in all; ``per_key``: of those with the same
-    ``queue_key``; ``per_worker``: by one worker. ``rate``: starts, or the units that they cost.
-    """
+    """A named queue and its limits; None: not limited so."""
 
     name: str
     _: KW_ONLY
+    #: Runs that workers hold at once, in all.
     concurrency: int | None = None
+    #: The same of those with the same queue_key; runs without one are not counted.
     per_key: int | None = None
+    #: The same by one worker.
     per_worker: int | None = None
+    #: Starts, or the units that they cost, within a time.
     rate: Rate | None = None
 
     def __post_init__(self) -> None:

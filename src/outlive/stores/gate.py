@@ -68,6 +68,8 @@ class Load:
     by_key: Counter[str] = field(default_factory=Counter)
     by_worker: Counter[str] = field(default_factory=Counter)
     spent: int = 0
+    #: Runs of it may be due that nobody holds.
+    is_waited: bool = False
     #: A run that the rate has no units for is next: none may pass it.
     is_spent: bool = False
 
@@ -104,6 +106,10 @@ class Load:
         if run.head.epoch == 0:
             self.spent += run.header.units
 
+    def is_crowded(self, worker: str) -> bool:
+        """Whether some who want to be held have no place."""
+        return self.room(worker, 1) == 0 or any(self.is_full(key) for key in [*self.by_key])
+
     def room(self, worker: str, most: int) -> int:
         """How many more may be held by this worker at once, ``most`` if that is less."""
         limits = self.limits
@@ -113,6 +119,15 @@ class Load:
         if limits.per_worker is not None:
             left.append(limits.per_worker - self.by_worker[worker])
         return max(0, min(left))
+
+
+def crowded(loads: Mapping[str, Load], worker: str) -> list[str]:
+    """The queues in which others may wait for what this worker holds."""
+    return [
+        queue
+        for queue, load in loads.items()
+        if load.is_waited and load.by_worker[worker] and load.is_crowded(worker)
+    ]
 
 
 def _reaches(count: int, limit: int | None) -> bool:

@@ -39,7 +39,7 @@ from outlive.store import (
 )
 from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
-from outlive.stores.gate import is_gated
+from outlive.stores.gate import crowded, is_gated
 from outlive.stores.memory_queues import MemoryQueues
 from outlive.stores.silence import Silence, Standing
 
@@ -272,30 +272,31 @@ class MemoryStore:
                 for j in live
                 if j.head.worker is None and _wants(wanted, j) and j.header.wake_at is not None
             ]
+            due, standing = self._due(worker, live, wanted)
+            held = [j.found for j in live if j.head.worker is not None]
+            loads = self._queues.loads({run.header.queue for run in due}, held, now)
             return Claims(
-                offers=self._offers(worker, live, wanted, max(0, limit)),
+                crowded=crowded(loads, worker),
+                offers=[
+                    Offer(
+                        head=run.head,
+                        header=run.header,
+                        certain=run.head.worker is None or standing[run.head.worker] == "dead",
+                    )
+                    for run in self._turns.arrange(due, loads, worker, max(0, limit))
+                ],
                 mail=[j.head.run_id for j in live if j.head.worker == worker and j.waiting],
                 next_at=min((at for at in waking if at > now), default=None),
             )
 
-    def _offers(
-        self, worker: str, live: Sequence[_Journal], wanted: Wanted, limit: int
-    ) -> list[Offer]:
+    def _due(
+        self, worker: str, live: Sequence[_Journal], wanted: Wanted
+    ) -> tuple[list[Found], dict[str, Standing]]:
+        """What may be claimed, but for limits; and what is thought of the holders."""
         now = self._clock.now_ms()
-        held = [j.found for j in live if j.head.worker is not None]
-        holders = {run.head.worker for run in held} - {worker}
+        holders = {j.head.worker for j in live} - {worker, None}
         standing = {holder: self._judge(holder) for holder in holders if holder is not None}
-        due = [j.found for j in live if _wants(wanted, j) and _due(j, standing, now)]
-        queues = {run.header.queue for run in due}
-        loads = self._queues.loads(queues, held, now)
-        return [
-            Offer(
-                head=run.head,
-                header=run.header,
-                certain=run.head.worker is None or standing[run.head.worker] == "dead",
-            )
-            for run in self._turns.arrange(due, loads, worker, limit)
-        ]
+        return [j.found for j in live if _wants(wanted, j) and _due(j, standing, now)], standing
 
     def _judge(self, holder: str) -> Standing:
         counter = self._beats.get(holder)

@@ -48,6 +48,7 @@ class MemoryQueues:
             by_key=Counter(run.header.queue_key for run in here),
             by_worker=Counter(run.head.worker or "" for run in here),
             spent=spent_at(limits, self._spent.get(queue, {}), now),
+            is_waited=True,
         )
 
     def take(self, queue: str, run: Found, worker: str, held: Sequence[Found], now: int) -> bool:

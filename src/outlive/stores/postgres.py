@@ -35,6 +35,7 @@ from outlive.store import (
 )
 from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
+from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, sound
 from outlive.stores.postgres_commit import commit_batch
@@ -234,8 +235,11 @@ class PostgresStore:
             found = [run for run in named if is_due(run, standing, now)]
             next_at = _next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
-        chosen = self._turns.arrange(due, loads_of(loads), worker, search.limit)
+        taken = loads_of(loads)
+        full = crowded(taken, worker)
+        chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
+            crowded=full,
             offers=_offers(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             next_at=next_at,

@@ -128,10 +128,15 @@ class Search:
 def loads_of(rows: Sequence[Row]) -> dict[str, Load]:
     """What is taken of each queue that has limits."""
     loads: dict[str, Load] = {}
-    for name, *limits, turn, turn_key, spent, key, worker, held in rows:
-        load = loads.setdefault(
-            name, Load(limits=limits_of(limits), turn=Turn(turn, turn_key), spent=spent)
-        )
+    for name, *limits, turn, turn_key, spent, is_waited, key, worker, held in rows:
+        if name not in loads:
+            loads[name] = Load(
+                limits=limits_of(limits),
+                turn=Turn(turn, turn_key),
+                spent=spent,
+                is_waited=is_waited,
+            )
+        load = loads[name]
         if held is not None:
             load.held += held
             load.by_key[key] += held

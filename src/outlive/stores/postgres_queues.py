@@ -117,10 +117,10 @@ DECLARE
     held bigint;
     spent bigint;
 BEGIN
-    PERFORM 1 FROM {{s}}.queues q WHERE q.name = ANY (ARRAY(
+    PERFORM 1 FROM {{s}}.queues x WHERE x.name = ANY (ARRAY(
         SELECT r.queue FROM unnest(run_ids, leases) AS g (run_id, lease)
         JOIN {{s}}.runs r ON r.run_id = g.run_id WHERE g.lease = 1 AND r.queue <> 'default'
-    )) ORDER BY q.name FOR UPDATE;
+    )) ORDER BY x.name FOR UPDATE;
     IF NOT FOUND THEN
         RETURN befores;
     END IF;
@@ -301,7 +301,8 @@ END $$
 _LOADS = f"""
 CREATE FUNCTION {{s}}.loads_v1(at bigint) RETURNS TABLE (
     name text, concurrency bigint, per_key bigint, per_worker bigint, rate bigint, rate_ms bigint,
-    turn bigint, turn_key text, spent bigint, queue_key text, worker text, held bigint
+    turn bigint, turn_key text, spent bigint, is_waited boolean,
+    queue_key text, worker text, held bigint
 ) LANGUAGE plpgsql {PROBING} AS $$
 DECLARE
     instant CONSTANT bigint := {{s}}.now_v1(at);
@@ -309,6 +310,9 @@ BEGIN
     RETURN QUERY SELECT q.name, q.concurrency, q.per_key, q.per_worker, q.rate, q.rate_ms,
         q.turn, q.turn_key,
         CASE WHEN q.rate IS NOT NULL THEN {{s}}.spent_v1(q.name, q.rate_ms, instant) ELSE 0 END,
+        EXISTS (SELECT 1 FROM {{s}}.runs r WHERE r.queue = q.name AND {_FREE} AND r.epoch = 0)
+            OR EXISTS (
+                SELECT 1 FROM {{s}}.runs r WHERE r.queue = q.name AND {_FREE} AND r.epoch > 0),
         h.queue_key, h.worker, h.count
     FROM {{s}}.queues q LEFT JOIN LATERAL (
         SELECT h.queue_key, h.worker, count(*) FROM {{s}}.runs h

@@ -266,8 +266,10 @@ class SQLiteStore:
                 worker=worker,
                 turns=self._turns,
             )
+            offers, full = search.offers(max(0, limit))
             return Claims(
-                offers=search.offers(max(0, limit)),
+                offers=offers,
+                crowded=full,
                 mail=own_mail(db, worker),
                 next_at=search.next_at(),
             )

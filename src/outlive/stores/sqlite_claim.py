@@ -16,7 +16,7 @@ from typing import Any
 from outlive.errors import CorruptRecord
 from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 from outlive.stores.fair import Turns
-from outlive.stores.gate import Load
+from outlive.stores.gate import Load, crowded
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_lanes import Lanes, next_wake_of, waiting_queues
@@ -83,8 +83,8 @@ class Search:
     worker: str
     turns: Turns
 
-    def offers(self, limit: int) -> list[Offer]:
-        """The runs whose turn it is, at most ``limit`` of them."""
+    def offers(self, limit: int) -> tuple[list[Offer], list[str]]:
+        """The runs whose turn it is, at most ``limit`` of them; and the queues that are crowded."""
         if self.wanted.run_ids is None:
             queues = waiting_queues(self.db, self.wanted)
             loads = load_queues(self.db, queues, self.now)
@@ -95,8 +95,10 @@ class Search:
         due = {run.head.run_id: run for run in found}.values()
         missing = {run.header.queue for run in due}.difference(loads)
         loads |= load_queues(self.db, missing, self.now)
+        full = crowded(loads, self.worker)
         first = self.turns.arrange(due, loads, self.worker, limit)
-        return [Offer(head=r.head, header=r.header, certain=self._is_certain(r)) for r in first]
+        offers = [Offer(head=r.head, header=r.header, certain=self._is_certain(r)) for r in first]
+        return offers, full
 
     def _by_queue(
         self, queues: Sequence[str], loads: Mapping[str, Load], limit: int

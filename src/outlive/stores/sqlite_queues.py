@@ -42,7 +42,7 @@ def _load(db: Connection, queue: str, now: int) -> Load | None:
         return None
     turn, turn_key, *given = row
     limits = limits_of(given)
-    load = Load(limits=limits, turn=Turn(turn, turn_key))
+    load = Load(limits=limits, turn=Turn(turn, turn_key), is_waited=True)
     if (limits.concurrency, limits.per_key, limits.per_worker) != (None, None, None):
         for key, worker, count in db.execute(_HELD_BY, (queue,)).fetchall():
             load.held += count

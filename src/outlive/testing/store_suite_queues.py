@@ -147,14 +147,14 @@ class QueueLimitRules:
         await store.commit([queued(f"r{n}") for n in range(6)])
         dead, heir, other = (Desk(store, name) for name in ("dead", "heir", "other"))
         assert ["r0", "r1"] == await dead.take()
-        assert ["r2"] == await heir.take(1)
+        assert ["r2"] == await heir.take_these([await offer_of(store, "r2")])
         await heir.offered()
         clock.advance(2 * LEASE_SECONDS)
+        await store.beat("heir")
 
         assert 1 == len(await heir.take())
         orphan = "r0" if "r1" in heir.held else "r1"
         assert [] == await heir.take_these([await offer_of(store, orphan)])
-        await other.offered()
         assert orphan in await other.take()
 
     # ------------------------------------------------------------------ rates
@@ -165,7 +165,8 @@ class QueueLimitRules:
             return
         await limit_queue(store, rate=3, rate_ms=10_000)
         await store.commit([queued(f"r{n}") for n in range(40)])
-        desk, begun = Desk(store, "w"), []
+        desk = Desk(store, "w")
+        begun: list[int] = []
         chance = random.Random(7)
         for number in count():
             if number == 40 or len(begun) == 40:

@@ -99,6 +99,7 @@ class QueueTurnRules:
             return
         await limit_queue(store, "full", concurrency=1)
         await limit_queue(store, "keys", per_key=1)
+        await store.beat("w")
         for queue, key in (("full", ""), ("keys", "k")):
             desk = Desk(store, "w", wanting(queue))
             await store.commit([queued(f"{queue}{n}", queue, queue_key=key) for n in range(30)])
