@@ -13,7 +13,7 @@ help:
 	@echo "make check      format, lint, types, import contracts, unit tests (under a minute)"
 	@echo "make test       every test, the long ones sampled"
 	@echo "make test-full  every test at full counts"
-	@echo "make bench      how fast it is, beside its peers, in minutes"
+	@echo "make bench      how fast it is, on SQLite and PostgreSQL, beside its peers, in minutes"
 	@echo "make bench-full the same at full sizes, in hours"
 	@echo "make format     put the code into form"
 	@echo "make reference  write what of docs/reference follows from the code"
@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	    echo "$(PYTHON) can't make virtual environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@sh scripts/install_strace.sh
+	@sh scripts/install_tools.sh
 	@sh scripts/install_pgbouncer.sh $(VENV)
 	@touch $@
 

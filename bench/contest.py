@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sqlite3
 import sys
 import time
@@ -39,6 +40,11 @@ STARTS_AT_ONCE = 100
 LAST_STEPS = 100
 #: Set by the runner in the round that counts and is not timed.
 COUNTING = "BENCH_COUNT"
+#: Set by the runner for whoever runs on PostgreSQL: where, and the server's first process.
+POSTGRES = "BENCH_POSTGRES"
+POSTGRES_PID = "BENCH_POSTGRES_PID"
+#: What of PostgreSQL's settings says how durable a commit is.
+DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 Answer = dict[str, Any]
 Work = Callable[[int, Path], Answer]
@@ -123,15 +129,19 @@ def spread_of(gaps: list[float]) -> Answer:
 class Stopwatch:
     """Seconds and processor seconds of a stretch of work, all threads included."""
 
-    def __init__(self) -> None:
-        self.seconds = self.cpu = 0.0
+    def __init__(self, server: int = 0) -> None:
+        """``server``: a process whose time is told beside, with its children's."""
+        self.seconds = self.cpu = self.server_cpu = 0.0
+        self._server = server or int(os.environ.get(POSTGRES_PID, 0))
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Measure what is done inside."""
+        theirs = cpu_of(self._server) if self._server else 0.0
         began, cpu = time.perf_counter(), time.process_time()
         yield
         self.seconds, self.cpu = time.perf_counter() - began, time.process_time() - cpu
+        self.server_cpu = (cpu_of(self._server) if self._server else 0.0) - theirs
 
     def answer(self, operations: int, gaps: list[float]) -> Answer:
         """The usual figures."""
@@ -139,6 +149,7 @@ class Stopwatch:
             "operations": operations,
             "seconds": self.seconds,
             "cpu": self.cpu,
+            **({"server_cpu": self.server_cpu} if self._server else {}),
             **spread_of(gaps),
         }
 
@@ -150,6 +161,38 @@ def settings_of(ask: Callable[[str], Any]) -> Answer:
         "journal_mode": str(ask("PRAGMA journal_mode")),
         "synchronous": names[int(ask("PRAGMA synchronous"))],
     }
+
+
+def postgres_url() -> str:
+    """The database to run on; none: the folder is to be used."""
+    return os.environ.get(POSTGRES, "")
+
+
+def postgres_settings(ask: Callable[[str], Any]) -> Answer:
+    """Durability as the contestant's own connection has it, read back and not assumed."""
+    return {name: str(ask(f"SHOW {name}")) for name in DURABILITY}
+
+
+def cpu_of(pid: int) -> float:
+    """Processor seconds of a process, of its children, and of those that it has outlived."""
+    ticks = sum(_ticks(pid)) + sum(sum(_ticks(child)[:2]) for child in _children(pid))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> list[int]:
+    """User and system time of a process, and of its children that have ended."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return [0]
+    return [int(each) for each in told.rpartition(")")[2].split()[11:15]]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def disk_bytes(folder: Path) -> int:
@@ -173,6 +216,14 @@ def die() -> None:
     time.sleep(60)
 
 
+def free_port() -> int:
+    """A port of loopback that nobody listens on right now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def count_statements() -> Callable[[], int]:
     """Let every connection that is opened from here on count what it executes."""
     counter = itertools.count()
@@ -190,11 +241,13 @@ def count_statements() -> Callable[[], int]:
 def main(works: dict[str, Work], version: str) -> None:
     """Do the work that the command line names, and print what it cost."""
     work, size, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    count = count_statements() if os.environ.get(COUNTING) else None
+    counting = os.environ.get(COUNTING) and not postgres_url()
+    count = count_statements() if counting else None
     answer = works[work](size, folder)
     if count is not None:
         answer["statements"] = count()
-    answer["bytes"] = disk_bytes(folder)
+    if found := disk_bytes(folder):
+        answer["bytes"] = found
     answer["version"] = version
     print(json.dumps(answer))
 

@@ -47,6 +47,11 @@ def cpu_per_operation(sample: Answer) -> float:
     return float(sample["cpu"] / sample["operations"])
 
 
+def server_cpu_per_operation(sample: Answer) -> float:
+    """Processor seconds of the server per operation, all of its processes."""
+    return float(sample["server_cpu"] / sample["operations"])
+
+
 def bytes_per_operation(sample: Answer) -> float:
     """What lies on disk per operation, what a file has once included."""
     return float(sample["bytes"] / sample["operations"])

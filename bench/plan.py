@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from bench import postgres_plan
+from bench.cases import Case, Chapter, Contestant, cases, once, resumed
+
 Form = Literal["tiny", "quick", "full"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contestant:
-    """A program, the environment it runs in, and what it promises."""
-
-    name: str
-    title: str
-    #: A folder below .bench/, or none for the project's own environment.
-    environment: str = ""
-    module: str
-    kind: str = ""
-    #: What was durable before the next step began.
-    durable: str
-    #: Of its curves.
-    colour: str
 
 
 CONTESTANTS = {
@@ -94,10 +79,13 @@ CONTESTANTS = {
             module="dbos_waiting",
             durable="that it waits, and until when; the run itself stays in memory",
         ),
+        *postgres_plan.CONTESTANTS,
     )
 }
 
-PEER_ENVIRONMENTS = ("dbos", "langgraph")
+PEER_ENVIRONMENTS = ("dbos", "langgraph", "absurd", "restate")
+#: Whose server may not be had for every machine: the rest is measured without.
+OPTIONAL_ENVIRONMENTS = ("restate",)
 PEERS = ("dbos", "langgraph", "langgraph-task")
 OURS = ("step", "effect")
 ALL = ("floor", *OURS, *PEERS)
@@ -107,41 +95,6 @@ GRAPH_PEERS = ("dbos", "langgraph")
 BRIEF = ("floor", *OURS, *GRAPH_PEERS)
 WAITING = ("waiting",)
 WAITERS = ("waiting", "dbos-waiting")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One work at one size, and who takes part."""
-
-    work: str
-    size: int
-    contestants: tuple[str, ...]
-    #: The name of the work that records what this one goes on from, made once and copied.
-    prepared: str = ""
-    #: In the first round alone: a point of a curve that no goal looks at, or a slow peer's.
-    once: bool = False
-
-    def among(self, names: Collection[str]) -> Case:
-        """The same with those alone."""
-        return replace(self, contestants=tuple(n for n in self.contestants if n in names))
-
-
-def cases(work: str, sizes: tuple[int, ...], contestants: tuple[str, ...]) -> list[Case]:
-    """The same work at several sizes."""
-    return [Case(work=work, size=size, contestants=contestants) for size in sizes]
-
-
-def resumed(past: str, sizes: tuple[int, ...], contestants: tuple[str, ...]) -> list[Case]:
-    """Cases that go on from a store whose process died."""
-    return [
-        replace(case, prepared=f"prepare-{past}")
-        for case in cases(f"resume-{past}", sizes, contestants)
-    ]
-
-
-def once(wanted: list[Case]) -> list[Case]:
-    """These, in the first round alone."""
-    return [replace(case, once=True) for case in wanted]
 
 
 TINY = [
@@ -221,11 +174,23 @@ FULL = [
     *cases("answers-evicted", (100,), (*WAITING, "langgraph")),
 ]
 
-PLANS: dict[Form, list[Case]] = {"tiny": TINY, "quick": QUICK, "full": FULL}
+PLANS: dict[Form, list[Case]] = {
+    "tiny": [*TINY, *postgres_plan.TINY],
+    "quick": [*QUICK, *postgres_plan.QUICK],
+    "full": [*FULL, *postgres_plan.FULL],
+}
+CHAPTERS: tuple[Chapter, ...] = ("sqlite", "postgres")
 #: How often everything is run; what is told is the median, with the least and the most.
 ROUNDS: dict[Form, int] = {"tiny": 1, "quick": 3, "full": 5}
 #: Whoever is behind this does not repeat what takes longer than that.
-BUDGET_MINUTES: dict[Form, int] = {"tiny": 1, "quick": 15, "full": 120}
+BUDGET_MINUTES: dict[tuple[Form, Chapter], int] = {
+    ("tiny", "sqlite"): 1,
+    ("tiny", "postgres"): 1,
+    ("quick", "sqlite"): 14,
+    ("quick", "postgres"): 9,
+    ("full", "sqlite"): 120,
+    ("full", "postgres"): 90,
+}
 SLOW_SECONDS = 8
 #: A contestant that takes longer is told as not done.
 LIMIT_SECONDS: dict[Form, int] = {"tiny": 60, "quick": 300, "full": 900}
@@ -234,5 +199,10 @@ LIMIT_SECONDS: dict[Form, int] = {"tiny": 60, "quick": 300, "full": 900}
 COUNTED = {"sequential": (500, 1_500), "many": (25, 75)}
 #: The same for peers, who take longer.
 COUNTED_OF_PEERS = {"sequential": (100, 300), "many": (5, 15)}
-#: They are not counted: what they do is not a number of steps.
-UNCOUNTED = ("waiting", "dbos-waiting")
+#: They are not counted: what they do is not a number of steps, or nobody can look into it.
+UNCOUNTED = ("waiting", "dbos-waiting", "restate")
+
+
+def chapter_of(case: Case) -> Chapter:
+    """Where it is told; contestants of two chapters never meet in one case."""
+    return CONTESTANTS[case.contestants[0]].chapter

@@ -1,11 +1,12 @@
 """The runner: contestants take turns, round after round, and every sample is kept.
 
-python -m bench.run quick|full|tiny [--only step,effect,…] [--work sequential,…] [--out FOLDER]
+python -m bench.run quick|full|tiny [--only postgres,…] [--work sequential,…] [--out FOLDER]
 
 Within a round every case is run by all its contestants, one right after the other and each time
 in another order, so that whatever else the machine does hits all of them. Before the rounds comes
-one that counts (statements by SQLite's own trace, flushes by strace) and is not timed. On a machine
-on which all of it would take too long, what is slow is not repeated.
+one that counts (statements, flushes, round trips) and is not timed. On a machine on which all of it
+would take too long, what is slow is not repeated. Each chapter, SQLite and PostgreSQL, has rounds
+and a file of results of its own.
 """
 
 from __future__ import annotations
@@ -17,29 +18,39 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.cases import Case, Chapter
+from bench.databases import Databases
 from bench.environments import PLACE, ROOT, python_of
 from bench.machine import commit, describe, load
 from bench.plan import (
     BUDGET_MINUTES,
+    CHAPTERS,
     CONTESTANTS,
     COUNTED,
     COUNTED_OF_PEERS,
     LIMIT_SECONDS,
-    PEERS,
+    OPTIONAL_ENVIRONMENTS,
     PLANS,
     ROUNDS,
     SLOW_SECONDS,
     UNCOUNTED,
-    Case,
     Form,
+    chapter_of,
 )
-from bench.turns import Answer, Place, command_of, counted, sample
+from bench.turns import Answer, Place, command_of, counted, prepare, sample
 
 RESULTS = ROOT / "bench" / "results"
+#: What a turn that is counted may tell.
+COUNTABLE = (
+    *("flushes", "statements", "round_trips", "transactions", "log_bytes"),
+    *("commits", "commit_trips"),
+)
 
 
 class Rounds:
@@ -56,6 +67,7 @@ class Rounds:
 
     def run(self, place: Place) -> Iterator[Answer]:
         """All of them, told again after each case."""
+        self._prepare(place)
         for number in range(self._rounds):
             for position, case in enumerate(self._plan):
                 done = (number + position / len(self._plan)) / self._rounds
@@ -70,6 +82,14 @@ class Rounds:
                     say(f"{where}  {case.work} {case.size}  {name}", told)
                 yield {"rounds": number + 1, "rows": list(self._rows.values())}
 
+    def _prepare(self, place: Place) -> None:
+        """What is gone on from where leases are: they run out while other things are measured."""
+        for case in self._plan:
+            for name in case.contestants:
+                if case.prepared and CONTESTANTS[name].lease_seconds:
+                    print(f"preparing  {case.work} {case.size}  {name}", flush=True)
+                    prepare(name, case, place)
+
     def _is_too_slow(self, last: Answer, done: float) -> bool:
         """To be repeated, while everything takes longer than it should."""
         is_behind = time.monotonic() - self._began > self._budget_seconds * done
@@ -82,9 +102,16 @@ def row_of(case: Case, name: str) -> Answer:
         "work": case.work,
         "size": case.size,
         "contestant": name,
-        "command": " ".join(["python", *command_of(name, case.work, case.size, "FOLDER")]),
+        "command": shown(name, case),
         "samples": [],
     }
+
+
+def shown(name: str, case: Case) -> str:
+    """The command that repeats it."""
+    if CONTESTANTS[name].chapter == "sqlite":
+        return " ".join(["python", *command_of(name, case.work, case.size, "FOLDER")])
+    return f"python -m bench.one {name} {case.work} {case.size}"
 
 
 def say(what: str, told: Answer) -> None:
@@ -96,11 +123,12 @@ def say(what: str, told: Answer) -> None:
 
 
 def count(names: list[str], place: Place) -> list[Answer]:
-    """Flushes, statements and bytes per step, from the difference of two sizes."""
+    """What can be counted per step, from the difference of two sizes."""
     rows = []
     for work in COUNTED:
         for name in names:
-            sizes = (COUNTED_OF_PEERS if name in PEERS else COUNTED)[work]
+            is_peer = bool(CONTESTANTS[name].environment)
+            sizes = (COUNTED_OF_PEERS if is_peer else COUNTED)[work]
             told = counts_of(name, work, sizes, place)
             print(f"counted  {work}  {name}: {told}", flush=True)
             rows.append({"work": work, "contestant": name, "sizes": sizes, **told})
@@ -119,11 +147,8 @@ def counts_of(name: str, work: str, sizes: tuple[int, int], place: Place) -> Ans
     problems = [each["error"] for each in (*traced, *plain) if "error" in each]
     if problems:
         return {"error": problems[0]}
-    return {
-        "flushes": per_step(traced, "flushes"),
-        "statements": per_step(traced, "statements"),
-        "bytes": per_step(plain, "bytes"),
-    }
+    found = {what: per_step(traced, what) for what in COUNTABLE if what in traced[0]}
+    return {**found, "bytes": per_step(plain, "bytes")}
 
 
 def per_step(pair: list[Answer], what: str) -> float:
@@ -139,7 +164,7 @@ def chosen(form: Form, only: str, works: str) -> list[Case]:
     Raises:
         SystemExit: nobody and nothing has such a name.
     """
-    names = only.split(",") if only else list(CONTESTANTS)
+    names = named(only.split(",")) if only else list(CONTESTANTS)
     wanted = works.split(",") if works else [case.work for case in PLANS[form]]
     unknown = {*names} - {*CONTESTANTS} | {*wanted} - {case.work for case in PLANS[form]}
     if unknown:
@@ -148,13 +173,31 @@ def chosen(form: Form, only: str, works: str) -> list[Case]:
     return [part for part in parts if part.contestants]
 
 
+def named(words: Sequence[str]) -> list[str]:
+    """Contestants, by their own names or by those of chapters."""
+    return [
+        name
+        for word in words
+        for name in (
+            [each for each in CONTESTANTS if CONTESTANTS[each].chapter == word]
+            if word in CHAPTERS
+            else [word]
+        )
+    ]
+
+
 def check_environments(names: list[str]) -> None:
-    """Everybody can be started.
+    """Everybody can be started who must be.
 
     Raises:
         SystemExit: somebody's environment is missing.
     """
-    missing = [name for name in names if not Path(python_of(CONTESTANTS[name])).exists()]
+    missing = [
+        name
+        for name in names
+        if CONTESTANTS[name].environment not in OPTIONAL_ENVIRONMENTS
+        and not Path(python_of(CONTESTANTS[name])).exists()
+    ]
     if missing:
         raise SystemExit(
             f"no environment for {', '.join(missing)}: run python -m bench.environments first"
@@ -193,7 +236,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench.run")
     parser.add_argument("form", choices=list(PLANS))
-    parser.add_argument("--only", default="", help="contestants, by comma")
+    parser.add_argument("--only", default="", help="contestants or chapters, by comma")
     parser.add_argument("--work", default="", help="works, by comma")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--no-counts", action="store_true", help="only what is timed")
@@ -202,32 +245,53 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: list[str] | None = None) -> Path:
-    """Run, and write everything down."""
+def results_of(form: Form, chapter: Chapter) -> str:
+    """The name of a chapter's file."""
+    return f"{form}.json" if chapter == "sqlite" else f"{form}-{chapter}.json"
+
+
+def run_chapter(plan: list[Case], asked: argparse.Namespace, place: Place) -> Path:
+    """Run a chapter's cases, and write everything down."""
+    form, chapter = asked.form, chapter_of(plan[0])
+    path: Path = asked.out / results_of(form, chapter)
+    names = sorted({name for case in plan for name in case.contestants})
+    results: dict[str, Any] = {"form": form, "counts": [], **conditions(asked.stores)}
+    if place.databases is not None:
+        results["machine"]["PostgreSQL"] = place.databases.version()
+    if form != "tiny" and not asked.no_counts:
+        results["counts"] = count([name for name in names if name not in UNCOUNTED], place)
+    # Again and again: whoever stops us keeps what was measured.
+    rounds = Rounds(plan, asked.rounds or ROUNDS[form], BUDGET_MINUTES[form, chapter])
+    for told in rounds.run(place):
+        results |= told
+        save(results, path)
+    minutes = (time.time() - results["began"]) / 60
+    print(f"written to {path.name} after {minutes:.1f} minutes", flush=True)
+    return path
+
+
+def main(words: list[str] | None = None) -> list[Path]:
+    """Run what was asked for, chapter by chapter."""
     asked = arguments(words)
     form: Form = asked.form
     plan = chosen(form, asked.only, asked.work)
-    names = sorted({name for case in plan for name in case.contestants})
-    check_environments(names)
+    check_environments(sorted({name for case in plan for name in case.contestants}))
     remove_leftovers(asked.stores)
     place = Place(folder=asked.stores / f"{form}-{os.getpid()}", limit_seconds=LIMIT_SECONDS[form])
     place.folder.mkdir(parents=True)
     asked.out.mkdir(parents=True, exist_ok=True)
-    path: Path = asked.out / f"{form}.json"
-    results: dict[str, Any] = {"form": form, "counts": [], **conditions(asked.stores)}
+    written = []
     try:
-        if form != "tiny" and not asked.no_counts:
-            results["counts"] = count([name for name in names if name not in UNCOUNTED], place)
-        # Again and again: whoever stops us keeps what was measured.
-        rounds = Rounds(plan, asked.rounds or ROUNDS[form], BUDGET_MINUTES[form])
-        for told in rounds.run(place):
-            results |= told
-            save(results, path)
+        for chapter in CHAPTERS:
+            part = [case for case in plan if chapter_of(case) == chapter]
+            with ExitStack() as stack:
+                if part and chapter == "postgres":
+                    place = replace(place, databases=stack.enter_context(Databases()))
+                if part:
+                    written.append(run_chapter(part, asked, place))
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
-    minutes = (time.time() - results["began"]) / 60
-    print(f"written to {path.name} after {minutes:.1f} minutes", flush=True)
-    return path
+    return written
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""DBOS on SQLite, as its documents tell: ``DBOS.workflow``, ``DBOS.step``, ``DBOS.launch``.
+"""DBOS, as its documents tell: ``DBOS.workflow``, ``DBOS.step``, ``DBOS.launch``.
 
 Its asynchronous form is used throughout, since each work but the first has many runs in one
-process; the settings are its own.
+process; the settings are its own. It runs on SQLite, or on PostgreSQL if the runner names one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from bench.contest import (
     delay_of,
     die,
     main,
+    postgres_settings,
+    postgres_url,
     settings_of,
 )
 
@@ -86,7 +88,7 @@ def launch(folder: Path) -> None:
     DBOS(
         config={
             "name": "bench",
-            "system_database_url": f"sqlite:///{folder}/dbos.db",
+            "system_database_url": postgres_url() or f"sqlite:///{folder}/dbos.db",
             "log_level": "ERROR",
         }
     )
@@ -98,8 +100,9 @@ def settings() -> Answer:
     from dbos._dbos import _get_dbos_instance
 
     engine: Any = _get_dbos_instance()._sys_db.engine
+    read = postgres_settings if postgres_url() else settings_of
     with engine.connect() as connection:
-        return settings_of(lambda pragma: connection.execute(sqlalchemy.text(pragma)).scalar())
+        return read(lambda asked: connection.execute(sqlalchemy.text(asked)).scalar())
 
 
 def measured(folder: Path, operations: int, act: Callable[[], Awaitable[Any]]) -> Answer:

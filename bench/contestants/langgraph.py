@@ -1,15 +1,17 @@
-"""LangGraph on SQLite with ``durability="sync"``: a graph, or its functional form (the last word).
+"""LangGraph with ``durability="sync"``: a graph, or its functional form (the last word says).
 
 A graph's one node is the step. Its state holds only the newest argument and outcome, which is the
 cheapest that a graph can do. In the functional form each step is a ``task`` of one ``entrypoint``.
-A thread is what elsewhere is a run.
+A thread is what elsewhere is a run. The saver is that of SQLite, or of PostgreSQL with a pool of
+connections, as its documents tell, if the runner names one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
@@ -21,6 +23,7 @@ from langgraph.types import Command, interrupt
 
 from bench.contest import (
     CALLS_PER_AGENT,
+    DURABILITY,
     SETTLING_SECONDS,
     STARTS_AT_ONCE,
     STEPS_PER_RUN,
@@ -32,11 +35,15 @@ from bench.contest import (
     die,
     kind,
     main,
+    postgres_settings,
+    postgres_url,
     settings_of,
     spread_of,
 )
 
 MARKS = Marks()
+#: Of the pool, where there is one.
+CONNECTIONS = 20
 
 
 class State(TypedDict):
@@ -139,9 +146,34 @@ async def invoke(graph: Any, run: str, count: int) -> None:
     await graph.ainvoke(state, config_of(run, count), durability="sync")
 
 
-async def settings(saver: AsyncSqliteSaver) -> Answer:
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Any]:
+    """A saver that is set up."""
+    if not postgres_url():
+        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
+            await saver.setup()
+            yield saver
+        return
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from psycopg.rows import dict_row
+    from psycopg_pool import AsyncConnectionPool
+
+    how = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    async with AsyncConnectionPool(postgres_url(), max_size=CONNECTIONS, kwargs=how) as pool:
+        pooled = AsyncPostgresSaver(pool)  # type: ignore[arg-type]
+        await pooled.setup()
+        yield pooled
+
+
+async def settings(saver: Any) -> Answer:
     """As the saver's own connection has them."""
-    found = {}
+    found: dict[str, Any] = {}
+    if postgres_url():
+        async with saver.conn.connection() as connection:
+            for name in DURABILITY:
+                row = await (await connection.execute(f"SHOW {name}")).fetchone()
+                found[f"SHOW {name}"] = row[name]
+        return postgres_settings(found.__getitem__)
     for pragma in ("PRAGMA journal_mode", "PRAGMA synchronous"):
         async with saver.conn.execute(pragma) as cursor:
             found[pragma] = (await cursor.fetchone())[0]
@@ -155,8 +187,7 @@ def measured(
     watch = Stopwatch()
 
     async def main() -> Answer:
-        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
-            await saver.setup()
+        async with opened(folder) as saver:
             graph = FORM(body, None, saver)
             with watch.running():
                 await act(graph)
@@ -211,7 +242,7 @@ def prepare(size: int, folder: Path) -> Answer:
     """Record a long past, and die."""
 
     async def main() -> None:
-        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
+        async with opened(folder) as saver:
             await invoke(FORM(work, die_last, saver), "long", size)
 
     asyncio.run(main())
@@ -224,7 +255,7 @@ def resume(size: int, folder: Path) -> Answer:
 
     async def main() -> Answer:
         began = time.perf_counter()
-        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
+        async with opened(folder) as saver:
             graph = FORM(work, reach_last, saver)
             with watch.running():
                 await graph.ainvoke(None, config_of("long", size), durability="sync")
@@ -265,7 +296,7 @@ def answers(size: int, folder: Path) -> Answer:
     watch, waits = Stopwatch(), []
 
     async def main() -> Answer:
-        async with AsyncSqliteSaver.from_conn_string(f"{folder}/langgraph.db") as saver:
+        async with opened(folder) as saver:
             graph = asking_graph(saver)
             await asyncio.gather(*(invoke(graph, str(number), 0) for number in range(size)))
             for number in range(size):
@@ -280,6 +311,8 @@ def answers(size: int, folder: Path) -> Answer:
     return {**watch.answer(size, []), **spread_of(waits), "settings": found}
 
 
+SAVER = f"langgraph-checkpoint-{'postgres' if postgres_url() else 'sqlite'}"
+
 if __name__ == "__main__":
     main(
         {
@@ -292,5 +325,5 @@ if __name__ == "__main__":
             "resume-one": resume,
             "answers-evicted": answers,
         },
-        f"langgraph {version('langgraph')}, saver {version('langgraph-checkpoint-sqlite')}",
+        f"langgraph {version('langgraph')}, saver {version(SAVER)}",
     )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.stores.sqlite  # now, so that no clock has it in
+import outlive.stores.postgres  # now, so that no clock has it in
+import outlive.stores.sqlite
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
@@ -25,6 +26,8 @@ from bench.contest import (
     die,
     kind,
     main,
+    postgres_settings,
+    postgres_url,
     settings_of,
 )
 from outlive.app import App
@@ -108,14 +111,22 @@ PASTS: dict[str, Any] = {"one": one, "branches": branches, "carried": carried}
 
 def url_of(folder: Path) -> str:
     """The store's address."""
-    return f"sqlite:///{folder}/outlive.db"
+    return postgres_url() or f"sqlite:///{folder}/outlive.db"
 
 
 def settings(app: App) -> Answer:
     """As the store's own connection has them."""
     store: Any = app.store
+    if postgres_url():
+        return postgres_settings(lambda asked: store._other(asked)[0][0])
     with store._connections.reading() as database:
         return settings_of(lambda pragma: database.execute(pragma).fetchone()[0])
+
+
+def commit_trips(app: App) -> Answer:
+    """How often the server was asked to commit, by the pool's own count."""
+    store: Any = app.store
+    return {"commit_trips": store.pool.round_trips["commit"]} if postgres_url() else {}
 
 
 def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]) -> Answer:
@@ -127,7 +138,7 @@ def measured(folder: Path, operations: int, act: Callable[[App], Awaitable[Any]]
             with watch.running():
                 await act(app)
             flushes = app._writer.keeper.counters.flushes
-            return {"commits": flushes, "settings": settings(app)}
+            return {"commits": flushes, **commit_trips(app), "settings": settings(app)}
 
     told = asyncio.run(main())
     return {**watch.answer(operations, MARKS.gaps()), **told}

@@ -22,6 +22,7 @@ from outlive.engine.people import (
 from outlive.engine.verbs import (
     attempt,
     carry,
+    fired_at,
     key,
     now,
     patched,
@@ -33,14 +34,29 @@ from outlive.engine.verbs import (
 )
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
+from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
     from outlive.app import App
     from outlive.app import open_app as open
-    from outlive.defaults import ensure, find, get, run, start, submit
+    from outlive.defaults import (
+        ensure,
+        find,
+        fire_schedule,
+        get,
+        pause_schedule,
+        resume_schedule,
+        run,
+        schedule,
+        schedules,
+        start,
+        submit,
+        unschedule,
+    )
     from outlive.handle import Handle
     from outlive.posting import Question
+    from outlive.scheduling import Schedule
 
 __all__ = [
     "NOT_HAPPENED",
@@ -56,7 +72,9 @@ __all__ = [
     "Queue",
     "Rate",
     "Request",
+    "Retention",
     "Retry",
+    "Schedule",
     "Step",
     "approve",
     "ask",
@@ -67,6 +85,8 @@ __all__ = [
     "ensure",
     "errors",
     "find",
+    "fire_schedule",
+    "fired_at",
     "flow",
     "get",
     "key",
@@ -74,18 +94,23 @@ __all__ = [
     "now",
     "open",
     "patched",
+    "pause_schedule",
     "pins",
     "random",
     "register",
     "requests",
+    "resume_schedule",
     "run",
     "run_id",
+    "schedule",
+    "schedules",
     "sleep",
     "spawn",
     "start",
     "step",
     "submit",
     "timeout",
+    "unschedule",
     "uuid",
     "wait_signal",
 ]
@@ -95,13 +120,20 @@ _LATER = {
     "App": ("outlive.app", "App"),
     "Handle": ("outlive.handle", "Handle"),
     "Question": ("outlive.posting", "Question"),
+    "Schedule": ("outlive.scheduling", "Schedule"),
     "ensure": ("outlive.defaults", "ensure"),
     "find": ("outlive.defaults", "find"),
+    "fire_schedule": ("outlive.defaults", "fire_schedule"),
     "get": ("outlive.defaults", "get"),
     "open": ("outlive.app", "open_app"),
+    "pause_schedule": ("outlive.defaults", "pause_schedule"),
+    "resume_schedule": ("outlive.defaults", "resume_schedule"),
     "run": ("outlive.defaults", "run"),
+    "schedule": ("outlive.defaults", "schedule"),
+    "schedules": ("outlive.defaults", "schedules"),
     "start": ("outlive.defaults", "start"),
     "submit": ("outlive.defaults", "submit"),
+    "unschedule": ("outlive.defaults", "unschedule"),
 }
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
@@ -19,7 +19,6 @@ from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
 from outlive.errors import (
     RetryRefused,
-    RunNotFound,
     StepNotInDoubt,
     UsageError,
 )
@@ -30,16 +29,30 @@ from outlive.journal.reader import read_first
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.queues import Queue
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox
 from outlive.queueing import QueueVerbs
-from outlive.resolving import checked_letter
+from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
+from outlive.scheduling import Scheduling
 from outlive.settings import Settings
-from outlive.starting import Asked, by_any, by_fitness, by_flow, check_found, fitting, start_of
+from outlive.starting import (
+    Asked,
+    Call,
+    begin_within,
+    begin_within_async,
+    by_fitness,
+    by_flow,
+    check_found,
+    fitting,
+    start_of,
+    to_submit,
+)
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.stores.open import check_there, open_store
+from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
 from outlive.worker.repertoire import Repertoire
@@ -47,11 +60,13 @@ from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
+AnyFlow: TypeAlias = Flow[Any, Any]
+ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 
 BODY_THREADS = 64
 
 
-class App(QueueVerbs):
+class App(Scheduling, QueueVerbs, Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -61,30 +76,22 @@ class App(QueueVerbs):
         ports: Ports | None = None,
         settings: Settings | None = None,
         drive: bool = True,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
+        self._set_rules(retention)
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
         #: By loop: the worker that drives what is started there, all that drive there, the mail.
-        self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]] = (
-            WeakKeyDictionary()
-        )
-        self._here: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[Worker]] = (
-            WeakKeyDictionary()
-        )
-        self._outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDictionary()
-
-    # verbs
+        self._workers: ByLoop[list[Worker]] = WeakKeyDictionary()
+        self._here: ByLoop[WeakSet[Worker]] = WeakKeyDictionary()
+        self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
 
     async def start(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
+        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
@@ -150,17 +157,34 @@ class App(QueueVerbs):
         queue_key: str | None = None,
         priority: int | None = None,
         units: int | None = None,
+        connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
         """Start a run that a worker elsewhere will drive; durable when this returns.
 
         By name it needs no code here: whoever drives it binds the arguments. ``version="2"`` then
-        says which version of the flow is meant.
+        says which version of the flow is meant. With a ``connection`` to the store's own database
+        it begins when your transaction commits, and never if that does not.
         """
         self._check_open()
-        given = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
-        given |= {"queue_key": queue_key, "priority": priority, "units": units}
-        return await self._submit(by_any(flow, (args, kwargs), given, self._ports))
+        options = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        options |= {"queue_key": queue_key, "priority": priority, "units": units}
+        asked = to_submit(flow, (args, kwargs), options, self._ports)
+        if connection is None:
+            return await self._submit(asked)
+        await self._check_place(asked.event)
+        await begin_within_async(self.store, connection, asked)
+        return self._handle(asked.run_id, asked.flow, None)
+
+    def submit_within(
+        self, connection: Any, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+    ) -> Handle[Any]:
+        """Start a run in the transaction of a connection that plain code has, on its thread."""
+        self._check_open()
+        asked = to_submit(flow, call, options, self._ports)
+        self._check_place_here(asked.event)
+        begin_within(self.store, connection, asked)
+        return self._handle(asked.run_id, asked.flow, None)
 
     async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
         await self._check_place(asked.event)
@@ -196,11 +220,8 @@ class App(QueueVerbs):
 
         ``value`` is the outcome, if it happened, as JSON.
         """
-        reading = await self._lane(self.store.read(check_run_id(run_id)))
-        if reading is None:
-            raise RunNotFound(run_id)
         now = self._ports.clock.now_ms()
-        mail_id, letter = checked_letter(reading, step, verdict, value, now)
+        mail_id, letter = resolve_letter(await self.read(run_id), step, verdict, value, now)
         answer = await self._post(run_id, mail_id, encode_letter(letter))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
@@ -208,12 +229,10 @@ class App(QueueVerbs):
 
     async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is; an outcome of a class of yours needs the flow."""
-        self._check_open()
-        if await self._lane(self.store.read(check_run_id(run_id), 1 << 62)) is None:
-            raise RunNotFound(run_id)
+        await self.read(check_run_id(run_id), 1 << 62)
         return self._handle(run_id, flow, None)
 
-    async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
+    async def resume(self, run_id: str, flows: Iterable[AnyFlow] = ()) -> Handle[Any]:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
         reading = await self.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
         start = start_of(read_first(reading))
@@ -228,13 +247,7 @@ class App(QueueVerbs):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(
-        self,
-        flow: Startable[T],
-        *args: Any,
-        id: str | None = None,
-        **kwargs: Any,
-    ) -> T:
+    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 
@@ -257,14 +270,14 @@ class App(QueueVerbs):
     ) -> AsyncIterator[Worker]:
         """Drive whatever runs of these flows may be driven, as long as this is open.
 
-        With ``queues``, only runs of these (``"default"`` has those that name none). A ``Queue``
-        that the store does not know yet gets its limits.
+        With ``queues``, only runs of these; a ``Queue`` sets its limits where there are none.
         At the end what has begun reaches a durable point, for as long as ``drain`` says (default:
         ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
         """
         self._check_open()
         names = None if queues is None else await self._declare(queues)
-        worker = self._new_worker(flows, names, everything=True, concurrency=concurrency)
+        known = Repertoire(flows, names)
+        worker = self._new_worker(known, everything=True, concurrency=concurrency)
         worker.start()
         try:
             yield worker
@@ -273,9 +286,7 @@ class App(QueueVerbs):
 
     # parts
 
-    def _handle(
-        self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
-    ) -> Handle[Any]:
+    def _handle(self, run_id: str, flow: AnyFlow | None, worker: Worker | None) -> Handle[Any]:
         return Handle(self._letterbox(run_id), flow=flow, worker=worker)
 
     def _letterbox(self, run_id: str) -> Letterbox:
@@ -302,19 +313,12 @@ class App(QueueVerbs):
             return worker
         if not self._drives:
             raise UsageError("this app does not drive (drive=False); use submit()")
-        worker = self._new_worker((), None, everything=False, concurrency=sys.maxsize)
+        worker = self._new_worker(Repertoire(()), everything=False, concurrency=sys.maxsize)
         worker.start()
         workers.append(worker)
         return worker
 
-    def _new_worker(
-        self,
-        flows: Iterable[Flow[Any, Any]],
-        queues: frozenset[str] | None,
-        *,
-        everything: bool,
-        concurrency: int,
-    ) -> Worker:
+    def _new_worker(self, known: Repertoire, *, everything: bool, concurrency: int) -> Worker:
         clock = self._ports.clock
         lease = LeaseTime(clock, self._settings.lease_seconds)
         setting = Setting(
@@ -328,8 +332,8 @@ class App(QueueVerbs):
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            upkeep=self._upkeep() if everything else None,
         )
-        known = Repertoire(flows, queues)
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
         return worker
@@ -361,18 +365,19 @@ class App(QueueVerbs):
         self._writer.close()
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        self._close_archive()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
 
@@ -383,6 +388,7 @@ def open_app(
     ports: Ports | None = None,
     must_exist: bool = False,
     settings: Settings | None = None,
+    retention: Retention | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
     settings = settings or Settings.from_environment()
@@ -391,4 +397,4 @@ def open_app(
     if must_exist:
         check_there(url, ports)
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive)
+    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

@@ -12,6 +12,8 @@ from outlive.app import App, open_app
 from outlive.engine.definitions import Flow, Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
+from outlive.model.schedules import Missed, Overlap
+from outlive.scheduling import Schedule
 from outlive.store import Page
 
 T = TypeVar("T")
@@ -65,16 +67,18 @@ async def submit(
     queue_key: str | None = None,
     priority: int | None = None,
     units: int | None = None,
+    connection: Any = None,
     **kwargs: Any,
 ) -> Handle[T]:
     """Start a run that a worker elsewhere will drive, on the default store.
 
     By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
     the arguments, and says so if they do not fit; ``version="2"`` says which version is meant.
+    With a ``connection`` to the store's own database it begins when your transaction commits.
     """
-    given: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
-    given |= {"queue_key": queue_key, "priority": priority, "units": units}
-    return await default_app().submit(flow, *args, **given, **kwargs)
+    options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+    options |= {"queue_key": queue_key, "priority": priority, "units": units}
+    return await default_app().submit(flow, *args, connection=connection, **options, **kwargs)
 
 
 async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
@@ -93,3 +97,52 @@ async def find(**query: Any) -> Page:
     page. ``tag`` is a pair of name and value.
     """
     return await default_app().find(**query)
+
+
+async def schedule(
+    name: str,
+    flow: Startable[Any] | str,
+    *args: Any,
+    cron: str | None = None,
+    every: Duration | None = None,
+    tz: str = "UTC",
+    missed: Missed = "skip",
+    overlap: Overlap = "allow",
+    queue: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    **kwargs: Any,
+) -> Schedule:
+    """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
+
+    The same call again changes nothing; with anything else in it, that holds from now on.
+    ``missed`` says what becomes of instants at which no worker was there: "skip" them, or catch up
+    "once". ``overlap="skip"`` leaves an instant out while the last run goes on.
+    """
+    options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
+    options |= {"overlap": overlap, "queue": queue, "tags": tags}
+    return await default_app().schedule(name, flow, *args, **options, **kwargs)
+
+
+async def unschedule(name: str) -> bool:
+    """Fire nothing more; runs that were started go on. False: there was no such schedule."""
+    return await default_app().unschedule(name)
+
+
+async def pause_schedule(name: str) -> Schedule:
+    """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
+    return await default_app().pause_schedule(name)
+
+
+async def resume_schedule(name: str) -> Schedule:
+    """Go on with the next instant."""
+    return await default_app().resume_schedule(name)
+
+
+async def fire_schedule(name: str) -> Handle[Any]:
+    """Start a run of a schedule now, beside its instants, even if it is paused."""
+    return await default_app().fire_schedule(name)
+
+
+async def schedules() -> list[Schedule]:
+    """All schedules on the default store, by name."""
+    return await default_app().schedules()

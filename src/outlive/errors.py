@@ -17,6 +17,7 @@
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
+    │   ├── ScheduleNotFound    there is no schedule of this name
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -37,6 +38,7 @@
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
 The class docstring says what happened and what to do; the message adds the facts.
@@ -185,6 +187,14 @@ class AnswerRefused(UsageError):
         self.question, self.why = question, why
 
 
+class ScheduleNotFound(UsageError):
+    """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        self.name = name
+
+
 class AppClosed(UsageError):
     """The app was closed, or this process was forked from the one that opened it; open another."""
 
@@ -326,6 +336,14 @@ class CorruptRecord(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class CorruptArchive(StoreError):
+    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"archive {path}: {why}")
+        self.path, self.why = path, why
 
 
 class LeaseLost(StoreError):

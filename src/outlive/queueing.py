@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from outlive.errors import UsageError
+from outlive.journal.keeper import run_immediate
 from outlive.looking import Looking
 from outlive.model.events import RunStarted
 from outlive.model.queues import Queue, check_queue_name
@@ -55,15 +56,13 @@ class QueueVerbs(Looking):
 
     async def _check_place(self, start: RunStarted) -> None:
         """A run that costs more than its queue's rate ever allows would wait for ever."""
-        units = 1 if start.place is None else start.place.units
-        if units == 1:
-            return
-        limits = await self._lane(self._queueing().find_queue(start.queue))
-        if limits is not None and limits.rate is not None and units > limits.rate:
-            raise UsageError(
-                f"units={units} is more than queue {start.queue!r} may ever spend "
-                f"({render_limits(limits)}): split the work, or raise the queue's rate"
-            )
+        if _units(start) > 1:
+            check_units(start, await self._lane(self._queueing().find_queue(start.queue)))
+
+    def _check_place_here(self, start: RunStarted) -> None:
+        """The same, on this thread."""
+        if _units(start) > 1:
+            check_units(start, run_immediate(self._queueing().find_queue(start.queue)))
 
     def _queueing(self) -> Queueing:
         if isinstance(self.store, Queueing):
@@ -72,6 +71,24 @@ class QueueVerbs(Looking):
             f"{type(self.store).__name__} keeps no limits of queues; "
             "sqlite://, postgresql:// and memory:// do"
         )
+
+
+def check_units(start: RunStarted, limits: QueueLimits | None) -> None:
+    """The queue's rate has units for the run.
+
+    Raises:
+        UsageError: not even if nothing else were spent.
+    """
+    units = _units(start)
+    if limits is not None and limits.rate is not None and units > limits.rate:
+        raise UsageError(
+            f"units={units} is more than queue {start.queue!r} may ever spend "
+            f"({render_limits(limits)}): split the work, or raise the queue's rate"
+        )
+
+
+def _units(start: RunStarted) -> int:
+    return 1 if start.place is None else start.place.units
 
 
 def limits_of(queue: Queue) -> QueueLimits:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from outlive.errors import StepNotInDoubt
 from outlive.journal.reader import read_events
 from outlive.model.decide import absence_counts_from
@@ -13,25 +11,15 @@ from outlive.model.run import OpenEffect, fold
 from outlive.store import Reading
 
 
-def checked_letter(
-    reading: Reading, step: str, verdict: Verdict, value: bytes, now: int
-) -> tuple[str, Resolve]:
-    """The mail that settles this doubt, and its id, if it may be settled so by now."""
-    events = read_events(reading)
-    mail_id, letter = resolve_letter(reading, events, step, verdict, value)
-    if verdict == "not_happened":
-        check_over(fold(events).effects[step], now)
-    return mail_id, letter
-
-
 def resolve_letter(
-    reading: Reading, events: Sequence[Event], step: str, verdict: Verdict, value: bytes
+    reading: Reading, step: str, verdict: Verdict, value: bytes, now: int
 ) -> tuple[str, Resolve]:
     """The mail that settles this doubt, and its id: one answer per doubt.
 
     Raises:
-        StepNotInDoubt: there is nothing to settle.
+        StepNotInDoubt: there is nothing to settle, or it is too early to tell.
     """
+    events = read_events(reading)
     effect = fold(events).effects.get(step)
     run_id = reading.head.run_id
     if effect is None or effect.retry_at is not None:
@@ -40,6 +28,8 @@ def resolve_letter(
         )
     if effect.doubt is None and reading.head.worker is not None:
         raise StepNotInDoubt(f"effect {step} is being attempted right now; wait for its end")
+    if verdict == "not_happened":
+        check_over(effect, now)
     seq = max(position for position, event in enumerate(events, 1) if _asks_anew(event, step))
     return f"resolve/{step}/{seq}", Resolve(step, effect.attempt, verdict, value, effect.seq)
 

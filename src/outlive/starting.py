@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, Startable, check_name, registry
+from outlive.engine.definitions import Flow, Startable, check_name, nobody, registry
 from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
 from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
@@ -18,7 +18,9 @@ from outlive.journal.reader import read_first
 from outlive.model.events import ChapterBegan, Event, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
-from outlive.store import Header, Reading
+from outlive.store import Header, Reading, Store
+from outlive.transactional import enlisting
+from outlive.worker.claims import start_entry
 
 #: What a flow has that declares no version.
 DEFAULT_VERSION = "1"
@@ -45,14 +47,6 @@ class Asked:
 Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def by_any(flow: Startable[Any] | str, call: Call, given: Mapping[str, Any], ports: Ports) -> Asked:
-    """What is asked for with a flow or by its name, and with these options."""
-    if isinstance(flow, str):
-        options = {name: each for name, each in given.items() if each is not None}
-        return by_name(flow, call, RunOptions(**options), ports)
-    return by_flow(flow.options(**given) if isinstance(flow, Flow) else flow, call, None, ports)
-
-
 def by_flow(flow: Startable[Any], call: Call, run_id: str | None, ports: Ports) -> Asked:
     """What is asked for with the flow at hand."""
     if not isinstance(flow, Flow):
@@ -65,20 +59,29 @@ def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
     """What is asked for by name: ``version`` among the arguments is the flow's, by default "1"."""
     args, kwargs = call[0], dict(call[1])
     version = kwargs.pop("version", DEFAULT_VERSION)
-    stub = Flow(name=check_name(name), fn=_nobody, version=version, preset=options)
+    stub = Flow(name=check_name(name), fn=nobody, version=version, preset=options)
     asked = _asked(stub, {}, None, ports)
     return Asked(asked.run_id, _as_given(asked.event, args, kwargs), None)
+
+
+def to_submit(
+    flow: Startable[Any] | str, call: Call, options: Mapping[str, Any], ports: Ports
+) -> Asked:
+    """What is asked for by its flow or by name, with options for the run."""
+    if isinstance(flow, str):
+        given = {name: value for name, value in options.items() if value is not None}
+        return by_name(flow, call, RunOptions(**given), ports)
+    rest = dict(options)
+    run_id = rest.pop("id")
+    return by_flow(flow.options(**rest) if isinstance(flow, Flow) else flow, call, run_id, ports)
 
 
 def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports) -> Asked:
     given = flow.preset.id if run_id is None else run_id
     name = check_run_id(ports.entropy(8).hex() if given is None else given)
-    event = start_event(flow, name, bound, seed=ports.entropy(16), now=ports.clock.now_ms())
+    args = flow.args_codec.encode(bound)
+    event = start_event(flow, name, args, seed=ports.entropy(16), now=ports.clock.now_ms())
     return Asked(name, event, flow, is_named=given is not None)
-
-
-async def _nobody() -> None:
-    """In place of a flow's code where there is none."""
 
 
 def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunStarted:
@@ -86,6 +89,22 @@ def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any])
     codec = codec_for([type(value) for value in (*args, *kwargs.values())], registry)
     encoded = codec.encode([list(args), dict(kwargs)])
     return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
+
+
+def begin_within(store: Store, connection: Any, asked: Asked) -> None:
+    """Begin a run in the user's own transaction, or find that it is there already."""
+    entry = start_entry(asked.run_id, asked.event)
+    is_in, there = enlisting(store).enlist(connection, entry)
+    if not is_in:
+        check_found(asked, there, compare=True)
+
+
+async def begin_within_async(store: Store, connection: Any, asked: Asked) -> None:
+    """The same over a connection that may have to be awaited."""
+    entry = start_entry(asked.run_id, asked.event)
+    is_in, there = await enlisting(store).enlist_async(connection, entry)
+    if not is_in:
+        check_found(asked, there, compare=True)
 
 
 def check_found(asked: Asked, found: Reading | None, *, compare: bool) -> Header:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,31 +12,46 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import environments, page, run, turns
+from bench import environments, page, postgres_goals, run, turns
+from bench.cases import Case
+from bench.chapter import Chapter
 from bench.contest import argument_of, outcome_of
-from bench.figures import Results
+from bench.databases import Databases
 from bench.goals import GOALS, Goal
-from bench.plan import CONTESTANTS, PLANS, SLOW_SECONDS, Case
+from bench.plan import CONTESTANTS, PLANS, SLOW_SECONDS, chapter_of
 from bench.plots import Curve, Point, draw
-from bench.sections import SECTIONS
+from bench.round_trips import RoundTrips
+
+#: Round trips and transactions that a worker makes beside.
+FEW = 6
+
+
+#: Of each chapter.
+SAFE = [
+    {"journal_mode": "wal", "synchronous": "FULL"},
+    {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"},
+]
 
 
 @pytest.mark.alone
 def test_every_contestant_answers_and_the_page_is_written(tmp_path: Path) -> None:
     """One round at tiny sizes: no errors, safe settings, nothing repeated, a page of it."""
-    path = run.main(["tiny", "--out", str(tmp_path), "--stores", str(tmp_path)])
-    told = json.loads(path.read_text())
+    paths = run.main(["tiny", "--out", str(tmp_path), "--stores", str(tmp_path)])
 
-    for row in told["rows"]:
-        (sample,) = row["samples"]
-        assert "error" not in sample, (row["command"], sample)
-        assert {"journal_mode": "wal", "synchronous": "FULL"} == sample["settings"]
-        assert 0 == sample.get("repeated", 0)
-    page.write(Results(path), tmp_path / "fast.md")
+    assert ["tiny.json", "tiny-postgres.json"] == [path.name for path in paths]
+    for path, settings in zip(paths, SAFE, strict=True):
+        for row in json.loads(path.read_text())["rows"]:
+            (sample,) = row["samples"]
+            assert "error" not in sample, (row["command"], sample)
+            assert settings == sample["settings"]
+            assert 0 == sample.get("repeated", 0)
+    page.main(["--results", str(tmp_path), "--page", str(tmp_path / "fast.md")])
     text = (tmp_path / "fast.md").read_text()
     assert "ours resume-one 20 FOLDER effect" in text
+    assert "`bench.one pg-effect many 2`" in text
     assert "not measured in this form" in text
     assert "journal_mode=wal, synchronous=FULL" in text
+    assert "fsync=on, synchronous_commit=on, full_page_writes=on" in text
 
 
 def test_every_case_names_a_contestant() -> None:
@@ -44,13 +60,102 @@ def test_every_case_names_a_contestant() -> None:
         rows = [(case.work, case.size, name) for case in plan for name in case.contestants]
         assert len(rows) == len(set(rows))
         assert {name for _, _, name in rows} <= set(CONTESTANTS)
-    assert len(GOALS) == len({goal.text for goal in GOALS})
+        for case in plan:
+            assert 1 == len({CONTESTANTS[name].chapter for name in case.contestants})
+    for goals in (GOALS, postgres_goals.GOALS):
+        assert len(goals) == len({goal.text for goal in goals})
 
 
-def test_every_work_of_a_plan_has_a_section_of_the_page() -> None:
+@pytest.mark.parametrize("chapter", page.CHAPTERS, ids=lambda chapter: chapter.name)
+def test_every_work_of_a_plan_has_a_section_of_the_page(chapter: Chapter) -> None:
     """Nothing is measured that nobody gets to see."""
-    works = {case.work for plan in PLANS.values() for case in plan}
-    assert works == {section.work for section in SECTIONS}
+    works = {
+        case.work for plan in PLANS.values() for case in plan if chapter_of(case) == chapter.name
+    }
+    assert works == {section.work for section in chapter.sections}
+
+
+def test_a_chapter_can_be_asked_for_by_its_name() -> None:
+    """Alone, or with single contestants of the other."""
+    asked = run.chosen("quick", "postgres,floor", "sequential")
+
+    names = {name for case in asked for name in case.contestants}
+    assert {"floor", "pg-floor", "pg-effect", "pg-dbos", "pg-absurd", "restate"} <= names
+    assert "effect" not in names
+    assert {"sequential"} == {case.work for case in asked}
+
+
+@pytest.mark.alone
+def test_an_effect_is_one_round_trip_and_one_transaction(tmp_path: Path) -> None:
+    """Counted on the wire and by the server: 40 effects more, 40 more of each, 1 per batch."""
+    with Databases() as databases:
+        place = turns.Place(folder=tmp_path, limit_seconds=60, databases=databases)
+        small, large = (turns.counted("pg-effect", "sequential", n, place) for n in (20, 60))
+        many = turns.counted("pg-effect", "many", 20, place)
+
+    assert "error" not in small, small
+    more = {what: large[what] - small[what] for what in ("round_trips", "transactions", "commits")}
+    assert 40 == more["commits"]
+    # A heartbeat, or a look for work, may fall into either.
+    assert 40 - FEW <= more["round_trips"] <= 40 + FEW
+    assert 40 - FEW <= more["transactions"] <= 40 + FEW
+    assert many["commits"] == many["commit_trips"]
+
+
+@pytest.mark.alone
+def test_a_server_that_can_not_be_had_is_told_in_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has no Restate measures everything else."""
+    monkeypatch.setattr(environments, "PLACE", tmp_path)
+    case = Case(work="sequential", size=5, contestants=("restate",))
+
+    told = turns.sample("restate", case, turns.Place(folder=tmp_path, limit_seconds=60))
+
+    assert {"error": "python is not installed"} == told
+    run.check_environments(["restate"])
+    with pytest.raises(SystemExit, match=r"no environment for pg-dbos"):
+        run.check_environments(["restate", "pg-dbos"])
+
+
+def test_npm_of_a_wheel_does_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pins are installed first, and no package's own script is run."""
+    called: list[list[str]] = []
+
+    def note(peer: str, command: list[str], remedy: str) -> None:
+        called.append(command)
+
+    monkeypatch.setattr(environments, "fetch", note)
+    monkeypatch.setattr(environments.shutil, "which", lambda name: None)
+    environments.install_packages("restate", tmp_path / "bin" / "python")
+
+    pip, npm = called
+    assert str(environments.pins_of("node")) == pip[-1]
+    assert [str(tmp_path / "bin" / "python"), "-c", environments.WHEEL_NPM] == npm[:3]
+    assert "--ignore-scripts" in npm
+    assert npm[-1].startswith("@restatedev/restate-server@")
+
+
+def test_whatever_is_said_on_the_wire_is_counted_by_turns() -> None:
+    """However many packets a question has, it is one."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        RoundTrips(server.getsockname()[1]) as wire,
+    ):
+        client = socket.create_connection(("127.0.0.1", wire.port))
+        other, _ = server.accept()
+        with client, other:
+            for _ in range(3):
+                client.sendall(b"a")
+                assert b"a" == other.recv(1)
+                client.sendall(b"b")
+                assert b"b" == other.recv(1)
+                other.sendall(b"answer")
+                assert b"answer" == client.recv(6)
+
+    assert 3 == wire.count
 
 
 def test_arguments_and_outcomes_have_their_size_and_half_of_them_are_distinct() -> None:

@@ -249,9 +249,14 @@ async def test_a_resume_reads_the_past_a_fixed_number_of_times(tmp_path: Path, f
 
 
 def test_the_kernel_flushes_once_per_effect(tmp_path: Path) -> None:
-    """Counted by strace from outside: 40 effects more are 40 flushes more, no less and no more."""
+    """Counted by strace from outside: 40 effects more are 40 flushes more.
+
+    One flush is of the folder, by each connection that is opened before there is a log; whether
+    two or three are depends on the threads.
+    """
     place = Place(folder=tmp_path, limit_seconds=60)
     small, large = (counted("effect", "sequential", size, place) for size in (60, 100))
 
     assert "error" not in small, small
-    assert 40 * FDATASYNCS_OF_AN_EFFECT == large["flushes"] - small["flushes"]
+    more = large["flushes"] - small["flushes"]
+    assert abs(40 * FDATASYNCS_OF_AN_EFFECT - more) <= 1

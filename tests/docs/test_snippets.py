@@ -39,6 +39,7 @@ FENCE = re.compile(
 PLAIN = {"text", "toml", "json", "mermaid"}
 README_LINES_MAX = 120
 ON_POSTGRES = {"docs/howto/production-postgres.md"}
+ON_BOTH = {"docs/howto/transactional-steps.md"}
 #: Far more than any page needs, also on a machine that is busy with other tests.
 SECONDS_MAX = 400
 
@@ -61,9 +62,9 @@ def name(page: Path) -> str:
 
 
 @contextmanager
-def store_for(page: Path, folder: Path) -> Iterator[str]:
-    """The URL of an empty store such as the page is about."""
-    if name(page) in ON_POSTGRES:
+def store_for(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of an empty store."""
+    if kind == "postgresql":
         with PostgresServer() as server:
             yield server.url()
     else:
@@ -82,8 +83,18 @@ def test_blocks_are_of_a_known_kind(page: Path) -> None:
     assert [] == unknown
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_examples_run(page: Path, tmp_path: Path) -> None:
+def stores_of(page: Path) -> list[str]:
+    """The stores that a page is about."""
+    both = ["sqlite", "postgresql"]
+    return both if name(page) in ON_BOTH else both[1:] if name(page) in ON_POSTGRES else both[:1]
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [(page, kind) for page in PAGES for kind in stores_of(page)],
+    ids=lambda each: name(each) if isinstance(each, Path) else each,
+)
+def test_examples_run(page: Path, kind: str, tmp_path: Path) -> None:
     """All examples of a page work, in the order in which a reader meets them."""
     script = [block for block in blocks(page) if block[1] not in PLAIN]
     folder = tmp_path / "reader"
@@ -94,7 +105,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
         "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
         "COLUMNS": "100",
     }
-    with store_for(page, tmp_path) as url:
+    with store_for(kind, tmp_path) as url:
         ran = subprocess.run(
             [sys.executable, RUNNER, tmp_path / "blocks.json", name(page)],
             cwd=folder, env=environment | {"OUTLIVE_STORE": url},
@@ -106,7 +117,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
 
 def test_pages_about_a_server_are_there() -> None:
     """Or their examples would run on a file, unnoticed."""
-    assert ON_POSTGRES <= {name(page) for page in PAGES}
+    assert ON_POSTGRES | ON_BOTH <= {name(page) for page in PAGES}
 
 
 def test_the_readme_has_examples() -> None:

@@ -40,7 +40,7 @@ async def test_an_answer_that_is_lost_after_the_commit_is_settled(
     """Every commit is answered as done, once, although each second answer was lost."""
     store = PostgresStore(through(proxy, url))
     answers: list[Conflict | None] = []
-    count = 200 if full else 40
+    count = 400 if full else 40
     for seq in range(count):
         if seq % 2:
             proxy.lose_next_answer()
@@ -93,11 +93,11 @@ async def test_mail_whose_answer_is_lost_was_posted(proxy: Proxy, url: str) -> N
     await store.close()
 
 
-async def test_a_cut_between_two_commits_is_not_noticed(proxy: Proxy, url: str) -> None:
+async def test_a_cut_between_two_commits_is_not_noticed(proxy: Proxy, url: str, full: bool) -> None:
     """Connections that died while nobody used them are replaced."""
     store = PostgresStore(through(proxy, url))
     await store.commit([entry("r", 0)])
-    for seq in range(1, 10):
+    for seq in range(1, 201 if full else 10):
         proxy.cut()
         assert [None] == list(await store.commit([entry("r", seq)]))
     await store.close()

@@ -34,8 +34,18 @@ SETTLE_SECONDS = 0.3
 #: A request that is older than this is refused by the receiver. Less than the time limit, which
 #: counts from the intent: a body begins when its intent is durable, and can't know how late.
 REQUEST_SECONDS = 2.5
+#: For an effect that waits for the test: that must be quicker.
+WIRE_SECONDS = 12.0
 
-ONCE = ("pay_keyed", "pay_checked", "pay_slowly", "pay_in_thread", "pay_rudely")
+ONCE = (
+    "pay_keyed",
+    "pay_checked",
+    "pay_slowly",
+    "pay_in_thread",
+    "pay_rudely",
+    "wire_keyed",
+    "wire_checked",
+)
 POLICIES: dict[str, Policy] = {**dict.fromkeys(ONCE, "once"), "pay_blindly": "at_most_once"}
 
 
@@ -225,6 +235,32 @@ async def holding(number: int) -> list[str]:
     note = await think(number)
     await gate()
     return [note, await pay_checked(note)]
+
+
+@outlive.effect(doubt="retry", timeout=WIRE_SECONDS, settle_after=SETTLE_SECONDS)
+async def wire_keyed(note: str) -> str:
+    return await wire("wire_keyed", note, honours_key=True)
+
+
+@outlive.effect(check=find, timeout=WIRE_SECONDS, settle_after=SETTLE_SECONDS)
+async def wire_checked(note: str) -> str:
+    return await wire("wire_checked", note, honours_key=False)
+
+
+async def wire(effect: str, note: str, *, honours_key: bool) -> str:
+    """Begins, and ends when the test says so."""
+    (me.folder / f"wiring-{os.getpid()}-{outlive.run_id()}").touch()
+    while not may_go():
+        await asyncio.sleep(0.02)
+    return me.ledger().enter(request(effect, note), honours_key=honours_key).key
+
+
+@outlive.flow
+async def wiring(kind: str) -> list[str]:
+    """An effect that is under way until the test lets it end."""
+    note = await think(1)
+    paid = await (wire_keyed if kind == "keyed" else wire_checked)(note)
+    return [note, paid, await think(2)]
 
 
 # ---------------------------------------------------------------- poison

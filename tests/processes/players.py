@@ -32,10 +32,10 @@ CHILD_SECONDS_MAX = 600.0
 QUICK = Settings(lease_seconds=LEASE_SECONDS, poll_seconds=0.05, idle_seconds=0.0)
 
 
-def open_app(folder: Path, settings: Settings = QUICK) -> App:
-    """An app of this process on the shared file."""
+def open_app(folder: Path, settings: Settings = QUICK, url: str = "") -> App:
+    """An app of this process on the shared store, or on what it sees of that."""
     ports = Ports(failpoint=cast.me.failpoint)
-    store = open_witnessed(folder, ports=ports, lease_seconds=settings.lease_seconds)
+    store = open_witnessed(folder, url, ports=ports, lease_seconds=settings.lease_seconds)
     return App(store, ports=ports, settings=settings)
 
 

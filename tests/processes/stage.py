@@ -156,13 +156,13 @@ class Stage:
     def appends(self, child: BaseProcess) -> list[Append]:
         """What a child committed."""
         path = self.folder / f"appends-{child.pid}.jsonl"
-        return read_appends(path) if path.exists() else []
+        return read_appends(path.read_text()) if path.exists() else []
 
     def acknowledged(self) -> dict[str, int]:
         """By run, the last seq that any process here was told is durable."""
         found: dict[str, int] = {}
         for path in self.folder.glob("appends-*.jsonl"):
-            for run_id, last, _, _, done, _ in read_appends(path):
+            for run_id, last, _, _, done, _ in read_appends(path.read_text()):
                 if done:
                     found[run_id] = max(last, found.get(run_id, 0))
         return found
@@ -208,9 +208,9 @@ def submit(stage: Stage, flow: str, count: int, *more: object) -> list[str]:
     return asyncio.run(main())
 
 
-def read_appends(path: Path) -> list[Append]:
+def read_appends(text: str) -> list[Append]:
     """Every whole line that a process wrote before it ended."""
-    return [tuple(json.loads(line)) for line in path.read_text().split("\n")[:-1]]
+    return [tuple(json.loads(line)) for line in text.split("\n")[:-1]]
 
 
 def pid(child: BaseProcess) -> int:

@@ -217,6 +217,11 @@ async def answer_wrongly(place: Place) -> None:
     await (await place.waiting(ask)).answer("many")
 
 
+@raises(errors.ScheduleNotFound, r"there is no schedule 'nightly'; `outlive schedules` lists")
+async def pause_nothing(place: Place) -> None:
+    await place.app.pause_schedule("nightly")
+
+
 @raises(errors.AppClosed, r"the app was closed; open another")
 async def start_closed(place: Place) -> None:
     await place.app.aclose()

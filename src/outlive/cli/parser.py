@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import NoReturn, TypeAlias
 
 from outlive.cli.completion import completion
 from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
+from outlive.cli.parsing import Commands, Parser
 from outlive.cli.queues import queues, set_queue
 from outlive.cli.resolve import resolve
+from outlive.cli.retain import restore, retain
 from outlive.cli.runs import runs
+from outlive.cli.schedules import ACTIONS, schedules
 from outlive.cli.show import show
 from outlive.cli.verify import verify
 from outlive.cli.worker import worker
@@ -33,29 +34,6 @@ _CODES = (
 def demo(argv: list[str]) -> int:
     """The demo parses its own options, and is imported only when it is wanted."""
     return int(import_module("outlive.cli.demo").main(argv))
-
-
-_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name
-Commands: TypeAlias = "_Subparsers[Parser]"
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(2)
-
-    def commands(self) -> dict[str, Parser]:
-        """The commands that it offers."""
-        found = [each.choices for each in self._actions if isinstance(each, _Subparsers)]
-        return {name: parser for choices in found for name, parser in choices.items()}
-
-    def words(self) -> list[str]:
-        """What may be typed here: words that are one of a few, and long options."""
-        chosen = [str(word) for each in self._actions for word in each.choices or ()]
-        options = [option for each in self._actions for option in each.option_strings]
-        return chosen + [option for option in options if option.startswith("--")]
 
 
 def build_parser() -> Parser:
@@ -82,7 +60,10 @@ def build_parser() -> Parser:
     _add_worker(commands)
     _add_queues(commands)
     _add_set_queue(commands)
+    _add_schedules(commands)
     _add_verify(commands)
+    _add_retain(commands)
+    _add_restore(commands)
     _add_doctor(commands)
     _add_completion(commands)
     return parser
@@ -336,6 +317,19 @@ def _add_set_queue(commands: Commands) -> None:
     _add_json(parser)
 
 
+def _add_schedules(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "schedules",
+        schedules,
+        "List schedules: when each starts a run next, and what it started last. "
+        "Or pause, resume or remove one, or fire it now, beside its instants.",
+    )
+    parser.add_argument("action", choices=ACTIONS, nargs="?", help="what to do to one of them")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="its name")
+    _add_json(parser)
+
+
 def _add_verify(commands: Commands) -> None:
     parser = _add(
         commands,
@@ -345,6 +339,35 @@ def _add_verify(commands: Commands) -> None:
         "Nothing is changed.",
     )
     parser.add_argument("run", metavar="RUN", nargs="?", help="only this run")
+    parser.add_argument("--archive", metavar="FILE", help="check a file of archived runs instead")
+    _add_json(parser)
+
+
+def _add_retain(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "retain",
+        retain,
+        "Delete ended runs that the rules let go, in small portions. "
+        "The rules are those of OUTLIVE_RETENTION, or given here; without any, nothing goes.",
+    )
+    parser.add_argument(
+        "--rules", metavar="RULES", help='for example "completed=30d,failed=90d,keep_last=100"'
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    _add_json(parser)
+
+
+def _add_restore(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "restore",
+        restore,
+        "Put the runs of an archive's file into a store, as they were. "
+        "Ids of runs that were deleted not long ago are still taken: choose another store.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a file that retention wrote")
+    parser.add_argument("--run", metavar="RUN", help="only this run")
     _add_json(parser)
 
 

@@ -20,7 +20,7 @@ from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition, Flow
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
-from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.ops import EffectFuture, Env, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
 from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import encode_own
@@ -39,6 +39,7 @@ from outlive.model.events import (
     StepRaised,
 )
 from outlive.model.ids import derived_bytes
+from outlive.model.schedules import instant_of
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
@@ -63,6 +64,7 @@ class Driving(Protocol):
     comparing: Comparing
     children: Children
     to_start: list[Op]
+    env: Env
 
     @property
     def is_live(self) -> bool:
@@ -202,7 +204,19 @@ class Calls:
         """A run of its own: its outcome, or its id."""
         self._check_alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
-        return await self._drive.children.run(step, flow, bound, awaited=awaited)
+        args = flow.args_codec.encode(bound)
+        return await self._drive.children.run(step, flow, args, awaited=awaited)
+
+    async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
+        """A run that is nobody's child, of a flow that is known by name: its id."""
+        self._check_alive()
+        step = branch.next_id(f"launch:{flow.name}")
+        run_id: str = await self._drive.children.run(step, flow, args, awaited=False)
+        return run_id
+
+    async def is_over(self, run_id: str) -> bool:
+        """Whether another run has ended, or is gone; for a step to ask."""
+        return await self._drive.env.peer.is_over(run_id)
 
     async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         """End this chapter; the flow begins anew with these arguments."""
@@ -217,6 +231,12 @@ class Calls:
         """Whether the flow takes the new way here."""
         self._check_alive()
         return self._drive.is_patched(place)
+
+    def fired_at_ms(self) -> int:
+        """The instant that the run is for: that of its schedule, or its start."""
+        start = self._drive.start_event
+        instant = instant_of(start.tags)
+        return start.started_at if instant is None else instant
 
     def pins(self) -> Mapping[str, str]:
         """What was pinned when the run began."""

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlive.engine.binding import Bound
 from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
 from outlive.engine.faults import exception_of
@@ -60,16 +59,12 @@ class Parent(Recorder, Protocol):
 
 
 class _Child:
-    __slots__ = ("bound", "event", "flow", "future", "is_fresh", "is_orphan")
+    __slots__ = ("event", "flow", "future", "is_fresh", "is_orphan")
 
     def __init__(
-        self,
-        flow: Flow[Any, Any],
-        event: ChildIntended,
-        bound: Bound,
-        future: asyncio.Future[Any],
+        self, flow: Flow[Any, Any], event: ChildIntended, future: asyncio.Future[Any]
     ) -> None:
-        self.flow, self.event, self.bound, self.future = flow, event, bound, future
+        self.flow, self.event, self.future = flow, event, future
         #: Nobody waits for it any more.
         self.is_orphan = False
         #: Its intent is ours, so nobody can have started it before us.
@@ -97,12 +92,14 @@ class Children:
 
     # what flow code calls
 
-    async def run(self, step: str, flow: Flow[Any, Any], bound: Bound, *, awaited: bool) -> Any:
-        """Start a child and wait for its outcome, or only for its start."""
-        args = flow.args_codec.encode(bound)
+    async def run(self, step: str, flow: Flow[Any, Any], args: bytes, *, awaited: bool) -> Any:
+        """Start a child and wait for its outcome, or only for its start.
+
+        A flow that is known by name only begins a family of its own: no child, though started so.
+        """
         child_id = check_run_id(flow.preset.id or _derived_id(self._drive.run_id, step))
         event = ChildIntended(0, step, child_id, flow.name, args, digest(args), awaited)
-        child = _Child(flow, event, bound, self._drive.loop.create_future())
+        child = _Child(flow, event, self._drive.loop.create_future())
         self._open[step] = child
         self._steps.setdefault(child_id, []).append(step)
         if self._drive.is_live:
@@ -238,10 +235,12 @@ class Children:
         event = start_event(
             child.flow,
             child.event.child_id,
-            child.bound,
+            child.event.args,
             seed=derived_bytes(parent.seed, child.event.step),
             now=drive.env.ports.clock.now_ms(),
         )
+        if child.flow.is_name_only:
+            return event
         return msgspec.structs.replace(
             event,
             family=parent.family,

@@ -268,6 +268,11 @@ class Flow(Generic[P, R]):
         return replace(self, preset=replace(self.preset, **given))
 
     @property
+    def is_name_only(self) -> bool:
+        """This process does not have its code, or does not ask for it."""
+        return self.fn is nobody
+
+    @property
     def versions(self) -> frozenset[str]:
         """The versions of runs that this code drives."""
         return frozenset((self.version, *self.accepts))
@@ -298,6 +303,10 @@ class Flow(Generic[P, R]):
     @cached_property
     def value_codec(self) -> Codec:
         return codec_for([return_hint(self.fn)], registry)
+
+
+async def nobody() -> None:
+    """In place of a flow's code where there is none."""
 
 
 class Undoables:

@@ -46,8 +46,16 @@ class Peer(Protocol):
         """What was posted to a run and not consumed."""
         ...
 
+    async def is_over(self, run_id: str) -> bool:
+        """Whether a run has ended, or is gone."""
+        ...
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
+        ...
+
+    async def kept_end(self, journal: str, step: str) -> EffectDone | EffectRaised | None:
+        """How the effect ended that a key's journal speaks of, if its run is gone."""
         ...
 
 

@@ -43,12 +43,24 @@ class Driven(Protocol):
         """A run of its own: its outcome, or its id."""
         ...
 
+    async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
+        """A run that is nobody's child, of a flow that is known by name: its id."""
+        ...
+
+    async def is_over(self, run_id: str) -> bool:
+        """Whether another run has ended, or is gone."""
+        ...
+
     async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         """End this chapter; the flow begins anew with these arguments."""
         ...
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here."""
+        ...
+
+    def fired_at_ms(self) -> int:
+        """The instant that the run is for, in ms since 1970."""
         ...
 
     def pins(self) -> Mapping[str, str]:

@@ -14,11 +14,10 @@ _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def start_event(
-    flow: Flow[Any, Any], run_id: str, bound: dict[str, Any], *, seed: bytes, now: int
+    flow: Flow[Any, Any], run_id: str, args: bytes, *, seed: bytes, now: int
 ) -> RunStarted:
     """The first event of a run that stands alone."""
     options = flow.preset
-    args = flow.args_codec.encode(bound)
     return RunStarted(
         flow=flow.name,
         version=flow.version,

@@ -32,6 +32,15 @@ def now() -> datetime:
     return datetime.fromtimestamp(branch.drive.now_ms() / 1000, UTC)
 
 
+def fired_at() -> datetime:
+    """The instant that this run is for: the one that its schedule fired, however late it began.
+
+    Of a run that no schedule started: when it was started.
+    """
+    branch = branch_for("outlive.fired_at")
+    return datetime.fromtimestamp(branch.drive.fired_at_ms() / 1000, UTC)
+
+
 def random() -> float:
     """A random number in [0, 1): the same on replay. Not for secrets."""
     branch = branch_for("outlive.random")

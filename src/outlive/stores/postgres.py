@@ -9,6 +9,7 @@ lost connection leaves open is settled by asking again, before anything is ackno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from outlive.ports import Ports
 from outlive.store import (
@@ -40,6 +41,7 @@ from outlive.stores.postgres_beats import Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
 from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
@@ -83,7 +85,7 @@ class PostgresStore:
         self.pool = Pool(self._place, self._ports)
         first = self.pool.open_first()
         try:
-            check_schema(first, self._place, self._ports.failpoint)
+            self._id = check_schema(first, self._place, self._ports.failpoint)
         finally:
             first.close()
         self._news = News(self.pool)
@@ -165,9 +167,17 @@ class PostgresStore:
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        ((is_deleted,),) = self._other(
-            "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
-            *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
+        (((is_deleted,),), _) = self.pool.run(
+            "other",
+            self._ask(
+                "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
+                *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
+            ),
+            self._ask(
+                "DELETE FROM {s}.outcomes WHERE run_id = $1"
+                " AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.run_id = $1)",
+                text(run_id),
+            ),
         )
         return bool(is_deleted)
 
@@ -220,6 +230,8 @@ class PostgresStore:
             limit=max(0, limit),
             worker=worker,
             turns=self._turns,
+            lease_ms=self._lease_ms,
+            is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
         )
         sent_at = self._ports.clock.monotonic()
         clock, held, loads, mail, *asked = self.pool.run(
@@ -227,6 +239,8 @@ class PostgresStore:
         )
         now: int = clock[0][0]
         self._beats.notice_time(now, sent_at)
+        if search.is_whole:
+            self._beats.looked_at(len(held))
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
@@ -246,7 +260,7 @@ class PostgresStore:
         )
 
     def _judge(self, row: Row, watcher: str, now: int) -> Standing:
-        holder, beats, beat_at, _ = row
+        holder, beats, beat_at = row
         return "alive" if holder == watcher else self._beats.judge(holder, beats, beat_at, now)
 
     def _by_index(
@@ -305,6 +319,18 @@ class PostgresStore:
 
     async def queues(self) -> Sequence[QueueState]:
         return queue_states(self._other, self._now())
+
+    # ------------------------------------------------------------------ transactions
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._place, self._id, connection, entry)
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return await enlist_async(self._place, self._id, connection, entry)
 
     # ------------------------------------------------------------------ the store itself
 

@@ -19,7 +19,7 @@ _HEADER = (
     "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
     " priority, units, parent, tags, reason, chapter, chapter_link"
 )
-_HEADER_TYPES = {
+HEADER_TYPES = {
     "format": "bigint",
     "started_at": "bigint",
     "wake_at": "bigint",
@@ -128,7 +128,7 @@ END $$
 """
 
 _GIVEN_TYPES = ", ".join(
-    f"given_{name} {_HEADER_TYPES.get(name, 'text')}[]" for name in HEADER_NAMES
+    f"given_{name} {HEADER_TYPES.get(name, 'text')}[]" for name in HEADER_NAMES
 )
 _GIVEN = ", ".join(f"given_{name}" for name in HEADER_NAMES)
 _FROM_GIVEN = ", ".join(f"g.{name}" for name in HEADER_NAMES)

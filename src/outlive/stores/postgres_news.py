@@ -31,12 +31,17 @@ _PAUSE_SECONDS = 1.0
 Callback = Callable[[], object]
 
 
+def channel_of(schema: str) -> str:
+    """Where the news of a store are told."""
+    return f"outlive.{schema}"
+
+
 class News:
     """What one store object tells others, and hears from them."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._channel = f"outlive.{pool.place.schema}"
+        self._channel = channel_of(pool.place.schema)
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._watchers: dict[str, Callback] = {}

@@ -22,6 +22,7 @@ from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_functions import FUNCTIONS, FUNCTIONS_OF_HEADERS
 from outlive.stores.postgres_looks import LOOKS
+from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_queues import QUEUES
 from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
@@ -34,6 +35,7 @@ SCHEMA_VERSION = 2
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
 _VERSION = "SELECT value FROM {s}.meta WHERE name = 'outlive.schema'"
+_ID = "SELECT value FROM {s}.meta WHERE name = 'outlive.id'"
 _TABLES_THERE = "SELECT count(*) FROM information_schema.tables WHERE table_schema = $1"
 _SCHEMA_THERE = "SELECT count(*) FROM pg_namespace WHERE nspname = $1"
 
@@ -131,14 +133,16 @@ _TABLES = (
 #: version -> the statements that lead to it from the one before.
 MIGRATIONS = {
     1: _TABLES + FUNCTIONS,
-    2: QUEUE_TABLES + QUEUES + FUNCTIONS_OF_HEADERS + LOOKS,
+    2: OUTCOMES + QUEUE_TABLES + QUEUES + FUNCTIONS_OF_HEADERS + LOOKS,
 }
 
 Failpoint = Callable[[str], None]
 
 
-def check_schema(db: PostgresConnection, place: Place, failpoint: Failpoint) -> None:
+def check_schema(db: PostgresConnection, place: Place, failpoint: Failpoint) -> str:
     """See that the tables are there and of this release; make them, or bring them up to date.
+
+    Returns the store's own id, by which it is told from others.
 
     Raises:
         WrongVersion: a later release made them.
@@ -147,6 +151,8 @@ def check_schema(db: PostgresConnection, place: Place, failpoint: Failpoint) -> 
     with _opening(place):
         if _found_version(db, place) != SCHEMA_VERSION:
             _migrate(db, place, failpoint)
+        ((row,),) = db.run(Statement(_ID.format(s=f'"{place.schema}"')))
+    return str(row[0])
 
 
 def is_made(url: str, ports: Ports) -> tuple[bool, str]:

@@ -53,6 +53,7 @@ from outlive.stores.sqlite_connections import (
     durability_problems,
     make_safe,
 )
+from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import (
     make_private_file,
     make_private_folder,
@@ -198,13 +199,16 @@ class SQLiteStore:
             for table in ("records", "mail"):
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM runs WHERE id = ?", (run,))
+            db.execute("DELETE FROM outcomes WHERE run_id = ?", (run_id,))
             db.execute(
                 "DELETE FROM nodes WHERE family = ?1"
                 " AND NOT EXISTS (SELECT 1 FROM runs WHERE family = ?1)",
                 (family,),
             )
             db.execute(
-                "DELETE FROM tombstones WHERE keep_until <= ?", (self._ports.clock.now_ms(),)
+                "DELETE FROM tombstones WHERE run_id IN"
+                " (SELECT run_id FROM tombstones WHERE keep_until <= ? LIMIT 100)",
+                (self._ports.clock.now_ms(),),
             )
             db.execute(
                 "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)",
@@ -305,6 +309,17 @@ class SQLiteStore:
     async def queues(self) -> Sequence[QueueState]:
         with self._connections.reading() as db:
             return queue_states(db, self._ports.clock.now_ms())
+
+    # ------------------------------------------------------------------ transactions
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._path, connection, entry, self._ports.clock.now_ms())
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        return self.enlist(connection, entry)
 
     # ------------------------------------------------------------------ the store itself
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Value: TypeAlias = str | bytes | int | None
 
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
-_SYNCHRONOUS_FULL = 2
+SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
 #: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
 #: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
@@ -111,6 +111,9 @@ class Connections:
         self._process = os.getpid()
         self._opening = threading.Lock()
         self._writing = threading.Lock()
+        #: Held by the next writer until the one before it is through: nobody writes twice in
+        #: a row while another waits, as whoever frees a lock could just take it again.
+        self._next = threading.Lock()
         self._open: list[_Own] = []
         #: Those that no verb uses; the one used last is the next, for what it has in its cache.
         self._free: deque[_Own] = deque()
@@ -185,7 +188,7 @@ class Connections:
     def write_at_once(self, views: Set[str], work: Callable[[Connection], T]) -> T | None:
         """Do this, a single statement, unless somebody is writing just now: None then."""
         self.check_open()
-        if not self._writing.acquire(blocking=False):
+        if self._next.locked() or not self._writing.acquire(blocking=False):
             return None
         try:
             own = self._take()
@@ -223,9 +226,14 @@ class Connections:
     @contextmanager
     def _alone(self, views: Set[str]) -> Iterator[Connection]:
         self.check_open()  # before the lock: in a forked child nobody would ever free it
-        with self._writing, self._using() as own:
-            self._make_ready(own, views)
-            yield own.db
+        with self._next:
+            self._writing.acquire()
+        try:
+            with self._using() as own:
+                self._make_ready(own, views)
+                yield own.db
+        finally:
+            self._writing.release()
 
     def _make_ready(self, own: _Own, views: Set[str]) -> None:
         if self._poison:
@@ -370,7 +378,7 @@ def durability_problems(db: Connection) -> list[str]:
     if mode != "wal":
         problems.append(f"SQLite keeps journal_mode={mode} instead of WAL")
     synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
-    if synchronous < _SYNCHRONOUS_FULL:
+    if synchronous < SYNCHRONOUS_FULL:
         problems.append(f"SQLite has synchronous={synchronous} instead of 2 (FULL)")
     return problems
 

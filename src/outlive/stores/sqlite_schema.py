@@ -6,6 +6,7 @@ Its ``id`` is never used twice (AUTOINCREMENT), so pages of ``find`` are stable.
 side by side. Clustering it by run would halve the throughput of commits.
 ``queues`` has the limits of queues and how far each has come, ``spent`` what of a rate is spent.
 ``mail`` keeps the id of a consumed mail for ever, with its body dropped.
+``outcomes`` has those of transactional steps, each until its journal has it.
 Indexes over ``runs`` are partial where they can be, and a plain append touches none of them.
 """
 
@@ -63,6 +64,17 @@ _QUEUES = (
     WHERE worker IS NOT NULL AND queue <> 'default'
     """,
 )
+_OUTCOMES = """
+    CREATE TABLE outcomes (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        step TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (run_id, step)
+    )
+"""
 
 _TABLES = (
     """
@@ -135,6 +147,7 @@ _TABLES = (
         keep_until INTEGER NOT NULL
     )
     """,
+    _OUTCOMES,
     "CREATE UNIQUE INDEX records_of_run ON records (run, seq)",
     "CREATE UNIQUE INDEX mail_of_run ON mail (run, mail_id)",
     "CREATE INDEX mail_waiting ON mail (run) WHERE body IS NOT NULL",
@@ -153,6 +166,7 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN chapter_link BLOB NOT NULL DEFAULT x''",
     ),
     2: (
+        _OUTCOMES,
         "ALTER TABLE runs ADD COLUMN queue_key TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE runs ADD COLUMN units INTEGER NOT NULL DEFAULT 1",

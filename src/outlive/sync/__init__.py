@@ -13,7 +13,7 @@ from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.fanout import Outcome
 from outlive.engine.people import Approval
-from outlive.engine.verbs import attempt, key, now, patched, pins, random, run_id, uuid
+from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
 from outlive.model.retry import Retry
@@ -34,9 +34,24 @@ from outlive.sync.verbs import (
 
 if TYPE_CHECKING:
     from outlive.posting import Question
+    from outlive.scheduling import Schedule
     from outlive.sync.app import App
     from outlive.sync.app import open_app as open
-    from outlive.sync.defaults import close, ensure, find, get, run, start, submit
+    from outlive.sync.defaults import (
+        close,
+        ensure,
+        find,
+        fire_schedule,
+        get,
+        pause_schedule,
+        resume_schedule,
+        run,
+        schedule,
+        schedules,
+        start,
+        submit,
+        unschedule,
+    )
     from outlive.sync.handle import Handle
 
 __all__ = [
@@ -54,6 +69,7 @@ __all__ = [
     "Rate",
     "Request",
     "Retry",
+    "Schedule",
     "Step",
     "approve",
     "ask",
@@ -65,6 +81,8 @@ __all__ = [
     "ensure",
     "errors",
     "find",
+    "fire_schedule",
+    "fired_at",
     "flow",
     "gather",
     "get",
@@ -73,18 +91,23 @@ __all__ = [
     "now",
     "open",
     "patched",
+    "pause_schedule",
     "pins",
     "random",
     "register",
     "requests",
+    "resume_schedule",
     "run",
     "run_id",
+    "schedule",
+    "schedules",
     "sleep",
     "spawn",
     "start",
     "step",
     "submit",
     "timeout",
+    "unschedule",
     "uuid",
     "wait_signal",
 ]
@@ -94,14 +117,21 @@ _LATER = {
     "App": ("outlive.sync.app", "App"),
     "Handle": ("outlive.sync.handle", "Handle"),
     "Question": ("outlive.posting", "Question"),
+    "Schedule": ("outlive.scheduling", "Schedule"),
     "close": ("outlive.sync.defaults", "close"),
     "ensure": ("outlive.sync.defaults", "ensure"),
     "find": ("outlive.sync.defaults", "find"),
+    "fire_schedule": ("outlive.sync.defaults", "fire_schedule"),
     "get": ("outlive.sync.defaults", "get"),
     "open": ("outlive.sync.app", "open_app"),
+    "pause_schedule": ("outlive.sync.defaults", "pause_schedule"),
+    "resume_schedule": ("outlive.sync.defaults", "resume_schedule"),
     "run": ("outlive.sync.defaults", "run"),
+    "schedule": ("outlive.sync.defaults", "schedule"),
+    "schedules": ("outlive.sync.defaults", "schedules"),
     "start": ("outlive.sync.defaults", "start"),
     "submit": ("outlive.sync.defaults", "submit"),
+    "unschedule": ("outlive.sync.defaults", "unschedule"),
 }
 
 

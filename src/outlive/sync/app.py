@@ -16,10 +16,15 @@ from outlive import app as async_app
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
+from outlive.journal.archive import Archived
+from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
 from outlive.model.queues import Queue
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration
+from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
+from outlive.scheduling import Schedule
 from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.worker.worker import Worker
@@ -61,12 +66,19 @@ class App:
         queue_key: str | None = None,
         priority: int | None = None,
         units: int | None = None,
+        connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
-        """Start a run that a worker elsewhere will drive; durable when this returns."""
-        refuse_in_run("outlive.submit", CALL)
+        """Start a run that a worker elsewhere will drive; durable when this returns.
+
+        With a ``connection`` to the store's own database it begins when your transaction commits.
+        """
         options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
         options |= {"queue_key": queue_key, "priority": priority, "units": units}
+        if connection is not None and type(place.get()) in (Body, type(None)):
+            begun = self._app.submit_within(connection, flow, (args, kwargs), options)
+            return Handle(begun, self.call)
+        refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
     def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
@@ -113,9 +125,56 @@ class App:
         """Settle an effect in doubt by a human's word; ``value`` is JSON."""
         self.call(partial(self._app.resolve, run_id, step, verdict, value))
 
+    def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
+        """Delete what these rules, or the app's own, let go, now; what that came to."""
+        return self.call(partial(self._app.retain, retention, dry_run=dry_run))
+
+    def restore(self, run: Archived) -> bool:
+        """Put an archived run back, as it was; False: it is there."""
+        return self.call(partial(self._app.restore, run))
+
     def health(self) -> Health:
         """What the store says of itself, its file looked through."""
         return self.call(self._app.health)
+
+    def schedule(
+        self,
+        name: str,
+        flow: Startable[Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        missed: Missed = "skip",
+        overlap: Overlap = "allow",
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> Schedule:
+        """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
+        options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
+        options |= {"overlap": overlap, "queue": queue, "tags": tags}
+        return self.call(partial(self._app.schedule, name, flow, *args, **options, **kwargs))
+
+    def unschedule(self, name: str) -> bool:
+        """Fire nothing more; False: there was no such schedule."""
+        return self.call(partial(self._app.unschedule, name))
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Fire nothing until it is resumed."""
+        return self.call(partial(self._app.pause_schedule, name))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Go on with the next instant."""
+        return self.call(partial(self._app.resume_schedule, name))
+
+    def fire_schedule(self, name: str) -> Handle[Any]:
+        """Start a run of it now, beside its instants, even if it is paused."""
+        return self._handle(partial(self._app.fire_schedule, name))
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        return self.call(self._app.schedules)
 
     @contextmanager
     def worker(self, flows: Iterable[Flow[Any, Any]], **options: Any) -> Iterator[Worker]:
@@ -161,6 +220,12 @@ class App:
         self.close()
 
 
-def open_app(url: str | None = None, *, drive: bool = True, ports: Ports | None = None) -> App:
+def open_app(
+    url: str | None = None,
+    *,
+    drive: bool = True,
+    ports: Ports | None = None,
+    retention: Retention | None = None,
+) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    return App(async_app.open_app(url, drive=drive, ports=ports))
+    return App(async_app.open_app(url, drive=drive, ports=ports, retention=retention))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import refuse_in_run
+from outlive.scheduling import Schedule
 from outlive.settings import Settings
 from outlive.store import Page
 from outlive.sync.app import CALL, App, open_app
@@ -86,6 +87,36 @@ def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
 def find(**query: Any) -> Page:
     """A page of runs on the default store."""
     return default_app.get().find(**query)
+
+
+def schedule(name: str, flow: Startable[Any] | str, *args: Any, **kwargs: Any) -> Schedule:
+    """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
+    return default_app.get().schedule(name, flow, *args, **kwargs)
+
+
+def unschedule(name: str) -> bool:
+    """Fire nothing more; runs that were started go on. False: there was no such schedule."""
+    return default_app.get().unschedule(name)
+
+
+def pause_schedule(name: str) -> Schedule:
+    """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
+    return default_app.get().pause_schedule(name)
+
+
+def resume_schedule(name: str) -> Schedule:
+    """Go on with the next instant."""
+    return default_app.get().resume_schedule(name)
+
+
+def fire_schedule(name: str) -> Handle[Any]:
+    """Start a run of a schedule now, beside its instants, even if it is paused."""
+    return default_app.get().fire_schedule(name)
+
+
+def schedules() -> list[Schedule]:
+    """All schedules on the default store, by name."""
+    return default_app.get().schedules()
 
 
 def close() -> None:

@@ -80,15 +80,20 @@ class PostgresServer:
     """One server with its data folder. Start it from the main thread: it ends with its starter."""
 
     def __init__(
-        self, *, programs: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        within: Path | None = None,
     ) -> None:
+        """``within``: on whose disk the data are to lie, where that of temporary files won't do."""
         self.programs = programs or server_programs()
         self.password = secrets.token_hex(16)
         self.port = 0
         self._user = other_user() if os.geteuid() == 0 else None
         self._changes = dict(settings or {})
         self._settings = dict(_SETTINGS) | self._changes
-        self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="outlive-postgres-", dir=within))
         self.data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._own(self.folder)
@@ -167,9 +172,10 @@ class PostgresServer:
 
     # a second one
 
-    def add_standby(self) -> PostgresServer:
+    def add_standby(self, port: int = 0) -> PostgresServer:
         """A copy that follows this server's every step; commits here wait for it from now on."""
         copy = PostgresServer(programs=self.programs, settings=self._changes)
+        copy.port = port
         copy.password = self.password
         place = f"host={HOST} port={self.port} user={ROLE} password={self.password}"
         copy._run(

@@ -61,9 +61,9 @@ class Client:
 
     def _event(self) -> RunStarted:
         """The run's first event, made anew at every try, as the app does."""
-        bound = tell_story.bind(self._program)
+        args = tell_story.args_codec.encode(tell_story.bind(self._program))
         seed = self._nature.entropy(16)
-        event = start_event(tell_story, self.run_id, bound, seed=seed, now=BEGINNING_MS)
+        event = start_event(tell_story, self.run_id, args, seed=seed, now=BEGINNING_MS)
         if self._deadline_seconds is None:
             return event
         deadline_at = BEGINNING_MS + round(self._deadline_seconds * 1000)
@@ -113,14 +113,12 @@ class Human:
         reading, events = read
         for step, effect in fold(events).effects.items():
             if effect.asks or not asked_only:
-                self._consider(reading, events, step, effect)
+                self._consider(reading, step, effect)
 
-    def _consider(
-        self, reading: Reading, events: Sequence[Event], step: str, effect: OpenEffect
-    ) -> None:
+    def _consider(self, reading: Reading, step: str, effect: OpenEffect) -> None:
         nature, run_id = self._nature, reading.head.run_id
         try:
-            mail_id, letter = resolve_letter(reading, events, step, "fail", b"null")
+            mail_id, letter = resolve_letter(reading, step, "fail", b"null", 0)
         except OutliveError:
             return
         since = self._seen_since.setdefault((run_id, mail_id), nature.now)

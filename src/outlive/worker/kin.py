@@ -40,12 +40,18 @@ class StoreKin:
     async def start_child(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Start a run of its own, once."""
         if await commit_one(self._keeper, self._host, start_entry(run_id, event)):
-            self._want(flow, run_id, True)
+            self._tell(flow, run_id, True)
             return "started"
         found = await self._look(run_id, event, flow)
         if found == "started":
-            self._want(flow, run_id, False)
+            self._tell(flow, run_id, False)
         return found
+
+    def _tell(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
+        if flow.is_name_only:
+            self.on_post(run_id)  # whoever has its code drives it, perhaps our worker
+        else:
+            self._want(flow, run_id, is_new)
 
     async def _look(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Who has the id: the child itself, begun by an earlier driver, or somebody else."""

@@ -2,8 +2,7 @@
 
 One loop: ask the store what may be claimed and which own runs have mail; claim and load what there
 is room for (``loading``). A run that leaves memory gives its place to the next. A worker wants
-either whatever its flows can drive, or only the runs it was told of. How it goes is in
-``departure``.
+whatever its flows can drive, and schedules, or only what it was told of. It goes by ``departure``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from outlive.engine.drive import Drive
 from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
 from outlive.engine.ops import Env
+from outlive.engine.schedules import SCHEDULE
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.model.events import Claimed, Event, RunStarted
@@ -28,6 +28,7 @@ from outlive.model.run import Run, fold
 from outlive.store import Mail, Wanted
 from outlive.worker.admission import Admission
 from outlive.worker.adoption import Adoption
+from outlive.worker.beside import begin_beside
 from outlive.worker.departure import GRACE_SECONDS, Departure
 from outlive.worker.kin import StoreKin
 from outlive.worker.loading import Loading
@@ -37,7 +38,6 @@ from outlive.worker.probation import LOOK_SECONDS
 from outlive.worker.pulse import Pulse
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
-from outlive.worker.waking import wake_by_store
 from outlive.worker.watchers import News, Watchers
 
 logger = logging.getLogger("outlive")
@@ -60,6 +60,8 @@ class Worker:
         self.failure: OutliveError | None = None
         self._setting = setting
         self._repertoire = repertoire
+        if everything:
+            repertoire.learn(SCHEDULE)
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
@@ -104,7 +106,7 @@ class Worker:
             self._pulse = self._setting.start_pulse(self.id, self._pulse_failed)
             self._setting.keeper.on_end.append(self._keeper_ended)
             self._task = self._setting.host.create_task(self._work())
-            self._unwatch = wake_by_store(self._setting, self.id, self._poke.set)
+            self._unwatch = begin_beside(self._setting, self.id, self._poke.set)
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Take nothing more, let what runs reach a durable point, hand over the rest in the end.
@@ -297,11 +299,9 @@ class Worker:
             ahead = self._next_at - self._setting.ports.clock.now_ms()
             # Not ahead: the store's clock is behind ours, and will be for a while.
             seconds = min(seconds, ahead / 1000) if ahead > 0 else seconds
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._poke.wait()
-        except TimeoutError:
-            pass
         self._poke.clear()
 
     async def _round(self) -> None:

@@ -1,0 +1,82 @@
+"""What was to be reached on PostgreSQL."""
+
+from __future__ import annotations
+
+from bench.figures import Results
+from bench.goals import Goal, Measure, Rounds, p50, per_second, ratio_of, times
+
+
+def against(peer: str, times_at_least: float, text: str, measure: Measure) -> Goal:
+    """A peer is to be surpassed so many times."""
+    return Goal(
+        text=f"{text} {peer}", measure=measure, limit=times_at_least, at_least=True, form=times
+    )
+
+
+def slower(peer: str, work: str, size: int, ours: str) -> Measure:
+    """How many times as long a peer takes as ours, p50."""
+    return ratio_of(p50(work, size, peer), p50(work, size, ours))
+
+
+def faster(peer: str, work: str, size: int, ours: str) -> Measure:
+    """How many times as much ours does in a second as a peer."""
+    return ratio_of(per_second(work, size, ours), per_second(work, size, peer))
+
+
+def trips_per_batch(work: str, trips: str) -> Measure:
+    """Round trips by the batches that were committed."""
+
+    def measure(results: Results) -> Rounds:
+        made = results.counted(work, "pg-effect", trips)
+        batches = results.counted(work, "pg-effect", "commits")
+        return {0: made / batches} if made and batches else {}
+
+    return measure
+
+
+def exactly(value: float) -> str:
+    """A number that is nearly whole."""
+    return f"{value:.3f}"
+
+
+SEQUENTIAL = "sequential effect, p50, against"
+MANY = "200 runs x 20 effects, steps per second against"
+STARTS = "1,000 one-step runs, runs per second against"
+RESUME = "resume of 10,000 steps on one branch, from connecting, against"
+
+GOALS = [
+    Goal(
+        text=f"{SEQUENTIAL} the bare commit",
+        measure=ratio_of(p50("sequential", 200, "pg-effect"), p50("sequential", 200, "pg-floor")),
+        limit=2,
+        possible_from=1.0,
+        form=times,
+    ),
+    against("DBOS", 8, SEQUENTIAL, slower("pg-dbos", "sequential", 200, "pg-effect")),
+    against("Absurd", 3, SEQUENTIAL, slower("pg-absurd", "sequential", 200, "pg-effect")),
+    against("Restate", 4, SEQUENTIAL, slower("restate", "sequential", 200, "pg-effect")),
+    against("DBOS", 80, MANY, faster("pg-dbos", "many", 200, "pg-effect")),
+    against("Absurd", 25, MANY, faster("pg-absurd", "many", 200, "pg-effect")),
+    against("Restate", 6, MANY, faster("restate", "many", 200, "pg-effect")),
+    against("DBOS", 60, STARTS, faster("pg-dbos", "starts", 1000, "pg-step")),
+    against("Restate", 9, STARTS, faster("restate", "starts", 1000, "pg-step")),
+    against("DBOS", 100, RESUME, slower("pg-dbos", "resume-one", 10_000, "pg-step")),
+    Goal(
+        text=f"{RESUME} Absurd",
+        measure=slower("pg-step", "resume-one", 10_000, "pg-absurd"),
+        limit=4,
+        form=times,
+    ),
+    Goal(
+        text="round trips per batch, one run of effects, on the wire, heartbeats included",
+        measure=trips_per_batch("sequential", "round_trips"),
+        limit=1.05,
+        form=exactly,
+    ),
+    Goal(
+        text="round trips per batch, many runs at once, as asked of the pool",
+        measure=trips_per_batch("many", "commit_trips"),
+        limit=1,
+        form=exactly,
+    ),
+]

@@ -1,0 +1,157 @@
+"""A run that begins in the user's own transaction, in the same database: there if that commits.
+
+The same function does it as for any batch. Workers hear of it by a NOTIFY in that transaction,
+which PostgreSQL sends when it commits: nobody else knows when that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeAlias
+
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq
+from psycopg.errors import InvalidSchemaName, UndefinedTable
+from psycopg.rows import tuple_row
+
+from outlive.errors import UsageError
+from outlive.store import Entry, Reading, StoredRecord
+from outlive.stores.postgres_functions import HEADER_NAMES, HEADER_TYPES
+from outlive.stores.postgres_news import ANYBODY, channel_of
+from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_url import Place
+from outlive.stores.postgres_wire import Row, readable, writable
+from outlive.stores.tables import header_values
+
+#: A statement with its values, answered by its rows.
+Talk: TypeAlias = Generator[tuple[str, Sequence[Any]], list[Row], tuple[bool, Reading | None]]
+
+_TYPES = ("text", "bigint", "bigint", "bigint", "bytea", "bytea", "bigint", "bigint", "text")
+_ARRAYS = (
+    *_TYPES,
+    *(HEADER_TYPES.get(name, "text") for name in HEADER_NAMES),
+    *("text", "bytea", "bytea", "text", "text"),
+)
+_MARKS = ", ".join(f"%s::{kind}[]" for kind in _ARRAYS)
+_FIRST = "SELECT seq, body FROM {s}.records WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 1"
+
+
+def enlist(
+    place: Place, store_id: str, connection: Any, entry: Entry
+) -> tuple[bool, Reading | None]:
+    """Whether the run is in, else the run that has its id (None: one that was deleted)."""
+    if not isinstance(connection, Connection):
+        raise _no_connection(connection, place)
+    _check_transaction(connection)
+    talk = _talk(place, store_id, entry)
+    cursor = Cursor(connection, row_factory=tuple_row)
+    try:
+        asked = next(talk)
+        while True:
+            asked = talk.send(cursor.execute(*asked).fetchall())
+    except StopIteration as end:
+        answer: tuple[bool, Reading | None] = end.value
+        return answer
+    except (UndefinedTable, InvalidSchemaName) as error:
+        raise _elsewhere(place) from error
+    finally:
+        cursor.close()
+
+
+async def enlist_async(
+    place: Place, store_id: str, connection: Any, entry: Entry
+) -> tuple[bool, Reading | None]:
+    """The same over a connection that awaits; one that does not is fine, too."""
+    if not isinstance(connection, AsyncConnection):
+        return enlist(place, store_id, connection, entry)
+    _check_transaction(connection)
+    talk = _talk(place, store_id, entry)
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    try:
+        asked = next(talk)
+        while True:
+            asked = talk.send(await (await cursor.execute(*asked)).fetchall())
+    except StopIteration as end:
+        answer: tuple[bool, Reading | None] = end.value
+        return answer
+    except (UndefinedTable, InvalidSchemaName) as error:
+        raise _elsewhere(place) from error
+    finally:
+        await cursor.close()
+
+
+def _check_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    is_idle = connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+    if connection.autocommit and is_idle:
+        raise UsageError(
+            "the connection is in autocommit and has no transaction; open one with "
+            "connection.transaction(), or the run would not begin together with what you write"
+        )
+
+
+def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
+    schema = f'"{place.schema}"'
+    found = yield f"SELECT value FROM {schema}.meta WHERE name = 'outlive.id'", ()
+    if found != [(store_id,)]:
+        raise _elsewhere(place)
+    refused = yield (
+        f"SELECT seq, gone FROM {schema}.commit_v2({_MARKS}, NULL, false)",
+        _values(entry),
+    )
+    if not refused:
+        yield "SELECT pg_notify(%s, %s)", (channel_of(place.schema), ANYBODY)
+        return True, None
+    run_id = writable(entry.run_id)
+    rows = yield f"SELECT {FOUND_COLUMNS} FROM {schema}.runs r WHERE run_id = %s", (run_id,)
+    if not rows:
+        return False, None
+    there = found_of(tuple(_read(each) for each in rows[0]))
+    records = yield _FIRST.replace("{s}", schema), (run_id, there.header.chapter)
+    first = [StoredRecord(seq, body) for seq, body in records]
+    return False, Reading(head=there.head, header=there.header, records=first, mail=())
+
+
+def _values(entry: Entry) -> list[list[Any]]:
+    """What the function takes, for a batch of one."""
+    assert entry.header is not None, "a run begins with a header"
+    head = (
+        entry.run_id,
+        0,
+        entry.last,
+        entry.epoch,
+        entry.link,
+        entry.record,
+        entry.epoch,
+        0,
+        None,
+    )
+    row = (*head, *header_values(entry.header))
+    nodes = entry.nodes
+    return [
+        *([_written(value)] for value in row),
+        [writable(entry.run_id)] * len(nodes),
+        [node.address for node in nodes],
+        [node.body for node in nodes],
+        [],
+        [],
+    ]
+
+
+def _read(value: Any) -> Any:
+    return readable(value) if isinstance(value, str) else value
+
+
+def _written(value: Any) -> Any:
+    return writable(value) if isinstance(value, str) else value
+
+
+def _no_connection(connection: Any, place: Place) -> UsageError:
+    return UsageError(
+        f"connection={connection!r} is none of psycopg (Connection or AsyncConnection); "
+        f"the store is {place.name}"
+    )
+
+
+def _elsewhere(place: Place) -> UsageError:
+    return UsageError(
+        f"the connection is to another database than the store, which is {place.name}"
+    )

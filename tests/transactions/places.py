@@ -1,0 +1,110 @@
+"""A store that can share a transaction, and what a user has in the same database: one table."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Protocol
+
+import psycopg
+
+from outlive.app import open_app
+from outlive.stores.postgres_url import parse_place
+
+
+class Place(Protocol):
+    """Where a store and a user's table are."""
+
+    url: str
+    #: How a value is marked in the SQL of this place.
+    mark: str
+
+    def connect(self) -> Any:
+        """A connection of the user's own, in the driver's default mode."""
+        ...
+
+    def rows(self) -> list[str]:
+        """What the user's table holds, in order."""
+        ...
+
+    def count(self, table: str) -> int:
+        """How many rows a table of the store has."""
+        ...
+
+    def insert(self) -> str:
+        """The statement with which a user writes one value."""
+        ...
+
+
+class SQLitePlace:
+    """A file."""
+
+    mark = "?"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.path = url.removeprefix("sqlite:///")
+        open_app(url).close()
+        with sqlite3.connect(self.path) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS bookings (what TEXT NOT NULL)")
+        db.close()
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=30)
+
+    def insert(self) -> str:
+        return "INSERT INTO bookings VALUES (?)"
+
+    def rows(self) -> list[str]:
+        return [what for (what,) in self._ask("SELECT what FROM bookings ORDER BY what")]
+
+    def count(self, table: str) -> int:
+        return int(self._ask(f"SELECT count(*) FROM {table}")[0][0])
+
+    def _ask(self, sql: str) -> list[Any]:
+        db = self.connect()
+        try:
+            return db.execute(sql).fetchall()
+        finally:
+            db.close()
+
+
+class PostgresPlace:
+    """A schema of a server."""
+
+    mark = "%s"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._place = parse_place(url)
+        open_app(url).close()
+        with self.connect() as db:
+            db.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (what text NOT NULL)")
+
+    @property
+    def conninfo(self) -> str:
+        return self._place.conninfo
+
+    @property
+    def table(self) -> str:
+        return f"{self._place.schema}_bookings"
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self._place.conninfo)
+
+    def insert(self) -> str:
+        return f"INSERT INTO {self.table} VALUES (%s)"
+
+    def rows(self) -> list[str]:
+        with self.connect() as db:
+            found = db.execute(f"SELECT what FROM {self.table} ORDER BY what")
+            return [what for (what,) in found]
+
+    def count(self, table: str) -> int:
+        with self.connect() as db:
+            found = db.execute(f"SELECT count(*) FROM {self._place.schema}.{table}")
+            return int(found.fetchone()[0])
+
+
+def place_of(url: str) -> Place:
+    """The place of a URL, in any process."""
+    return SQLitePlace(url) if url.startswith("sqlite") else PostgresPlace(url)
