@@ -17,6 +17,7 @@ from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     RetryRefused,
     StepNotInDoubt,
@@ -51,11 +52,10 @@ from outlive.starting import (
     to_submit,
 )
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
 from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
-from outlive.worker.repertoire import Repertoire
+from outlive.worker.repertoire import Repertoire, all_of
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
@@ -276,7 +276,7 @@ class App(Scheduling, QueueVerbs, Tending):
         """
         self._check_open()
         names = None if queues is None else await self._declare(queues)
-        known = Repertoire(flows, names)
+        known = all_of(flows, names)
         worker = self._new_worker(known, everything=True, concurrency=concurrency)
         worker.start()
         try:
@@ -319,19 +319,20 @@ class App(Scheduling, QueueVerbs, Tending):
         return worker
 
     def _new_worker(self, known: Repertoire, *, everything: bool, concurrency: int) -> Worker:
-        clock = self._ports.clock
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
             start_pulse=thread_pulses(self.store, lease, clock),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
@@ -379,22 +380,3 @@ class App(Scheduling, QueueVerbs, Tending):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-    retention: Retention | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

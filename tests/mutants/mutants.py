@@ -27,6 +27,7 @@ from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -216,5 +217,16 @@ MUTANTS = {
         Mutant(name="child notified never", apply=waits.child_notified_never),
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
+        Mutant(
+            name="outcome outside the transaction",
+            apply=transactions.outcome_outside_the_transaction,
+            is_simulated=False,
+        ),
+        Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="outcome not looked up",
+            apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
+        ),
     )
 }

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from outlive.app import open_app
 from outlive.cli.output import age, print_json, print_line, print_note, print_table
 from outlive.errors import UsageError
 from outlive.model.queues import Queue, Rate
+from outlive.opening import open_app
 from outlive.ports import SystemClock
 from outlive.queueing import limits_of, render_limits
 from outlive.store import QueueLimits, QueueState

@@ -8,6 +8,8 @@ from outlive.model.run import Run
 from outlive.store import Header
 
 _NO_PLACE = QueuePlace()
+#: What the text of a sealed store begins with, where only a key tells what it says.
+HIDDEN = "~1:"
 
 
 def header_of(run: Run, chapter_link: bytes = b"") -> Header:

@@ -8,7 +8,7 @@ lost connection leaves open is settled by asking again, before anything is ackno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outlive.ports import Ports
@@ -23,7 +23,6 @@ from outlive.store import (
     Health,
     Mail,
     Node,
-    Offer,
     Page,
     Posted,
     Posting,
@@ -38,7 +37,7 @@ from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import Beats
-from outlive.stores.postgres_claim import Search, is_due, loads_of, sound
+from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_enlist import enlist, enlist_async
@@ -51,9 +50,11 @@ from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import check_schema
 from outlive.stores.postgres_seen import Seen
+from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
-from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text, texts
 from outlive.stores.silence import Standing
+from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
 #: Workers that were silent for so many leases and hold nothing are forgotten.
@@ -90,6 +91,7 @@ class PostgresStore:
             first.close()
         self._news = News(self.pool)
         self._turns = Turns()
+        self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -247,14 +249,14 @@ class PostgresStore:
         else:
             named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
             found = [run for run in named if is_due(run, standing, now)]
-            next_at = _next_of(named, now)
+            next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
         full = crowded(taken, worker)
         chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
             crowded=full,
-            offers=_offers(chosen, standing),
+            offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             next_at=next_at,
         )
@@ -322,6 +324,29 @@ class PostgresStore:
 
     # ------------------------------------------------------------------ transactions
 
+    transaction_seconds_max = float("inf")
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt, seconds)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt, seconds)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``."""
+        ((outcome,),) = self._other(
+            "SELECT {s}.outcome_v1($1, $2, $3, $4)",
+            *(text(attempt.run_id), text(attempt.step), int8(attempt.seq), int8(attempt.epoch)),
+        )
+        return None if outcome is None else bytes(outcome)
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
+        self._other("SELECT {s}.forget_v1($1, $2)", run_ids, names)
+
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """See ``Transactional``."""
         check_headers([entry])
@@ -351,6 +376,7 @@ class PostgresStore:
     async def close(self) -> None:
         if self.pool.is_ours:
             self.pool.close()
+            self._transactions.close()
             self._news.close()
 
 
@@ -361,19 +387,3 @@ def _is_offered(entry: Entry) -> bool:
     # One that ends in a queue makes way for another.
     may_be_due = entry.header.ended_at is None or entry.header.queue != DEFAULT_QUEUE
     return may_be_due and bool(entry.header.flow)
-
-
-def _offers(chosen: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
-    return [
-        Offer(
-            head=run.head,
-            header=run.header,
-            certain=run.head.worker is None or standing[run.head.worker] == "dead",
-        )
-        for run in chosen
-    ]
-
-
-def _next_of(named: Iterable[Found], now: int) -> int | None:
-    free = [run.header.wake_at for run in named if run.head.worker is None]
-    return min((at for at in free if at is not None and at > now), default=None)

@@ -9,12 +9,12 @@ there may be a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from outlive.errors import CorruptRecord
-from outlive.store import DEFAULT_QUEUE, Found, Header, Wanted
+from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 from outlive.stores.fair import Turns
 from outlive.stores.gate import Load, Turn
 from outlive.stores.postgres_connection import Statement
@@ -175,3 +175,21 @@ def sound(rows: Sequence[Row]) -> Iterator[Found]:
     for row in rows:
         with suppress(CorruptRecord):
             yield found_of(row)
+
+
+def offers_of(chosen: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
+    """These runs, offered."""
+    return [
+        Offer(
+            head=run.head,
+            header=run.header,
+            certain=run.head.worker is None or standing[run.head.worker] == "dead",
+        )
+        for run in chosen
+    ]
+
+
+def next_of(named: Iterable[Found], now: int) -> int | None:
+    """When the next of these gets due that nobody holds."""
+    free = [run.header.wake_at for run in named if run.head.worker is None]
+    return min((at for at in free if at is not None and at > now), default=None)

@@ -10,9 +10,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from outlive.engine.definitions import Flow
+from outlive.engine.schedules import SCHEDULE
 from outlive.errors import FlowNotRegistered, WrongVersion
 from outlive.journal.record import FORMAT
 from outlive.store import Wanted
+
+
+def all_of(flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None) -> Repertoire:
+    """What a worker drives that takes whatever there is of these flows: schedules, too."""
+    return Repertoire((SCHEDULE, *flows), queues)
 
 
 class Repertoire:

@@ -20,7 +20,6 @@ from outlive.engine.drive import Drive
 from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
 from outlive.engine.ops import Env
-from outlive.engine.schedules import SCHEDULE
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.model.events import Claimed, Event, RunStarted
@@ -60,8 +59,6 @@ class Worker:
         self.failure: OutliveError | None = None
         self._setting = setting
         self._repertoire = repertoire
-        if everything:
-            repertoire.learn(SCHEDULE)
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
@@ -84,6 +81,7 @@ class Worker:
             kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
+            transactions=setting.transactions,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
@@ -152,6 +150,8 @@ class Worker:
             # A store that is gone can't be told; the others will find out.
             with suppress(OutliveError):
                 await self._setting.lane(self._setting.store.release(self.id))
+            if self._setting.transactions is not None:
+                await self._setting.transactions.flush()
 
     def _pulse_failed(self, error: OutliveError) -> None:
         self._setting.host.call_threadsafe(self._fail, error)
@@ -377,8 +377,7 @@ class Worker:
             self._watchers.tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
-            told = None if isinstance(error, LeaseLost) else error
-            self._watchers.tell(drive.run_id, told)
+            self._watchers.tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._departure.notice()
         self._poke.set()
 
