@@ -211,5 +211,6 @@ MUTANTS = {
         Mutant(name="child notified never", apply=waits.child_notified_never),
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
+        Mutant(name="instant not in the id", apply=waits.instant_not_in_the_id, is_simulated=False),
     )
 }
