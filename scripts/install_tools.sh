@@ -13,5 +13,6 @@ install() { # COMMAND PACKAGE WHO
 }
 
 install strace strace "the crash-point tests fail without it"
+install openssl openssl "the test of encrypted connections fails without it"
 install ip iproute2 "without it hosts that are cut off are loopback addresses behind a proxy"
 exit 0

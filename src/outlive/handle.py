@@ -60,6 +60,11 @@ class Handle(Generic[T]):
         self._store, self._lane = letterbox.store, letterbox.lane
         self._flow, self._worker = flow, worker
         self._process = os.getpid()
+        #: Told when the run ends here, so that the store need not be asked for what was had.
+        self._told: asyncio.Future[Verdict | None] | None = None
+        if worker is not None and worker.is_driving(self.id):
+            self._told = worker.watch(self.id)
+            self._told.add_done_callback(_noticed)
 
     def __repr__(self) -> str:
         return f"<Handle of run {self.id!r}>"
@@ -85,6 +90,8 @@ class Handle(Generic[T]):
 
     async def _outcome(self) -> T:
         self._check_process()
+        if (had := self._had()) is not None:
+            return self._value(had.status, had.value, had.error)
         while True:
             if self._worker is not None and self._worker.will_tell(self.id):
                 is_here = self._worker.is_driving(self.id)
@@ -101,6 +108,14 @@ class Handle(Generic[T]):
                 await asyncio.sleep(POLL_SECONDS)
             else:
                 await self._driven_here(self._worker, POLL_SECONDS)
+
+    def _had(self) -> Verdict | None:
+        """How the run ended here, if that can't change: another try is for those that failed."""
+        told = self._told
+        if told is None or not told.done() or told.cancelled() or told.exception() is not None:
+            return None
+        verdict = told.result()
+        return verdict if verdict is not None and verdict.status == "completed" else None
 
     async def _driven_here(self, worker: Worker, seconds: float | None = None) -> Verdict | None:
         """How a run ended in this process; None when the store must be asked."""
@@ -274,3 +289,9 @@ async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:
             return await work
     except TimeoutError:
         raise TimedOut(late) from None
+
+
+def _noticed(told: asyncio.Future[Verdict | None]) -> None:
+    """Whoever waits for the outcome hears of a failure; nobody may."""
+    if not told.cancelled():
+        told.exception()

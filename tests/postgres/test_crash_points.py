@@ -31,7 +31,7 @@ def crashes(
 ) -> Iterator[Lab]:
     """Over a network no death is certain, so that doubts wait for the time limits of effects."""
     monkeypatch.setenv("REFERENCE_TIMEOUT", "2s")
-    with lab(trials, half, server=postgres.url()) as crashes:
+    with lab(trials, half, server=postgres.url(connect_timeout="60")) as crashes:
         yield crashes
 
 

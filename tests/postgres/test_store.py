@@ -318,3 +318,23 @@ async def test_looking_makes_no_schema(url: str, execute: Execute) -> None:
     assert [] == found
     await PostgresStore(url).close()
     open_app(url, must_exist=True).close()
+
+
+async def test_a_look_for_work_does_not_go_over_all_workers(url: str, execute: Execute) -> None:
+    """However many hold runs: only those that seem silent are looked at, all of them but rarely."""
+    workers, looks = 100, 20
+    store, schema = PostgresStore(url), schema_of(url)
+    await store.commit([held(f"r{n}", f"w{n}") for n in range(workers)])
+    for number in range(workers):
+        await store.beat(f"w{number}")
+    for _ in range(looks):
+        assert [] == list((await store.claim("w0", WANTED, 10)).offers)
+    await store.close()
+
+    probes = 0
+    while probes < workers:  # the server counts when a session has ended
+        ((probes,),) = execute(
+            "SELECT idx_scan FROM pg_stat_all_indexes"
+            f" WHERE schemaname = '{schema}' AND indexrelname = 'runs_held'"
+        )
+    assert probes < 3 * workers

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
 
 STILL_SECONDS_MAX = players.LEASE_SECONDS + 2.0
 #: Seconds that one statement may take: a connection that is half open is given up then.
-LIMIT_SECONDS = 0.3
+LIMIT_SECONDS = 1.0
 
 Trouble = Callable[[Proxy], object]
 
@@ -35,7 +35,7 @@ def cut(proxy: Proxy) -> None:
 def be_half_open(proxy: Proxy) -> None:
     """Nothing is heard for longer than a statement may take."""
     proxy.mute()
-    time.sleep(LIMIT_SECONDS * 1.5)
+    time.sleep(LIMIT_SECONDS * 1.2)
     proxy.mend()
 
 

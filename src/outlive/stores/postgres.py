@@ -216,13 +216,22 @@ class PostgresStore:
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
-        search = Search(schema=self._schema, wanted=wanted, now=self._now(), limit=max(0, limit))
+        search = Search(
+            schema=self._schema,
+            wanted=wanted,
+            now=self._now(),
+            limit=max(0, limit),
+            lease_ms=self._lease_ms,
+            is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
+        )
         sent_at = self._ports.clock.monotonic()
         clock, held, mail, *asked = self.pool.run(
             "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions(worker)
         )
         now: int = clock[0][0]
         self._beats.notice_time(now, sent_at)
+        if search.is_whole:
+            self._beats.looked_at(len(held))
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
@@ -237,7 +246,7 @@ class PostgresStore:
         )
 
     def _judge(self, row: Row, watcher: str, now: int) -> Standing:
-        holder, beats, beat_at, _ = row
+        holder, beats, beat_at = row
         return "alive" if holder == watcher else self._beats.judge(holder, beats, beat_at, now)
 
     def _by_index(

@@ -5,6 +5,10 @@ so is one whose counter has stood still for a whole lease of one's own monotonic
 server's clock have been set back. A clock that jumps ahead would make everybody silent at once.
 So its pace is compared with one's own: after a jump it is not believed for the time of a lease.
 A death is never certain over a network, except of one that was never there.
+
+Whoever seems silent by the server's clock is looked at each time. The others are counted now and
+then, for the sake of a clock that was set back and of holders that never beat; the more there are,
+the rarer.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from outlive.stores.silence import Silence, Standing
 
 #: How much further than one's own clock the server's may go between two looks.
 _JUMP_SECONDS = 1.0
+#: How often all holders are looked at, as long as they are not many.
+_WHOLE_LOOKS_PER_LEASE = 4
+_MANY = 50
 
 
 class Beats:
@@ -29,6 +36,21 @@ class Beats:
         #: The server's time and our own before it was asked for, at the last look.
         self._last: tuple[int, float] | None = None
         self._believed_from = float("-inf")
+        self._whole_look_at = float("-inf")
+
+    def is_whole_look_due(self) -> bool:
+        """Whether to look at every holder this time."""
+        with self._lock:
+            return self._clock.monotonic() >= self._whole_look_at
+
+    def looked_at(self, holders: int) -> None:
+        """That was done; so many there were."""
+        pause = self._lease_seconds / _WHOLE_LOOKS_PER_LEASE
+        with self._lock:
+            now = self._clock.monotonic()
+            if now >= self._believed_from:
+                pause *= max(1.0, holders / _MANY)
+            self._whole_look_at = now + pause
 
     def notice_time(self, server_ms: int, sent_at: float) -> None:
         """The server said what time it is; it was asked at ``sent_at``."""

@@ -1,9 +1,9 @@
 """Which runs may be claimed: those that are due, and those whose holder is gone.
 
-One round trip asks for everything: who holds runs and when they last beat, own runs with mail, runs
-that are due, and when the next one will be. Only if a holder is gone a second one asks for its
-runs. Rows that somebody else changes at this moment are passed over (``SKIP LOCKED``): most likely
-they are just being claimed.
+One round trip asks for everything: which holders of runs seem silent, own runs with mail, runs that
+are due, and when the next one will be. Only if a holder is gone a second one asks for its runs.
+Rows that somebody else changes at this moment are passed over (``SKIP LOCKED``): most likely they
+are just being claimed. All holders are looked at only now and then: there may be a thousand.
 """
 
 from __future__ import annotations
@@ -28,8 +28,18 @@ WITH RECURSIVE held AS (
             ORDER BY r.worker LIMIT 1)
     FROM held WHERE held.worker IS NOT NULL
 )
-SELECT held.worker, w.beats, w.beat_at, {s}.now_v1($1)
+SELECT held.worker, w.beats, w.beat_at
 FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
+"""
+#: Workers that did not beat for a lease, by the server's clock, and hold something.
+_LATE = """
+SELECT w.worker, w.beats, w.beat_at FROM {s}.workers w
+WHERE w.beat_at <= (SELECT {s}.now_v1($1)) - $2
+    AND (SELECT true FROM {s}.runs r WHERE r.worker = w.worker LIMIT 1)
+"""
+_HOLDERS_OF = """
+SELECT DISTINCT r.worker, w.beats, w.beat_at FROM {s}.runs r LEFT JOIN {s}.workers w USING (worker)
+WHERE r.run_id = ANY ($1) AND r.worker IS NOT NULL
 """
 # In the words of the index of runs with mail: a worker may hold many, those with mail are few.
 _OWN_MAIL = """
@@ -54,17 +64,20 @@ class Search:
     #: The server's time, if a test gives it.
     now: int | None
     limit: int
+    lease_ms: int
+    #: Look at every holder, not only at those that seem silent.
+    is_whole: bool
 
     def questions(self, worker: str) -> list[Statement]:
         """Holders, own mail, then either the runs that are named or: due, with mail, next."""
-        asked = [
-            self._ask(_HOLDERS, int8(self.now)),
-            self._ask(_OWN_MAIL, text(worker)),
-        ]
+        mail = self._ask(_OWN_MAIL, text(worker))
         if self.wanted.run_ids is not None:
-            return [*asked, self._ask(_BY_ID, texts(sorted(self.wanted.run_ids)))]
+            named = texts(sorted(self.wanted.run_ids))
+            return [self._ask(_HOLDERS_OF, named), mail, self._ask(_BY_ID, named)]
+        late = self._ask(_LATE, int8(self.now), int8(self.lease_ms))
         return [
-            *asked,
+            self._ask(_HOLDERS) if self.is_whole else late,
+            mail,
             self._ask(_BY_TIME, *self._pairs(), int8(self.now), int8(self.limit)),
             self._ask(_BY_MAIL, *self._pairs(), int8(self.limit)),
             self._ask(_NEXT, *self._pairs(), int8(self.now)),
