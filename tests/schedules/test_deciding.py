@@ -86,8 +86,14 @@ def test_what_is_foreseen_is_what_comes() -> None:
     """A wish that nobody has heard yet shows what it will do."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=60_000)
     turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
-    for what in ("pause", "resume", "remove", "pause", "define"):
-        wish = Wish(what=what, at=BEGIN + 5, plan=plan if what == "define" else None)  # type: ignore[arg-type]
+    at = BEGIN + 5
+    for wish in (
+        Wish(what="pause", at=at),
+        Wish(what="resume", at=at),
+        Wish(what="remove", at=at),
+        Wish(what="pause", at=at),
+        Wish(what="define", at=at, plan=plan),
+    ):
         assert decide(turn, wish, BEGIN + 10) == foresee(turn, wish)
         turn = foresee(turn, wish)
     assert "active" == turn.standing.state

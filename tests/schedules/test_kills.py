@@ -122,10 +122,8 @@ def test_workers_that_die_at_the_moment_of_firing(
     drivers = {event.worker for event in events if isinstance(event, Claimed)}
     store = "postgresql" if "postgres" in stage.url else "sqlite"
     figure(f"schedules, {store}: instants fired, workers killed", (len(runs), kills))
-    figure(f"schedules, {store}: firings that another worker finished", taken_over(events))
+    figure(
+        f"schedules, {store}: firings that another worker finished", takeovers_while_firing(events)
+    )
     assert len(drivers) > 1
     assert len(runs) >= SECONDS / 3
-
-
-def taken_over(events: list[object]) -> int:
-    return takeovers_while_firing(events)  # type: ignore[arg-type]
