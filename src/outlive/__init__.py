@@ -38,7 +38,6 @@ from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
     from outlive.app import App
-    from outlive.app import open_app as open
     from outlive.defaults import (
         ensure,
         find,
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
         unschedule,
     )
     from outlive.handle import Handle
+    from outlive.opening import open_app as open
     from outlive.posting import Question
     from outlive.scheduling import Schedule
 
@@ -122,7 +122,7 @@ _LATER = {
     "find": ("outlive.defaults", "find"),
     "fire_schedule": ("outlive.defaults", "fire_schedule"),
     "get": ("outlive.defaults", "get"),
-    "open": ("outlive.app", "open_app"),
+    "open": ("outlive.opening", "open_app"),
     "pause_schedule": ("outlive.defaults", "pause_schedule"),
     "resume_schedule": ("outlive.defaults", "resume_schedule"),
     "run": ("outlive.defaults", "run"),

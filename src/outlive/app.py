@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -17,9 +17,9 @@ from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     FlowNotRegistered,
-    OutliveError,
     RetryRefused,
     RunNotFound,
     StepNotInDoubt,
@@ -51,7 +51,6 @@ from outlive.starting import (
     to_submit,
 )
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
 from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
@@ -314,23 +313,22 @@ class App(Scheduling, Tending):
     def _new_worker(
         self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
     ) -> Worker:
-        clock = self._ports.clock
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
-
-        def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
-            return ThreadPulse(self.store, worker, lease, clock, failed)
-
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
-            start_pulse=start_pulse,
+            start_pulse=lambda worker, failed: ThreadPulse(
+                self.store, worker, lease, clock, failed
+            ),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
@@ -378,22 +376,3 @@ class App(Scheduling, Tending):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-    retention: Retention | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.definitions import Flow, Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
+from outlive.opening import open_app
 from outlive.scheduling import Schedule
 from outlive.store import Page
 

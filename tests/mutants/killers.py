@@ -30,7 +30,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
 from outlive.testing.store_suite_journals import JournalRules
-from tests.mutants import killers_retention, killers_waits
+from tests.mutants import killers_retention, killers_transactions, killers_waits
 
 Scene = Callable[[Path], None]
 
@@ -301,4 +301,5 @@ KILLERS: dict[str, Scene] = {
     "parent told too early": killers_waits.parents_hear_what_is_durable,
     "carry drops mail": killers_waits.chapters_keep_the_mail,
     "instant not in the id": killers_waits.each_instant_has_a_run_of_its_own,
+    **killers_transactions.KILLERS,
 }

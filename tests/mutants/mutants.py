@@ -27,6 +27,7 @@ from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -217,5 +218,16 @@ MUTANTS = {
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
         Mutant(name="instant not in the id", apply=waits.instant_not_in_the_id, is_simulated=False),
+        Mutant(
+            name="outcome outside the transaction",
+            apply=transactions.outcome_outside_the_transaction,
+            is_simulated=False,
+        ),
+        Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="outcome not looked up",
+            apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
+        ),
     )
 }

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlive.app import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
+from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore

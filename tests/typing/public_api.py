@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 import outlive
 
@@ -28,8 +28,16 @@ async def refund(order_id: str, cents: int) -> Receipt:
     return Receipt()
 
 
+@outlive.step(transaction=True, timeout="5s")
+async def store(connection: Any, order_id: str) -> int:
+    return len(order_id)
+
+
 @outlive.flow
 async def support(question: str) -> str:
+    assert_type(await store("7"), int)
+    assert_type(await store.plain(object(), "7"), int)
+    await store(7)  # type: ignore[arg-type]  # and the connection is not given by callers
     assert_type(await plan(question), list[str])
     assert_type(await search(question, limit=1), int)
     assert_type(await refund("7", 1999), Receipt)

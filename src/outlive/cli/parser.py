@@ -16,6 +16,7 @@ from outlive.cli.resolve import resolve
 from outlive.cli.retain import restore, retain
 from outlive.cli.runs import runs
 from outlive.cli.schedules import ACTIONS, schedules
+from outlive.cli.seal import erase, key, rekey
 from outlive.cli.show import show
 from outlive.cli.verify import verify
 from outlive.cli.worker import worker
@@ -86,6 +87,7 @@ def build_parser() -> Parser:
     _add_retain(commands)
     _add_restore(commands)
     _add_doctor(commands)
+    _add_seal(commands)
     _add_completion(commands)
     return parser
 
@@ -355,6 +357,27 @@ def _add_restore(commands: Commands) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="a file that retention wrote")
     parser.add_argument("--run", metavar="RUN", help="only this run")
+    _add_json(parser)
+
+
+def _add_seal(commands: Commands) -> None:
+    _add(commands, "key", key, "Print a new key for OUTLIVE_KEY. Keep it where the data is not.")
+    parser = _add(
+        commands,
+        "rekey",
+        rekey,
+        "Wrap every data key with the first key of OUTLIVE_KEY (new key, comma, old key). "
+        "Runs go on meanwhile; killed, it goes on where it was.",
+    )
+    _add_json(parser)
+    parser = _add(
+        commands,
+        "erase",
+        erase,
+        "Forget an ended run with its whole family for good: drop the data key, then the runs.",
+    )
+    parser.add_argument("run", metavar="RUN", help="any run of the family")
+    parser.add_argument("--yes", action="store_true", help="nothing brings it back")
     _add_json(parser)
 
 

@@ -7,12 +7,13 @@ import asyncio
 import os
 import sys
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.blocking import run_loop
 from outlive.cli.modules import AnyFlow, find_flows
 from outlive.cli.output import log_to_stderr, print_json, print_line, print_note
 from outlive.cli.stopping import Told, listening
 from outlive.errors import UsageError
+from outlive.opening import open_app
 from outlive.worker.worker import Worker
 
 

@@ -40,6 +40,7 @@ from outlive.model.events import (
 )
 from outlive.model.ids import derived_bytes
 from outlive.model.schedules import instant_of
+from outlive.transactional import cannot_share
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
@@ -119,6 +120,8 @@ class Calls:
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.call = args, kwargs
         if call.effect is not None:
+            if call.transaction and self._drive.env.transactions is None:
+                raise cannot_share(f"step {name} (transaction=True)")
             if self.approvals.needs(name):
                 self.approvals.use(name, op.digest, op_id)
             if call.effect.key is not None:

@@ -88,6 +88,8 @@ class Definition:
     raises: tuple[type[BaseException], ...]
     ignore: tuple[str, ...]
     effect: EffectRules | None = None
+    #: Its first parameter is a connection, which is no argument: callers do not give it.
+    transaction: bool = False
 
     @cached_property
     def is_async(self) -> bool:
@@ -97,6 +99,8 @@ class Definition:
     @cached_property
     def _signature(self) -> inspect.Signature:
         signature = signature_of(self.fn)
+        if self.transaction:
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
         for name in self.ignore:
             if name not in signature.parameters:
                 raise DefinitionRefused(f"{self.name}: ignore={name!r} is no parameter of it")
@@ -112,7 +116,8 @@ class Definition:
 
     @cached_property
     def args_codec(self) -> Codec:
-        return codec_for(parameter_hints(self.fn).values(), registry)
+        given = list(signature_of(self.fn).parameters)[:1] if self.transaction else ()
+        return codec_for(parameter_hints(self.fn, given).values(), registry)
 
     @cached_property
     def value_codec(self) -> Codec:

@@ -6,6 +6,9 @@ from outlive.journal.record import FORMAT
 from outlive.model.run import Run
 from outlive.store import Header
 
+#: What the text of a sealed store begins with, where only a key tells what it says.
+HIDDEN = "~1:"
+
 
 def header_of(run: Run, chapter_link: bytes = b"") -> Header:
     """What the store shows of this run."""

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from outlive.errors import CorruptRecord, ValueRefused, WrongVersion
+from outlive.errors import CorruptRecord, Erased, ValueRefused, WrongKey, WrongVersion
 from outlive.store import RECORD_BYTES_MAX
 
 #: The newest record format that this release reads, and the one that it writes.
@@ -27,6 +27,9 @@ LINK_START = bytes(16)
 CODEC = 1
 SEALED = 1
 COMPRESSED = 2
+#: Never stored: set on what was read and did not open, or lost its key.
+BROKEN = 128
+ERASED = 64
 
 _MAGIC = b"Ol"
 _HEADER = struct.Struct(">2sBBBBIIQI")
@@ -34,6 +37,10 @@ _PLACE = struct.Struct(">10xIQI")
 _DIGEST_END = _HEADER.size + 16
 ENVELOPE_BYTES = _DIGEST_END + 16
 _OWN = _MAGIC + bytes((FORMAT, 0, CODEC))
+#: How a sealed record begins, and what stands for one that does not open or never will.
+SEALED_BEGIN = _MAGIC + bytes((FORMAT, SEALED, CODEC))
+SEAL_BROKEN = _MAGIC + bytes((FORMAT, SEALED | BROKEN, CODEC))
+SEAL_ERASED = _MAGIC + bytes((FORMAT, SEALED | ERASED, CODEC))
 BODY_BYTES_MAX = RECORD_BYTES_MAX - ENVELOPE_BYTES
 
 
@@ -74,7 +81,9 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     Raises:
         CorruptRecord: it is damaged, cut, of another run or at another place.
         WrongVersion: it is whole, but a later release wrote it.
+        WrongKey: it is sealed.
     """
+    _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
     link = record[_DIGEST_END:ENVELOPE_BYTES]
     if len(link) < 16:
@@ -103,6 +112,7 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
 
     For those who look for damage behind damage, where no link can be followed; nobody else.
     """
+    _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
     link = record[_DIGEST_END:ENVELOPE_BYTES]
     magic, fmt, flags, codec, kinds, key_id, epoch, seq, length = _HEADER.unpack_from(placed)
@@ -115,6 +125,17 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
     if magic != _MAGIC or fmt != FORMAT or flags or codec != CODEC:
         raise _foreign(run_id, record)
     return Envelope(fmt, flags, codec, kinds, key_id, epoch, seq, digest, link, body)
+
+
+def _check_open(run_id: str, record: bytes, expected_seq: int) -> None:
+    if record.startswith(SEALED_BEGIN):
+        raise WrongKey(f"run {run_id}, seq {expected_seq}")
+    if record.startswith(SEAL_ERASED):
+        raise Erased(run_id)
+    if record.startswith(SEAL_BROKEN):
+        raise CorruptRecord(
+            run_id, expected_seq, "its seal does not hold: damaged, moved, forged or not sealed"
+        )
 
 
 def _foreign(run_id: str, record: bytes) -> WrongVersion | CorruptRecord:

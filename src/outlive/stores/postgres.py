@@ -45,9 +45,11 @@ from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import check_schema
 from outlive.stores.postgres_seen import Seen
+from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
-from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text, texts
 from outlive.stores.silence import Standing
+from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
 #: Workers that were silent for so many leases and hold nothing are forgotten.
@@ -83,6 +85,7 @@ class PostgresStore:
         finally:
             first.close()
         self._news = News(self.pool)
+        self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -297,6 +300,29 @@ class PostgresStore:
 
     # ------------------------------------------------------------------ transactions
 
+    transaction_seconds_max = float("inf")
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt, seconds)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt, seconds)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``."""
+        ((outcome,),) = self._other(
+            "SELECT {s}.outcome_v1($1, $2, $3, $4)",
+            *(text(attempt.run_id), text(attempt.step), int8(attempt.seq), int8(attempt.epoch)),
+        )
+        return None if outcome is None else bytes(outcome)
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
+        self._other("SELECT {s}.forget_v1($1, $2)", run_ids, names)
+
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """See ``Transactional``."""
         check_headers([entry])
@@ -326,6 +352,7 @@ class PostgresStore:
     async def close(self) -> None:
         if self.pool.is_ours:
             self.pool.close()
+            self._transactions.close()
             self._news.close()
 
 

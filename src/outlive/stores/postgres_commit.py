@@ -1,4 +1,4 @@
-"""A batch as statements: one for any number of runs.
+"""A batch as statements: one for any number of runs, and a lighter one for a run that is alone.
 
 Appends to one run that follow one another are a *chain*, over which its head moves at once. Only
 a batch in which a run occurs more than once in other ways takes several statements, one after the
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from outlive.store import Conflict, Entry
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
-from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
 from outlive.stores.tables import is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
@@ -137,7 +137,22 @@ def _places(wave: Sequence[Entry]) -> list[Parameter]:
 
 
 def _append(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
+    if len(wave) == 1:
+        return _append_one(schema, wave[0], now)
     return _call(schema, "append_v1", [*_places(wave), int8(now)])
+
+
+def _append_one(schema: str, entry: Entry, now: int | None) -> Statement:
+    parameters = [
+        text(entry.run_id),
+        int8(entry.after),
+        int8(entry.last),
+        int8(entry.epoch),
+        blob(entry.link),
+        blob(entry.record),
+        int8(now),
+    ]
+    return _call(schema, "append_one_v1", parameters)
 
 
 def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:

@@ -32,10 +32,8 @@ HEADER_NAMES = tuple(_HEADER.split(", "))
 #: Arrays are joined with one another by hashing, with tables by probing an index. Estimates would
 #: say otherwise: the server takes every array for one of ten elements.
 #: Each names all three ways to join, for one function is called by another.
-_INDEXED = (
-    "SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off"
-    " SET enable_mergejoin = off"
-)
+_LOOKING_UP = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off"
+_INDEXED = f"{_LOOKING_UP} SET jit = off SET enable_mergejoin = off"
 _HASHING = f"{_INDEXED} SET enable_hashjoin = on SET enable_nestloop = off"
 PROBING = f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on"
 _REFUSED = "TABLE (place bigint, seq bigint, epoch bigint, gone boolean)"
@@ -90,6 +88,25 @@ BEGIN
         RETURN QUERY SELECT * FROM {{s}}.refusals_v1(
             run_ids, afters, lasts, epochs, bodies,
             array_fill(NULL::text, ARRAY[cardinality(run_ids)]), at);
+    END IF;
+END $$
+"""
+
+#: What a run that is alone does all the time: no arrays and no join, so far less work.
+APPEND_ONE = f"""
+CREATE FUNCTION {{s}}.append_one_v1(
+    given_run_id text, given_after bigint, given_last bigint, given_epoch bigint, given_link bytea,
+    given_body bytea, at bigint
+) RETURNS {_REFUSED} LANGUAGE plpgsql {_LOOKING_UP} AS $$
+BEGIN
+    UPDATE {{s}}.runs r SET seq = given_last, link = given_link
+        WHERE r.run_id = given_run_id AND r.seq = given_after AND r.epoch = given_epoch;
+    IF FOUND THEN
+        INSERT INTO {{s}}.records VALUES (given_run_id, given_after + 1, given_body);
+    ELSE
+        RETURN QUERY SELECT * FROM {{s}}.refusals_v1(
+            ARRAY[given_run_id], ARRAY[given_after], ARRAY[given_last], ARRAY[given_epoch],
+            ARRAY[given_body], ARRAY[NULL::text], at);
     END IF;
 END $$
 """

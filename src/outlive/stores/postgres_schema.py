@@ -20,7 +20,7 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
-from outlive.stores.postgres_functions import FUNCTIONS
+from outlive.stores.postgres_functions import APPEND_ONE, FUNCTIONS
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
@@ -129,7 +129,7 @@ _TABLES = (
 )
 
 #: version -> the statements that lead to it from the one before.
-MIGRATIONS = {1: _TABLES + FUNCTIONS + LOOKS, 2: OUTCOMES}
+MIGRATIONS = {1: _TABLES + FUNCTIONS + LOOKS, 2: (*OUTCOMES, APPEND_ONE)}
 
 Failpoint = Callable[[str], None]
 

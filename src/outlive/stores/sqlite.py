@@ -62,6 +62,8 @@ from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
+from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
+from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _ADDRESSES_MAX = 500
 #: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
@@ -92,6 +94,7 @@ class SQLiteStore:
             create_view=create_view,
         )
         self._log = LogRoom(self._connections)
+        self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
         with self._connections.reading():
             pass
 
@@ -284,6 +287,31 @@ class SQLiteStore:
 
     # ------------------------------------------------------------------ transactions
 
+    transaction_seconds_max = SECONDS_MAX
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``. What is not there is not on its way: its epoch was over, or it."""
+        with self._connections.reading() as db:
+            row = db.execute(
+                "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
+                (attempt.run_id, attempt.step),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        with self._connections.writing() as db:
+            for step in steps:
+                db.execute("DELETE FROM outcomes WHERE run_id = ? AND step = ?", step)
+
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """See ``Transactional``."""
         check_headers([entry])
@@ -308,6 +336,7 @@ class SQLiteStore:
         return Health(store="sqlite", facts=facts, problems=problems)
 
     async def close(self) -> None:
+        self._transactions.close()
         self._connections.close()
         self._presence.close()
 

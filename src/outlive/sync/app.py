@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from outlive import app as async_app
+from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
@@ -210,9 +211,13 @@ class App:
 def open_app(
     url: str | None = None,
     *,
+    key: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
     retention: Retention | None = None,
 ) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    return App(async_app.open_app(url, drive=drive, ports=ports, retention=retention))
+    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
+
+    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed.
+    """
+    return App(opening.open_app(url, key=key, drive=drive, ports=ports, retention=retention))

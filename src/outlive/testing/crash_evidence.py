@@ -16,9 +16,8 @@ from outlive.model.events import Event
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.store import Found, Query, Store
-from outlive.stores.open import open_store
 from outlive.testing.auditor import Receipt
-from outlive.testing.crash_child import ACKNOWLEDGED, LEDGER
+from outlive.testing.crash_child import ACKNOWLEDGED, LEDGER, open_trial_store
 from outlive.testing.crash_places import as_it_is
 from outlive.testing.ledger import Ledger
 
@@ -43,7 +42,7 @@ def collect(folder: Path, url: str) -> Evidence:
     """Read what is in a folder and a store that no process uses any more."""
     journals: dict[str, Sequence[Event]] = {}
     damage: list[str] = []
-    store = open_store(url, ports=Ports(), lease_seconds=LEASE_SECONDS)
+    store = open_trial_store(url, Ports(), LEASE_SECONDS)
     try:
         found = list(_find(store))
         for each in found:

@@ -7,7 +7,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host
-from outlive.engine.ops import Started
+from outlive.engine.others import Started
 from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane

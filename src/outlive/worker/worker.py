@@ -82,6 +82,7 @@ class Worker:
             kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
+            transactions=setting.transactions,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
@@ -150,6 +151,8 @@ class Worker:
             # A store that is gone can't be told; the others will find out.
             with suppress(OutliveError):
                 await self._setting.lane(self._setting.store.release(self.id))
+            if self._setting.transactions is not None:
+                await self._setting.transactions.flush()
 
     def _pulse_failed(self, error: OutliveError) -> None:
         self._setting.host.call_threadsafe(self._fail, error)
@@ -297,11 +300,9 @@ class Worker:
             ahead = self._next_at - self._setting.ports.clock.now_ms()
             # Not ahead: the store's clock is behind ours, and will be for a while.
             seconds = min(seconds, ahead / 1000) if ahead > 0 else seconds
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._poke.wait()
-        except TimeoutError:
-            pass
         self._poke.clear()
 
     async def _round(self) -> None:
@@ -377,8 +378,7 @@ class Worker:
             self._watchers.tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
-            told = None if isinstance(error, LeaseLost) else error
-            self._watchers.tell(drive.run_id, told)
+            self._watchers.tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._departure.notice()
         self._poke.set()
 
