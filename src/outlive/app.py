@@ -29,6 +29,7 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
+from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.retention import Retention
@@ -124,7 +125,7 @@ class App(Scheduling, Tending):
         return self._handle(run_id, flow, worker)
 
     async def _peek(self, run_id: str) -> Reading | None:
-        return await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
+        return await self._lane(read_whole(self.store, run_id, LAST_CHAPTER, limit=1))
 
     async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""

@@ -147,6 +147,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
     records: Sequence[StoredRecord]
     mail: Sequence[Mail]
+    #: By address: what the values of these records need. Added by who reads; a store leaves it.
+    nodes: Mapping[bytes, bytes] = {}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

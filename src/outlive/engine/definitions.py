@@ -131,7 +131,7 @@ class Definition:
         """The arguments as they are recorded: by name, those ignored left out."""
         if self.ignore:
             bound = {name: value for name, value in bound.items() if name not in self.ignore}
-        return self.args_codec.encode(bound)
+        return self.args_codec.write(bound)
 
     def own_copy(self, bound: Bound, args: bytes) -> Bound:
         """Arguments that the body may change without the flow noticing."""

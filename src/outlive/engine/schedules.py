@@ -17,6 +17,7 @@ from outlive.engine.people import wait_signal
 from outlive.engine.place import Branch, branch_for
 from outlive.engine.verbs import carry
 from outlive.errors import RunIdTaken, TimedOut, ValueRefused
+from outlive.journal.parts import part
 from outlive.model.retry import Retry
 from outlive.model.schedules import (
     INSTANT_TAG,
@@ -53,7 +54,7 @@ async def _keep(plan: Plan, standing: Standing) -> None:
         # The id is in use: a run for this instant is there, though another.
         with suppress(RunIdTaken):
             flow = target_of(plan, standing.name, turn.firing)
-            await branch.drive.launch(branch, flow, plan.args)
+            await branch.drive.launch(branch, flow, part(plan.args))
     await carry(turn.plan, turn.standing)
 
 
