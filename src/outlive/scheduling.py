@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlive.engine.definitions import Flow, Startable, check_name, milliseconds
+from outlive.engine.definitions import Flow, Startable, check_name
+from outlive.engine.options import milliseconds
 from outlive.engine.schedules import SCHEDULE, target_of
 from outlive.engine.starting import start_event
 from outlive.engine.typed import decode_as

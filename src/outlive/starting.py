@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, nobody, registry
+from outlive.engine.definitions import Flow, Startable, check_name, nobody, registry
+from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
-from outlive.errors import RunIdTaken, UsageError, WrongVersion
+from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
 from outlive.journal.restored import is_stored
@@ -147,6 +148,23 @@ def check_version(flow: Flow[Any, Any], run_id: str, there: RunStarted) -> None:
             f"run {run_id} was started with version {there.version!r} of flow {there.flow!r}; "
             f"this code drives {accepted}: add accepts=({there.version!r},) if it can drive it"
         )
+
+
+def by_fitness(flows: Iterable[Flow[Any, Any]], start: RunStarted) -> dict[str, Flow[Any, Any]]:
+    """Flows by name; of several the one that fits the run's version best."""
+
+    def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
+        return start.version in flow.versions, start.version == flow.version
+
+    return {flow.name: flow for flow in sorted(flows, key=fitness)}
+
+
+def fitting(known: Mapping[str, Flow[Any, Any]], run_id: str, start: RunStarted) -> Flow[Any, Any]:
+    """The flow that can drive the run."""
+    if start.flow not in known:
+        raise FlowNotRegistered(start.flow, list(known))
+    check_version(known[start.flow], run_id, start)
+    return known[start.flow]
 
 
 def _same_arguments(flow: Flow[Any, Any] | None, asked: bytes, there: bytes) -> bool:

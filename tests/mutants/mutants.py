@@ -218,6 +218,7 @@ MUTANTS = {
         Mutant(name="child notified never", apply=waits.child_notified_never),
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
+        Mutant(name="instant not in the id", apply=waits.instant_not_in_the_id, is_simulated=False),
         Mutant(name="node hash off", apply=values.hash_not_verified, is_simulated=False),
         Mutant(name="node without its commit", apply=values.node_without_its_commit),
         Mutant(

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from outlive.engine.decorators import step
-from outlive.engine.definitions import Flow, RunOptions, nobody
+from outlive.engine.definitions import Flow, nobody
+from outlive.engine.options import RunOptions
 from outlive.engine.people import wait_signal
 from outlive.engine.place import Branch, branch_for
 from outlive.engine.verbs import carry

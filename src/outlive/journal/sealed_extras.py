@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
-from outlive.journal.keeper import run_immediate
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_store import SealedStore
+from outlive.journal.sealed_transactions import SealedEnlisting, SealedTransactional
 from outlive.store import (
     Conflict,
     Entry,
@@ -18,11 +17,13 @@ from outlive.store import (
     Posted,
     Posting,
     Prompt,
-    Reading,
+    Queueing,
+    QueueLimits,
+    QueueState,
     Store,
     Watchable,
 )
-from outlive.transactional import Enlisting
+from outlive.transactional import Enlisting, Transactional
 
 
 class _SealedPrompt(SealedStore):
@@ -63,30 +64,30 @@ class _SealedWatchable(SealedStore):
         return end
 
 
-class _SealedEnlisting(SealedStore):
-    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """Begin a run in the user's own transaction: whether it is in, else the run of that id."""
-        sealed = run_immediate(self._close_enlisted(entry))
-        is_in, there = self.below.enlist(connection, sealed)
-        return is_in, None if there is None else run_immediate(self.open_reading(there))
+class _SealedQueueing(SealedStore):
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        """Limits for all workers; queues and their keys have names that can be read."""
+        held: QueueLimits = await self.below.set_queue(name, limits, replace=replace)
+        return held
 
-    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """The same over a connection that awaits; one that does not is fine, too."""
-        sealed = await self._close_enlisted(entry)
-        is_in, there = await self.below.enlist_async(connection, sealed)
-        return is_in, None if there is None else await self.open_reading(there)
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        """The limits of a queue, if any are set."""
+        found: QueueLimits | None = await self.below.find_queue(name)
+        return found
 
-    async def _close_enlisted(self, entry: Entry) -> Entry:
-        (sealed,) = await self._close_all([entry])
-        self._beginning.pop(sealed.run_id, None)  # whether it comes to be is the user's affair
-        return sealed
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs."""
+        states: Sequence[QueueState] = await self.below.queues()
+        return states
 
 
 _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Prompt, _SealedPrompt),
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
-    (Enlisting, _SealedEnlisting),
+    (Queueing, _SealedQueueing),
+    (Enlisting, SealedEnlisting),
+    (Transactional, SealedTransactional),
 )
 
 

@@ -16,6 +16,7 @@ from outlive.engine.fanout import Outcome
 from outlive.engine.people import Approval
 from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
 from outlive.errors import NotHappened
+from outlive.model.queues import Queue, Rate
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 from outlive.sync.verbs import (
@@ -67,6 +68,8 @@ __all__ = [
     "NotHappened",
     "Outcome",
     "Question",
+    "Queue",
+    "Rate",
     "Request",
     "Retention",
     "Retry",
