@@ -18,7 +18,7 @@ from outlive.engine.definitions import Flow
 from outlive.errors import ForkRefused, RunIdTaken
 from outlive.handle import Handle
 from outlive.journal.entries import first_entry, next_entry
-from outlive.journal.forking import link_of, read_whole
+from outlive.journal.forking import events_of, link_of
 from outlive.journal.headers import header_of
 from outlive.journal.marks import drop_mark, fork_entry
 from outlive.journal.reader import begin_of, read_events
@@ -66,7 +66,7 @@ class Forking(Tending):
         return Handle(self._letterbox(run_id), flow=flow, worker=worker, fork=fork)
 
     async def _whole(self, reading: Reading) -> list[Event]:
-        return await self._lane(read_whole(self.store, reading))
+        return await self._lane(events_of(self.store, reading))
 
     async def fork(
         self,

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from outlive.app import open_app
 from outlive.cli.output import print_json, print_line, print_note, print_table
 from outlive.errors import UsageError
-from outlive.journal.forking import read_whole
+from outlive.journal.forking import events_of
+from outlive.opening import open_app
 from outlive.store import LAST_CHAPTER
 from outlive.views.diff import Ended, Line
 from outlive.views.diff import diff as compare
@@ -66,7 +66,7 @@ async def _diff(asked: argparse.Namespace) -> list[Line]:
         both = []
         for run_id in (asked.a, asked.b):
             reading = await app.read(run_id, LAST_CHAPTER)
-            both.append(await read_whole(app.store, reading))
+            both.append(await events_of(app.store, reading))
         return compare(*both)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from outlive.errors import CorruptRecord
 from outlive.journal.reader import Chain, read_events
 from outlive.journal.record import unpack_unlinked
+from outlive.journal.restored import read_whole
 from outlive.model.events import (
     Answered,
     EffectDone,
@@ -33,7 +34,7 @@ from outlive.store import Reading, Store, StoredRecord
 DEPTH_MAX = 100
 
 
-async def read_whole(store: Store, reading: Reading) -> list[Event]:
+async def events_of(store: Store, reading: Reading) -> list[Event]:
     """The events of a reading; of a fork's, with what it shares before them.
 
     Raises:
@@ -53,11 +54,11 @@ async def read_whole(store: Store, reading: Reading) -> list[Event]:
 
 async def _read_prefix(store: Store, run_id: str, fork: Forked, behind: int) -> list[Event]:
     """What a fork shares, as its own past: so many events behind where the other run has them."""
-    reading = await store.read(fork.run_id, fork.first - 1)
+    reading = await read_whole(store, fork.run_id, fork.first - 1)
     if reading is None:
         raise CorruptRecord(run_id, 1, f"it is a fork of run {fork.run_id}, which is gone")
     records = [record for record in reading.records if record.seq <= fork.seq]
-    chain = Chain(fork.run_id, fork.first, fork.before)
+    chain = Chain(fork.run_id, fork.first, fork.before, reading.nodes)
     events = chain.follow(records)[: fork.seq - fork.first + 1]
     if not records or link_of(fork.run_id, records[-1]) != fork.link:
         why = f"what it shares with run {fork.run_id} is not what was forked"

@@ -23,6 +23,7 @@ from outlive.model.kin_events import ChildEnded as ChildEnded
 from outlive.model.kin_events import ChildIntended as ChildIntended
 from outlive.model.kin_events import ChildSpawned as ChildSpawned
 from outlive.model.kin_events import ParentTold as ParentTold
+from outlive.model.queues import QueuePlace
 
 #: How an effect's end came to be known.
 By = Literal["body", "check", "human", "holder", "driver"]
@@ -48,6 +49,7 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     pins: dict[str, str] = {}
     #: The parent waits for its outcome: it is told before the run counts as ended.
     is_awaited: bool = False
+    place: QueuePlace | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -97,8 +99,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     step: str
     attempt: int
     error: Fault
-    #: ms since 1970.
-    retry_at: int
+    retry_at: int  # ms since 1970
     by: By = "body"
 
 
@@ -133,8 +134,7 @@ class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
     step: str
     attempt: int
     error: Fault
-    #: None: nobody knows.
-    happened: bool | None
+    happened: bool | None  # None: nobody knows
     by: By = "body"
 
 
@@ -206,8 +206,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
     at: int
     question: str
-    #: JSON.
-    value: bytes
+    value: bytes  # JSON
     by: str
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from outlive.errors import OutliveError
-from outlive.journal.forking import read_whole
+from outlive.journal.forking import events_of
+from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
 from outlive.store import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
@@ -58,12 +59,12 @@ class Chapter:
 
 async def read_chapter(store: Store, run_id: str) -> Chapter | None:
     """The last chapter of a run; None if there is no such run."""
-    reading = await store.read(run_id, LAST_CHAPTER)
+    reading = await read_whole(store, run_id, LAST_CHAPTER)
     if reading is None:
         return None
     bare = msgspec.structs.replace(reading, records=())
     try:
-        events = await read_whole(store, reading)
+        events = await events_of(store, reading)
         return Chapter(bare, events, fold(events))
     except OutliveError as error:
         return Chapter(bare, [], Run(), error)
