@@ -382,10 +382,6 @@ class CorruptRecord(StoreError):
 class BlobMissing(StoreError):
     """A part of a blob is gone or damaged: its family was deleted, or restore it from a backup."""
 
-    def __init__(self, family: str, address: bytes, why: str) -> None:
-        super().__init__(f"blob {address.hex()} of family {family}: {why}")
-        self.family, self.address, self.why = family, address, why
-
 
 class CorruptArchive(StoreError):
     """A file of archived runs is damaged, cut, or none at all; take a copy of it."""

@@ -179,18 +179,21 @@ def _shelf() -> Shelf:
 def _addresses(blob: Blob, body: bytes | None) -> Sequence[bytes]:
     listed = _opened(blob, blob.address, body)
     if int.from_bytes(listed[:8]) != blob.size:
-        raise BlobMissing(blob.family, blob.address, f"it has another size than {blob.size}")
+        raise _missing(blob, f"it has another size than {blob.size}")
     return [listed[at : at + ADDRESS_BYTES] for at in range(8, len(listed), ADDRESS_BYTES)]
 
 
 def _opened(blob: Blob, address: bytes, body: bytes | None) -> bytes:
     if body is None:
-        raise BlobMissing(blob.family, blob.address, f"chunk {address.hex()} is not there")
+        raise _missing(blob, f"chunk {address.hex()} is not there")
     try:
         return payload_of(address, body)
     except Damaged as damaged:
-        why = f"chunk {address.hex()} is damaged: {damaged}"
-        raise BlobMissing(blob.family, blob.address, why) from None
+        raise _missing(blob, f"chunk {address.hex()} is damaged: {damaged}") from None
+
+
+def _missing(blob: Blob, why: str) -> BlobMissing:
+    return BlobMissing(f"blob {blob.address.hex()} of family {blob.family}: {why}")
 
 
 async def _pieces(source: Any) -> AsyncIterator[bytes]:
