@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 import outlive
-from outlive.app import open_app
 from outlive.errors import LeaseLost, UsageError
 from outlive.journal.reader import read_events
 from outlive.model.events import AttemptFailed, EffectDoubted
+from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.stores.open import open_store
 from outlive.stores.postgres import PostgresStore

@@ -11,8 +11,9 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.errors import DefinitionRefused, InsideStep, NotInRun, RunFailed
+from outlive.opening import open_app
 from outlive.stores.memory import MemoryStore
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
