@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from outlive.journal.keeper import run_immediate
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_store import SealedStore
+from outlive.journal.sealed_transactions import SealedTransactional
 from outlive.store import (
     Conflict,
     Entry,
@@ -22,7 +23,7 @@ from outlive.store import (
     Store,
     Watchable,
 )
-from outlive.transactional import Enlisting
+from outlive.transactional import Enlisting, Transactional
 
 
 class _SealedPrompt(SealedStore):
@@ -87,6 +88,7 @@ _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
     (Enlisting, _SealedEnlisting),
+    (Transactional, SealedTransactional),
 )
 
 
