@@ -33,6 +33,7 @@ from outlive.engine.verbs import (
     uuid,
 )
 from outlive.errors import NotHappened
+from outlive.model.queues import Queue, Rate
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
@@ -68,6 +69,8 @@ __all__ = [
     "NotHappened",
     "Outcome",
     "Question",
+    "Queue",
+    "Rate",
     "Request",
     "Retention",
     "Retry",

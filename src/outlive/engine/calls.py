@@ -207,7 +207,7 @@ class Calls:
         """A run of its own: its outcome, or its id."""
         self._check_alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
-        args = flow.args_codec.encode(bound)
+        args = flow.args_codec.write(bound)
         return await self._drive.children.run(step, flow, args, awaited=awaited)
 
     async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
@@ -225,7 +225,7 @@ class Calls:
         """End this chapter; the flow begins anew with these arguments."""
         self._check_alive()
         drive = self._drive
-        drive.ending.carries = drive.flow.args_codec.encode(drive.flow.bind(*args, **kwargs))
+        drive.ending.carries = drive.flow.args_codec.write(drive.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
         await drive.loop.create_future()
         raise RunStopped

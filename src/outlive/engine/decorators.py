@@ -16,14 +16,13 @@ from outlive.engine.definitions import (
     Effect,
     EffectRules,
     Flow,
-    RunOptions,
     Step,
     check_name,
-    milliseconds,
     registry,
     seconds_or_none,
     undoables,
 )
+from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.retry import ONCE, Duration, Retry
@@ -51,6 +50,8 @@ def flow(
     accepts: tuple[str, ...] = (),
     deadline: Duration | None = None,
     queue: str | None = None,
+    priority: int | None = None,
+    units: int | None = None,
     pins: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], Flow[P, R]]: ...
 def flow(fn: Any = None, /, **options: Any) -> Any:

@@ -176,7 +176,7 @@ class EffectRunner:
     def happened(self, op: Op, value: object, by: By) -> None:
         """It is done; an outcome that can't be recorded is told to the flow as such."""
         try:
-            encoded = op.definition.value_codec.encode(value)
+            encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
             self._tell(op, refused, happened=True, by=by)
             return
@@ -316,7 +316,7 @@ class EffectRunner:
 def _typed_value(letter: Resolve, op: Op) -> Resolve:
     """The outcome that a human wrote as JSON, as the effect's own type."""
     value = op.definition.value_from_json(letter.value)
-    return replace(letter, value=op.definition.value_codec.encode(value))
+    return replace(letter, value=op.definition.value_codec.write(value))
 
 
 def _nothing_happened(op: Op, error: BaseException) -> bool:

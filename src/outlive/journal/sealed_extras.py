@@ -19,6 +19,9 @@ from outlive.store import (
     Posted,
     Posting,
     Prompt,
+    Queueing,
+    QueueLimits,
+    QueueState,
     Reading,
     Store,
     Watchable,
@@ -83,10 +86,28 @@ class _SealedEnlisting(SealedStore):
         return sealed
 
 
+class _SealedQueueing(SealedStore):
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        """Limits for all workers; queues and their keys have names that can be read."""
+        held: QueueLimits = await self.below.set_queue(name, limits, replace=replace)
+        return held
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        """The limits of a queue, if any are set."""
+        found: QueueLimits | None = await self.below.find_queue(name)
+        return found
+
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs."""
+        states: Sequence[QueueState] = await self.below.queues()
+        return states
+
+
 _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Prompt, _SealedPrompt),
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
+    (Queueing, _SealedQueueing),
     (Enlisting, _SealedEnlisting),
     (Transactional, SealedTransactional),
 )

@@ -8,11 +8,12 @@ lost connection leaves open is settled by asking again, before anything is ackno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outlive.ports import Ports
 from outlive.store import (
+    DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
     Claims,
@@ -22,23 +23,27 @@ from outlive.store import (
     Health,
     Mail,
     Node,
-    Offer,
     Page,
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     StoredRecord,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
+from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import Beats
-from outlive.stores.postgres_claim import Search, is_due, sound
+from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
+from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
 from outlive.stores.postgres_mail import mail_of, post_all
 from outlive.stores.postgres_news import ANYBODY, Callback, News
 from outlive.stores.postgres_pool import Pool
@@ -85,6 +90,7 @@ class PostgresStore:
         finally:
             first.close()
         self._news = News(self.pool)
+        self._turns = Turns()
         self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
@@ -224,12 +230,14 @@ class PostgresStore:
             wanted=wanted,
             now=self._now(),
             limit=max(0, limit),
+            worker=worker,
+            turns=self._turns,
             lease_ms=self._lease_ms,
             is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
         )
         sent_at = self._ports.clock.monotonic()
-        clock, held, mail, *asked = self.pool.run(
-            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions(worker)
+        clock, held, loads, mail, *asked = self.pool.run(
+            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions()
         )
         now: int = clock[0][0]
         self._beats.notice_time(now, sent_at)
@@ -241,9 +249,14 @@ class PostgresStore:
         else:
             named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
             found = [run for run in named if is_due(run, standing, now)]
-            next_at = _next_of(named, now)
+            next_at = next_of(named, now)
+        due = {run.head.run_id: run for run in found}.values()
+        taken = loads_of(loads)
+        full = crowded(taken, worker)
+        chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
-            offers=_offers(found, standing)[: search.limit],
+            crowded=full,
+            offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             next_at=next_at,
         )
@@ -255,8 +268,8 @@ class PostgresStore:
     def _by_index(
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
-        by_time, by_mail, ((next_at,),) = asked
-        found = [*sound(by_time), *sound(by_mail)]
+        by_time, by_mail, queued, ((next_at,),) = asked
+        found = [*sound(by_time), *sound(by_mail), *sound(queued)]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:
             (left,) = self.pool.run("other", search.question_of_the_gone(gone))
@@ -297,6 +310,17 @@ class PostgresStore:
     def watch(self, worker: str, callback: Callback) -> Callback:
         """See ``Watchable``."""
         return self._news.watch(worker, callback)
+
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        return set_limits(self._other, name, limits, self._now(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        return find_limits(self._other, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self._other, self._now())
 
     # ------------------------------------------------------------------ transactions
 
@@ -358,24 +382,8 @@ class PostgresStore:
 
 def _is_offered(entry: Entry) -> bool:
     """Whether others may want to know: nobody holds the run after this, and it may be due."""
-    if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+    if entry.header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
-    return entry.header is not None and entry.header.ended_at is None and bool(entry.header.flow)
-
-
-def _offers(found: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
-    each = {run.head.run_id: run for run in found}
-    first = sorted(each.values(), key=lambda run: run.header.wake_at or 0)
-    return [
-        Offer(
-            head=run.head,
-            header=run.header,
-            certain=run.head.worker is None or standing[run.head.worker] == "dead",
-        )
-        for run in first
-    ]
-
-
-def _next_of(named: Iterable[Found], now: int) -> int | None:
-    free = [run.header.wake_at for run in named if run.head.worker is None]
-    return min((at for at in free if at is not None and at > now), default=None)
+    # One that ends in a queue makes way for another.
+    may_be_due = entry.header.ended_at is None or entry.header.queue != DEFAULT_QUEUE
+    return may_be_due and bool(entry.header.flow)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from outlive.store import Conflict, Entry
+from outlive.stores.gate import is_gated
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
 from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
@@ -172,7 +173,8 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         texts([mail_id for _, mail_id in mail]),
         int8(now),
     ]
-    return _call(schema, "commit_v1", parameters)
+    gated = "true" if any(map(is_gated, wave)) else "false"
+    return _call(schema, "commit_v2", parameters, gated)
 
 
 def _lease(entry: Entry) -> int:
@@ -181,8 +183,8 @@ def _lease(entry: Entry) -> int:
     return {"keep": _KEEP, "take": _TAKE, "free": _FREE}[entry.lease]
 
 
-def _call(schema: str, function: str, parameters: Sequence[Parameter]) -> Statement:
-    marks = _marks(len(parameters))
+def _call(schema: str, function: str, parameters: Sequence[Parameter], *more: str) -> Statement:
+    marks = ", ".join([_marks(len(parameters)), *more])
     return Statement(f'SELECT {_REFUSED} FROM "{schema}".{function}({marks})', parameters)
 
 

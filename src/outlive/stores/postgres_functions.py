@@ -16,14 +16,16 @@ session, while a plan made for an empty table would stay.
 from __future__ import annotations
 
 _HEADER = (
-    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, parent, tags,"
-    " reason, chapter, chapter_link"
+    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
+    " priority, units, parent, tags, reason, chapter, chapter_link"
 )
 HEADER_TYPES = {
     "format": "bigint",
     "started_at": "bigint",
     "wake_at": "bigint",
     "ended_at": "bigint",
+    "priority": "bigint",
+    "units": "bigint",
     "chapter": "bigint",
     "chapter_link": "bytea",
 }
@@ -152,7 +154,7 @@ _KEPT_OR_GIVEN = ",\n            ".join(
 )
 
 _MAKE = f"""
-CREATE FUNCTION {{s}}.make_v1(
+CREATE FUNCTION {{s}}.make_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     leases bigint[], takers text[], {_GIVEN_TYPES}
 ) RETURNS text[] LANGUAGE plpgsql {_HASHING} AS $$
@@ -181,7 +183,7 @@ END $$
 """
 
 _MOVE = f"""
-CREATE FUNCTION {{s}}.move_v1(
+CREATE FUNCTION {{s}}.move_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES}
 ) RETURNS text[] LANGUAGE plpgsql {PROBING} AS $$
@@ -222,12 +224,14 @@ RETURNS void LANGUAGE sql {PROBING} AS $$
 $$
 """
 
-#: ``leases``: 0 keeps the lease, 1 gives it to the taker, 2 frees it.
+#: ``leases``: 0 keeps the lease, 1 gives it to the taker, 2 frees it. ``gated``: runs of queues may
+#: be taken.
 _COMMIT = f"""
-CREATE FUNCTION {{s}}.commit_v1(
+CREATE FUNCTION {{s}}.commit_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES},
-    node_runs text[], addresses bytea[], nodes bytea[], mail_runs text[], mail_ids text[], at bigint
+    node_runs text[], addresses bytea[], nodes bytea[], mail_runs text[], mail_ids text[],
+    at bigint, gated boolean
 ) RETURNS {_REFUSED} LANGUAGE plpgsql {_HASHING} AS $$
 DECLARE
     made text[];
@@ -236,8 +240,11 @@ DECLARE
     min_after CONSTANT bigint := (SELECT min(a) FROM unnest(afters) AS a);
     max_after CONSTANT bigint := (SELECT max(a) FROM unnest(afters) AS a);
 BEGIN
+    IF gated THEN
+        befores := {{s}}.admit_v1(run_ids, afters, befores, leases, takers, at);
+    END IF;
     IF min_after = 0 THEN
-        made := {{s}}.make_v1(
+        made := {{s}}.make_v2(
             run_ids, afters, lasts, epochs, links, bodies, leases, takers, {_GIVEN});
     END IF;
     -- After the insert, so that a deletion that it had to wait for is seen.
@@ -252,7 +259,7 @@ BEGIN
     END IF;
 
     IF max_after > 0 THEN
-        done := made || {{s}}.move_v1(
+        done := made || {{s}}.move_v2(
             run_ids, afters, lasts, epochs, links, bodies, befores, leases, takers, {_GIVEN});
     ELSE
         done := made;
@@ -352,16 +359,7 @@ BEGIN
 END $$
 """
 
-FUNCTIONS = (
-    _NOW,
-    _REFUSALS,
-    _APPEND,
-    _KEEP,
-    _CHAIN,
-    _MAKE,
-    _MOVE,
-    _CONSUME,
-    _COMMIT,
-    _POST,
-    _DELETE,
-)
+#: As they were when the tables were first made.
+FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _KEEP, _CHAIN, _CONSUME, _POST, _DELETE)
+#: Since runs have places in queues.
+FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT)

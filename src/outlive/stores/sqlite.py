@@ -27,10 +27,13 @@ from outlive.store import (
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
 from outlive.stores.presence import Presence
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_claim import Search, holders, own_mail
@@ -60,6 +63,7 @@ from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
 from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
+from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
@@ -86,6 +90,7 @@ class SQLiteStore:
         self._workers = Path(f"{self._path}-workers")
         self._ports = ports or Ports()
         self._make_files()
+        self._turns = Turns()
         self._presence = Presence(self._workers, self._ports.clock, lease_seconds)
         self._connections = Connections(
             self._path,
@@ -260,9 +265,18 @@ class SQLiteStore:
         now = self._ports.clock.now_ms()
         with self._connections.reading() as db:
             standing = {holder: self._judge(holder, worker) for holder in holders(db)}
-            search = Search(db=db, wanted=wanted, now=now, standing=standing)
+            search = Search(
+                db=db,
+                wanted=wanted,
+                now=now,
+                standing=standing,
+                worker=worker,
+                turns=self._turns,
+            )
+            offers, full = search.offers(max(0, limit))
             return Claims(
-                offers=search.offers(max(0, limit)),
+                offers=offers,
+                crowded=full,
                 mail=own_mail(db, worker),
                 next_at=search.next_at(),
             )
@@ -284,6 +298,20 @@ class SQLiteStore:
                 db.execute("UPDATE runs SET worker = NULL WHERE worker = ?", (worker,))
         finally:
             self._presence.release(worker)
+
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        with self._connections.writing() as db:
+            return set_limits(db, name, limits, self._ports.clock.now_ms(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        with self._connections.reading() as db:
+            return find_limits(db, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        with self._connections.reading() as db:
+            return queue_states(db, self._ports.clock.now_ms())
 
     # ------------------------------------------------------------------ transactions
 

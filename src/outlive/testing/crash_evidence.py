@@ -12,6 +12,7 @@ from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event
 from outlive.model.run import fold
 from outlive.ports import Ports
@@ -76,7 +77,7 @@ def _find(store: Store) -> Iterator[Found]:
 
 
 def _read(store: Store, run_id: str, journals: dict[str, Sequence[Event]]) -> Iterator[str]:
-    reading = run_immediate(store.read(run_id))
+    reading = run_immediate(read_whole(store, run_id))
     if reading is None:
         yield f"run {run_id} is found and can't be read"
         return

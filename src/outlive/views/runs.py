@@ -35,6 +35,8 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "ended_at": iso(header.ended_at),
         "mail": head.posted - head.consumed,
         "queue": header.queue,
+        "queue_key": header.queue_key or None,
+        "priority": header.priority,
         "parent": header.parent,
         "tags": {name: shown(value) for name, value in header.tags.items()},
     }
