@@ -14,6 +14,7 @@
     │   ├── RunIdTaken          the id belongs to a run of another flow or other arguments
     │   ├── StepNotInDoubt      there is nothing to resolve at this step
     │   ├── RetryRefused        a run can't be tried again
+    │   ├── ForkRefused         a run can't be forked there
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
@@ -157,6 +158,14 @@ class RetryRefused(UsageError):
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run {run_id} can't be tried again: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class ForkRefused(UsageError):
+    """A run can't be forked at this place; the message says why, and where it can."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} can't be forked so: {why}")
         self.run_id, self.why = run_id, why
 
 

@@ -91,10 +91,5 @@ def mail_place(run_id: str, mail_id: str) -> bytes:
     return f"mail {mail_id}\0{run_id}".encode("utf-8", "surrogatepass")
 
 
-def outcome_place(run_id: str, step: str) -> bytes:
-    """Where the outcome of a transactional step belongs, until its journal has it."""
-    return f"outcome {step}\0{run_id}".encode("utf-8", "surrogatepass")
-
-
 def _node_place(family: str, address: bytes) -> bytes:
     return b"node " + address + family.encode()

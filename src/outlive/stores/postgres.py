@@ -87,8 +87,10 @@ class PostgresStore:
         first = self.pool.open_first()
         try:
             self._id = check_schema(first, self._place, self._ports.failpoint)
-        finally:
+        except BaseException:
             first.close()
+            raise
+        self.pool.keep("other", first)
         self._news = News(self.pool)
         self._turns = Turns()
         self._transactions = PostgresTransactions(self.pool, self._ports)

@@ -101,6 +101,18 @@ class App:
         refuse_in_run("outlive.resume", CALL)
         return self._handle(partial(self._app.resume, run_id, flows))
 
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        set: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[Any]:
+        """A run that goes on from behind event ``at`` of another one, or behind a step."""
+        refuse_in_run("outlive.fork", CALL)
+        return self._handle(partial(self._app.fork, run_id, at=at, set=set, id=id))
+
     def retry(self, run_id: str, by: str = "") -> Handle[Any]:
         """Run what failed again, from where it failed; whoever drives the flow goes on with it."""
         refuse_in_run("outlive.retry", CALL)
