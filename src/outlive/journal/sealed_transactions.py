@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outlive.errors import CorruptRecord
 from outlive.journal.keeper import run_immediate
 from outlive.journal.seal import Seal
 from outlive.journal.sealed_store import SealedStore
@@ -66,13 +67,15 @@ class SealedTransactional(SealedStore):
         return _SealedAsyncTransaction(below, seal, _place(attempt))
 
     async def outcome_of(self, attempt: Attempt) -> bytes | None:
-        """What this attempt, or one before it, has committed; what does not open is left so."""
+        """What this attempt, or one before it, has committed."""
         outcome: bytes | None = await self.below.outcome_of(attempt)
         seal = await self._seal_of(attempt)
         if outcome is None or seal is None:
             return outcome
         opened = seal.open(outcome, _place(attempt))
-        return outcome if opened is None else opened
+        if opened is None:
+            raise CorruptRecord(attempt.run_id, attempt.seq, "the seal of an outcome does not hold")
+        return opened
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
         """The journals have these outcomes, of (run, step), themselves."""
