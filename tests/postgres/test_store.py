@@ -338,3 +338,18 @@ async def test_a_look_for_work_does_not_go_over_all_workers(url: str, execute: E
             f" WHERE schemaname = '{schema}' AND indexrelname = 'runs_held'"
         )
     assert probes < 3 * workers
+
+
+async def test_nobody_is_woken_for_a_run_that_sleeps_long(url: str) -> None:
+    """Every notification wakes all who listen: only what is due is worth that."""
+    store = PostgresStore(url)
+    told: list[str] = []
+    store._news.tell = told.extend  # type: ignore[method-assign, assignment]
+    now = Ports().clock.now_ms()
+
+    await store.commit([parked("long", now + 60_000), parked("for mail", None)])
+    assert [] == told
+
+    await store.commit([parked("due", now)])
+    assert [""] == told
+    await store.close()

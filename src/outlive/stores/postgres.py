@@ -50,6 +50,8 @@ from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
 from outlive.stores.silence import Standing
 
 _NO_LIMIT = (1 << 63) - 1
+#: Others are woken for a run that gets due within this time: a poll is not much longer.
+_SOON_MS = 1_000
 #: Workers that were silent for so many leases and hold nothing are forgotten.
 _FORGOTTEN_AFTER_LEASES = 100
 
@@ -105,7 +107,8 @@ class PostgresStore:
         for entry, before, answer in zip(batch, known, answers, strict=True):
             self._seen.note(entry, before, answer)
         self._ports.failpoint("commit.after")
-        if any(map(_is_offered, batch)):
+        soon = self._ports.clock.now_ms() + _SOON_MS
+        if any(_is_offered(entry, soon) for entry in batch):
             self._news.tell([ANYBODY])
         return answers
 
@@ -329,11 +332,17 @@ class PostgresStore:
             self._news.close()
 
 
-def _is_offered(entry: Entry) -> bool:
-    """Whether others may want to know: nobody holds the run after this, and it may be due."""
+def _is_offered(entry: Entry, soon: int) -> bool:
+    """Whether others want to know now: nobody holds the run after this, and it is due, or nearly.
+
+    Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
+    """
     if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
-    return entry.header is not None and entry.header.ended_at is None and bool(entry.header.flow)
+    header = entry.header
+    if header is None or header.ended_at is not None or not header.flow:
+        return False
+    return header.wake_at is not None and header.wake_at <= soon
 
 
 def _offers(found: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
