@@ -33,6 +33,7 @@ from outlive.engine.verbs import (
     uuid,
 )
 from outlive.errors import NotHappened
+from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ __all__ = [
     "Outcome",
     "Question",
     "Request",
+    "Retention",
     "Retry",
     "Schedule",
     "Step",

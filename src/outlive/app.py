@@ -31,6 +31,7 @@ from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox
@@ -51,6 +52,7 @@ from outlive.starting import (
 )
 from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.stores.open import check_there, open_store
+from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, ThreadPulse
 from outlive.worker.setting import Setting
@@ -61,7 +63,7 @@ T = TypeVar("T")
 BODY_THREADS = 64
 
 
-class App(Scheduling):
+class App(Scheduling, Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -71,10 +73,12 @@ class App(Scheduling):
         ports: Ports | None = None,
         settings: Settings | None = None,
         drive: bool = True,
+        retention: Retention | None = None,
     ) -> None:
         super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
+        self._set_rules(retention)
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
@@ -327,6 +331,7 @@ class App(Scheduling):
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            upkeep=self._upkeep() if everything else None,
         )
         worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
@@ -359,6 +364,7 @@ class App(Scheduling):
         self._writer.close()
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        self._close_archive()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
@@ -381,6 +387,7 @@ def open_app(
     ports: Ports | None = None,
     must_exist: bool = False,
     settings: Settings | None = None,
+    retention: Retention | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
     settings = settings or Settings.from_environment()
@@ -389,4 +396,4 @@ def open_app(
     if must_exist:
         check_there(url, ports)
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive)
+    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

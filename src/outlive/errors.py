@@ -38,6 +38,7 @@
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
 The class docstring says what happened and what to do; the message adds the facts.
@@ -335,6 +336,14 @@ class CorruptRecord(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class CorruptArchive(StoreError):
+    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"archive {path}: {why}")
+        self.path, self.why = path, why
 
 
 class LeaseLost(StoreError):

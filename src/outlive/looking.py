@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from outlive.errors import AppClosed, RunNotFound
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
-from outlive.model.ids import check_run_id, is_key_journal
+from outlive.model.ids import check_run_id, is_run
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
 
 
@@ -41,17 +41,20 @@ class Looking:
         after: str | None = None,
         keys: bool = False,
     ) -> Page:
-        """A page of runs, in the order in which they were started; ``keys`` have journals, too."""
+        """A page of runs, in the order in which they were started.
+
+        With ``keys``, the journals that stand beside those of runs, too.
+        """
         self._check_open()
         query = Query(status=status, flow=flow, tag=tag)
         page = await self._lane(self.store.find(query, after, limit))
-        found = [each for each in page.items if keys or not is_key_journal(each.head.run_id)]
+        found = [each for each in page.items if keys or is_run(each.head.run_id)]
         return Page(items=found, next=page.next)
 
     async def read(self, journal: str, after: int = 0, *, limit: int | None = None) -> Reading:
         """A run's or a key's journal as it is stored: nothing of it is verified yet."""
         self._check_open()
-        check_run_id(f"~{journal}" if is_key_journal(journal) else journal)
+        check_run_id(journal if is_run(journal) else f"~{journal}")
         reading = await self._lane(self.store.read(journal, after, limit=limit))
         if reading is None:
             raise RunNotFound(journal)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from outlive.errors import UsageError
 
 DEFAULT_STORE = "sqlite:///outlive.db"
+_ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,12 @@ class Settings:
     #: OUTLIVE_LOOP: "auto" is uvloop where it is installed, "asyncio" the standard loop.
     loop: str = "auto"
 
+    #: OUTLIVE_RETENTION: what workers may delete, and when: "completed=30d,failed=90d"; by default
+    #: nothing.
+    retention: str = ""
+    #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
+    retain_seconds: float = 60.0
+
     @property
     def idle_ms(self) -> int:
         """The same in the unit of the journal."""
@@ -46,6 +53,8 @@ class Settings:
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
             drain_seconds=_seconds(given, "OUTLIVE_DRAIN_SECONDS", 30.0),
             loop=_loop(given),
+            retention=given.get("OUTLIVE_RETENTION") or "",
+            retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
         )
 
 
@@ -64,6 +73,6 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= 86400 or (seconds == 0 and name == "OUTLIVE_LEASE_SECONDS"):
+    if not 0 <= seconds <= 86400 or (seconds == 0 and name in _ABOVE_ZERO):
         raise UsageError(f"{name}={text!r} is not a number of seconds up to a day")
     return seconds

@@ -188,6 +188,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     tag: tuple[str, str] | None = None
     #: Only journals whose id starts with this. Runs have no prefix, keys have ``key/``.
     prefix: str | None = None
+    #: Only what ended, before or at this instant.
+    ended_by: int | None = None
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

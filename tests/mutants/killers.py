@@ -30,7 +30,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
 from outlive.testing.store_suite_journals import JournalRules
-from tests.mutants import killers_waits
+from tests.mutants import killers_retention, killers_waits
 
 Scene = Callable[[Path], None]
 
@@ -287,6 +287,10 @@ KILLERS: dict[str, Scene] = {
     "key claim off": keys_belong_to_one_effect,
     "repeat answered done after takeover": repeats_end_with_the_epoch,
     "exception taken as nothing happened": exceptions_are_doubts,
+    "living parent ignored": killers_retention.living_parents_keep_their_children,
+    "tombstone not left": killers_retention.ids_stay_taken,
+    "archived after deletion": killers_retention.what_goes_is_archived_first,
+    "keys of deleted runs forgotten": killers_retention.keys_outlive_their_run,
     "mail lost at park": killers_waits.sleepers_hear_their_mail,
     "signal out of order": killers_waits.signals_keep_their_order,
     "answer taken twice": killers_waits.answers_count_once,

@@ -26,6 +26,7 @@ from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
+from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_waits as waits
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -202,6 +203,10 @@ MUTANTS = {
         Mutant(name="key claim off", apply=key_claim_off),
         Mutant(name="repeat answered done after takeover", apply=repeat_after_takeover),
         Mutant(name="exception taken as nothing happened", apply=exception_means_nothing),
+        Mutant(name="living parent ignored", apply=retention.living_parent_ignored),
+        Mutant(name="tombstone not left", apply=retention.tombstone_not_left),
+        Mutant(name="archived after deletion", apply=retention.archived_after_deletion),
+        Mutant(name="keys of deleted runs forgotten", apply=retention.keys_forgotten),
         Mutant(name="mail lost at park", apply=waits.mail_lost_at_park),
         Mutant(name="signal out of order", apply=waits.signal_out_of_order),
         Mutant(name="answer taken twice", apply=waits.answer_taken_twice),

@@ -13,6 +13,7 @@ import outlive
 from outlive import errors
 from outlive.app import App, open_app
 from outlive.engine.host import LoopHost
+from outlive.journal.archive import read_archive, write_archive
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import ThreadKeeper
 from outlive.journal.log import RunLog
@@ -194,6 +195,14 @@ async def read_damaged(place: Place) -> None:
     db.close()
     async with outlive.open(url, drive=False) as app:
         await (await app.get("r")).read()
+
+
+@raises(errors.CorruptArchive, r"archive .*cut.outlive: it is cut at run 1")
+async def read_cut_archive(place: Place) -> None:
+    path = place.folder / "cut.outlive"
+    write_archive(path, [])
+    path.write_bytes(path.read_bytes()[:-1])
+    list(read_archive(path))
 
 
 @raises(errors.LeaseLost, r"run r is driven by another worker now")

@@ -13,6 +13,7 @@ from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
 from outlive.cli.resolve import resolve
+from outlive.cli.retain import restore, retain
 from outlive.cli.runs import runs
 from outlive.cli.schedules import ACTIONS, schedules
 from outlive.cli.show import show
@@ -82,6 +83,8 @@ def build_parser() -> Parser:
     _add_worker(commands)
     _add_schedules(commands)
     _add_verify(commands)
+    _add_retain(commands)
+    _add_restore(commands)
     _add_doctor(commands)
     _add_completion(commands)
     return parser
@@ -323,6 +326,35 @@ def _add_verify(commands: Commands) -> None:
         "Nothing is changed.",
     )
     parser.add_argument("run", metavar="RUN", nargs="?", help="only this run")
+    parser.add_argument("--archive", metavar="FILE", help="check a file of archived runs instead")
+    _add_json(parser)
+
+
+def _add_retain(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "retain",
+        retain,
+        "Delete ended runs that the rules let go, in small portions. "
+        "The rules are those of OUTLIVE_RETENTION, or given here; without any, nothing goes.",
+    )
+    parser.add_argument(
+        "--rules", metavar="RULES", help='for example "completed=30d,failed=90d,keep_last=100"'
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    _add_json(parser)
+
+
+def _add_restore(commands: Commands) -> None:
+    parser = _add(
+        commands,
+        "restore",
+        restore,
+        "Put the runs of an archive's file into a store, as they were. "
+        "Ids of runs that were deleted not long ago are still taken: choose another store.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a file that retention wrote")
+    parser.add_argument("--run", metavar="RUN", help="only this run")
     _add_json(parser)
 
 

@@ -89,7 +89,9 @@ class KeyClaims:
         elif digest != op.digest:
             self._taken(op, f"effect {step} of run {run_id}")
         else:
-            self._follow(op, await peer.end_of(run_id, step))
+            end = await peer.end_of(run_id, step)
+            # Asked second: a run that goes leaves its outcome with the key before it does.
+            self._follow(op, end or await peer.kept_end(key_journal(op.key), step))
 
     def _taken(self, op: Op, holder: str) -> None:
         error = KeyTaken(op.key, holder, f"effect {op.id} of run {self._drive.run_id}")

@@ -54,6 +54,10 @@ class Peer(Protocol):
         """How another run's effect ended, if it did."""
         ...
 
+    async def kept_end(self, journal: str, step: str) -> EffectDone | EffectRaised | None:
+        """How the effect ended that a key's journal speaks of, if its run is gone."""
+        ...
+
 
 #: How the start of a child went: it is there, it is over already, or its id is another's.
 Started: TypeAlias = Literal["started"] | ChildNews | Fault

@@ -36,8 +36,18 @@ def _reason(run: Run) -> str:
     return run.reason[:500]
 
 
-def key_header() -> Header:
-    """The header of a key's journal: never due, never driven."""
+def key_header(
+    status: str = "held", *, ended_at: int | None = None, parent: str | None = None
+) -> Header:
+    """The header of a key's journal, or of a mark: never due, never driven."""
     return Header(
-        flow="", version="", format=FORMAT, status="held", family="", started_at=0, wake_at=None
+        flow="",
+        version="",
+        format=FORMAT,
+        status=status,
+        family="",
+        started_at=0,
+        wake_at=None,
+        ended_at=ended_at,
+        parent=parent,
     )

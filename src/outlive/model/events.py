@@ -15,17 +15,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from outlive.model.beside import Fault as Fault
+from outlive.model.beside import KeyHeld as KeyHeld
+from outlive.model.beside import KeyKept as KeyKept
+from outlive.model.beside import Marked as Marked
+
 #: How an effect's end came to be known.
 By = Literal["body", "check", "human", "holder", "driver"]
-
-
-class Fault(msgspec.Struct, frozen=True, array_like=True):
-    """An exception as it is recorded: never more than a name, a text and plain arguments."""
-
-    type_name: str
-    message: str
-    #: The exception's arguments, encoded, where they can be; empty otherwise.
-    args: bytes = b""
 
 
 class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -353,14 +349,6 @@ class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):
     place: str
 
 
-class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
-    """The only event of a key's own journal: who may use it, for which arguments."""
-
-    run_id: str
-    step: str
-    digest: bytes
-
-
 Event: TypeAlias = (
     StepDone
     | EffectIntended
@@ -394,6 +382,8 @@ Event: TypeAlias = (
     | RunRetried
     | Patched
     | KeyHeld
+    | KeyKept
+    | Marked
 )
 
 encode_events = msgspec.msgpack.Encoder().encode

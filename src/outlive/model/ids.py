@@ -10,6 +10,8 @@ from outlive.errors import RunIdRefused
 RUN_ID_BYTES_MAX = 512
 #: Journals of keys stand beside runs under this prefix; a run id may not begin with it.
 KEY_PREFIX = "key/"
+#: And those of our own under this one.
+OWN_PREFIX = "outlive/"
 KEY_BYTES_MAX = 400
 
 
@@ -27,6 +29,8 @@ def check_run_id(run_id: str) -> str:
         raise RunIdRefused("a run id can't hold NUL")
     if run_id.startswith(KEY_PREFIX):
         raise RunIdRefused(f"a run id can't begin with {KEY_PREFIX!r}: keys live there")
+    if run_id.startswith(OWN_PREFIX):
+        raise RunIdRefused(f"a run id can't begin with {OWN_PREFIX!r}: that is ours")
     return run_id
 
 
@@ -45,6 +49,11 @@ def key_journal(key: str) -> str:
 def is_key_journal(journal: str) -> bool:
     """Whether a journal is that of a key, not of a run."""
     return journal.startswith(KEY_PREFIX)
+
+
+def is_run(journal: str) -> bool:
+    """Whether a journal is that of a run, not one that stands beside them."""
+    return not journal.startswith((KEY_PREFIX, OWN_PREFIX))
 
 
 def derived_key(run_id: str, step: str) -> str:

@@ -30,7 +30,9 @@ from outlive.model.events import (
     Event,
     Fault,
     KeyHeld,
+    KeyKept,
     MailRead,
+    Marked,
     ParentTold,
     Parked,
     Patched,
@@ -119,6 +121,7 @@ class Run:
     value: bytes | None = None
     error: Fault | None = None
     holder: KeyHeld | None = None
+    kept: KeyKept | None = None
     #: Children begun and not ended, and which of them were started.
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)
@@ -231,10 +234,17 @@ def apply(run: Run, event: Event) -> None:
         case ChildIntended() | ChildSpawned() | ChildEnded():
             run.at = event.at
             _keep_child(run, event)
-        case KeyHeld():
-            run.holder = event
+        case KeyHeld() | KeyKept() | Marked():
+            _note_beside(run, event)
         case _:
             assert_never(event)
+
+
+def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked) -> None:
+    if isinstance(event, KeyHeld):
+        run.holder = event
+    elif isinstance(event, KeyKept):
+        run.kept = event
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:

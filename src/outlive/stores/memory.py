@@ -338,4 +338,9 @@ def _asked(query: Query, journal: _Journal) -> bool:
         and query.flow in (None, header.flow)
         and (query.tag is None or header.tags.get(query.tag[0]) == query.tag[1])
         and journal.head.run_id.startswith(query.prefix or "")
+        and (query.ended_by is None or _ended_by(header, query.ended_by))
     )
+
+
+def _ended_by(header: Header, instant: int) -> bool:
+    return header.ended_at is not None and header.ended_at <= instant

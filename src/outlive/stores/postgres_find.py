@@ -39,18 +39,23 @@ def find_runs(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int,
 
 def _conditions(query: Query) -> tuple[list[str], list[Parameter]]:
     asked = [
-        ("r.status = ${}", query.status),
-        ("r.flow = ${}", query.flow),
+        ("r.status = ${}", _text(query.status)),
+        ("r.flow = ${}", _text(query.flow)),
         # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
-        ("strpos(r.tags, ${}) > 0", query.tag and written_tag(*query.tag)),
-        ("starts_with(r.run_id, ${})", query.prefix or None),
+        ("strpos(r.tags, ${}) > 0", _text(query.tag and written_tag(*query.tag))),
+        ("starts_with(r.run_id, ${})", _text(query.prefix or None)),
+        ("r.ended_at <= ${}", None if query.ended_by is None else int8(query.ended_by)),
     ]
     conditions, values = ["r.id > $1"], list[Parameter]()
     for condition, value in asked:
         if value is not None:
-            values.append(text(value))
+            values.append(value)
             conditions.append(condition.format(len(values) + 2))
     return conditions, values
+
+
+def _text(value: str | None) -> Parameter | None:
+    return None if value is None else text(value)
 
 
 def _is_tagged(run: Found, query: Query) -> bool:

@@ -201,7 +201,9 @@ class SQLiteStore:
                 (family,),
             )
             db.execute(
-                "DELETE FROM tombstones WHERE keep_until <= ?", (self._ports.clock.now_ms(),)
+                "DELETE FROM tombstones WHERE run_id IN"
+                " (SELECT run_id FROM tombstones WHERE keep_until <= ? LIMIT 100)",
+                (self._ports.clock.now_ms(),),
             )
             db.execute(
                 "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)",

@@ -35,6 +35,9 @@ def _conditions(query: Query) -> tuple[list[str], list[Value]]:
         # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
         conditions.append("instr(tags, ?) > 0")
         values.append(written_tag(*query.tag))
+    if query.ended_by is not None:
+        conditions.append("ended_at <= ?")
+        values.append(query.ended_by)
     if query.prefix:
         conditions.append("run_id >= ?")
         values.append(query.prefix)

@@ -16,7 +16,10 @@ from outlive import app as async_app
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
+from outlive.journal.archive import Archived
+from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
@@ -109,6 +112,14 @@ class App:
         """Settle an effect in doubt by a human's word; ``value`` is JSON."""
         self.call(partial(self._app.resolve, run_id, step, verdict, value))
 
+    def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
+        """Delete what these rules, or the app's own, let go, now; what that came to."""
+        return self.call(partial(self._app.retain, retention, dry_run=dry_run))
+
+    def restore(self, run: Archived) -> bool:
+        """Put an archived run back, as it was; False: it is there."""
+        return self.call(partial(self._app.restore, run))
+
     def health(self) -> Health:
         """What the store says of itself, its file looked through."""
         return self.call(self._app.health)
@@ -196,6 +207,12 @@ class App:
         self.close()
 
 
-def open_app(url: str | None = None, *, drive: bool = True, ports: Ports | None = None) -> App:
+def open_app(
+    url: str | None = None,
+    *,
+    drive: bool = True,
+    ports: Ports | None = None,
+    retention: Retention | None = None,
+) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    return App(async_app.open_app(url, drive=drive, ports=ports))
+    return App(async_app.open_app(url, drive=drive, ports=ports, retention=retention))

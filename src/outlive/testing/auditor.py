@@ -23,6 +23,7 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     KeyHeld,
+    Marked,
     StepDone,
 )
 from outlive.model.ids import recorded_key
@@ -129,7 +130,7 @@ def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
 
 
 def _is_key(events: Sequence[Event]) -> bool:
-    return bool(events) and isinstance(events[0], KeyHeld)
+    return bool(events) and isinstance(events[0], (KeyHeld, Marked))
 
 
 def _check_acknowledged(

@@ -7,11 +7,13 @@ every kind of event meets every kind of fault within a bounded number of seeds.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from outlive.model.kinds import KINDS
+from outlive.model.retention import Retention
 from outlive.store import Entry
 from outlive.testing.sim_nature import Nature
 
@@ -33,6 +35,8 @@ Moment: TypeAlias = Literal["sent", "applied", "told"]
 
 #: Faults begin within this time; afterwards everything heals and must come to an end.
 FAULTY_SECONDS = 40.0
+#: The share of seeds in which ended runs go.
+RETAINING = 0.25
 #: The share of seeds in which nearly everything goes wrong.
 ROUGH = 0.15
 JUMP_MS = 3_600_000
@@ -84,6 +88,9 @@ class Plan:
     lease_seconds: float
     poll_seconds: float
     idle_ms: int
+    #: What may be deleted, if anything, and how often somebody looks.
+    retention: Retention | None
+    retain_seconds: float
 
 
 def aimed_at(seed: int) -> tuple[str, FaultKind]:
@@ -122,6 +129,25 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
         lease_seconds=rng.choice((3.0, 4.0, 6.0)),
         poll_seconds=rng.choice((0.6, 1.0, 1.5)),
         idle_ms=rng.choice((0, 400, 700, 2000)),
+        retention=_retention(nature.seed, aims[0].event),
+        retain_seconds=1.0 + nature.seed % 3,
+    )
+
+
+def _retention(seed: int, event: str) -> Retention | None:
+    """In some seeds what ended goes, soon; ids and keys stay taken for longer than any seed."""
+    rng = random.Random(f"retention {seed}")
+    if event not in ("KeyKept", "Marked") and rng.random() > RETAINING:
+        return None
+    is_soon = event == "KeyKept"
+    ages = (0, "2s") if is_soon else (0, "2s", "1h", None)
+    return Retention(
+        completed=0 if is_soon else rng.choice((0, "3s")),
+        failed=rng.choice(ages),
+        cancelled=rng.choice(ages),
+        keep_last=0 if is_soon else rng.choice((0, 0, 1)),
+        ttl=rng.choice((None, None, None, "1h")),
+        id_window="3650d",
     )
 
 

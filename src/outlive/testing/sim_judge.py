@@ -41,7 +41,7 @@ _ENDS = (RunCompleted, RunFailed, RunCancelled)
 def judge(nature: Nature, disk: MemoryStore, world: World, witness: Witness) -> list[str]:
     """Every broken promise of a simulation, in words."""
     broken = [*witness.broken, *world.broken]
-    journals: dict[str, Sequence[Event]] = {}
+    journals: dict[str, Sequence[Event]] = dict(witness.buried)
     items = run_immediate(disk.find(Query(), None, 1000)).items
     broken += check_asleep(items)
     for found in items:

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from outlive.engine.ending import Verdict
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
+from outlive.journal.copying import StoreArchive
 from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
+from outlive.journal.sweeping import Rules
 from outlive.model.events import RunStarted
 from outlive.ports import Ports
 from outlive.store import Entry
@@ -204,8 +206,15 @@ class SimProcess:
             start_pulse=lambda worker, failed: SimPulse(self, worker, failed),
             idle_ms=plan.idle_ms,
             poll_seconds=plan.poll_seconds,
+            upkeep=self._rules(),
         )
         return Worker(setting, [tell_story], everything=True)
+
+    def _rules(self) -> Rules | None:
+        plan, archive = self._around.plan, StoreArchive(self._around.witness.archive)
+        if plan.retention is None:
+            return None
+        return Rules(retention=plan.retention, archive=archive, period_seconds=plan.retain_seconds)
 
     @property
     def worker_id(self) -> str:

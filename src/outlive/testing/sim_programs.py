@@ -68,7 +68,7 @@ class _Maker:
     def bringing(self, wanted: str) -> Node:
         """A node at which events of this kind are likely."""
         match wanted:
-            case "KeyHeld":
+            case "KeyHeld" | "KeyKept":
                 return ["gather", [self._shared(), self._shared()]]
             case "AttemptFailed":
                 return ["try", ["gather", [["step", "think", "flaky"], self._own()]]]

@@ -317,9 +317,13 @@ class SimStore:
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         def work() -> bool:
-            return run_immediate(
+            before = run_immediate(self._disk.read(run_id))
+            done = run_immediate(
                 self._disk.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
             )
+            if done and before is not None:
+                self._witness.deleted(self._disk, before)
+            return done
 
         return await self._ask(work)
 

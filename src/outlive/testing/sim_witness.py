@@ -14,13 +14,17 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.record import ENVELOPE_BYTES
 from outlive.model.events import Event, Fault, decode_events
+from outlive.model.ids import is_run
 from outlive.model.mail import ChildNews, decode_letter
 from outlive.model.run import fold
-from outlive.store import Conflict, Entry, Head
+from outlive.store import Conflict, Entry, Head, Reading
 from outlive.stores.memory import MemoryStore
+from outlive.testing.audit_deletions import check_deletion
 
 #: Events that come and go while a run only waits.
-WAITING = frozenset({"Claimed", "Parked", "KeyHeld", "MailRead", "SignalReceived"})
+WAITING = frozenset(
+    {"Claimed", "Parked", "KeyHeld", "KeyKept", "Marked", "MailRead", "SignalReceived"}
+)
 
 #: An outcome as a client was told it: the value's bytes, or the fault.
 Outcome = tuple[bytes | None, Fault | None]
@@ -62,6 +66,9 @@ class Witness:
         self.consumed: dict[str, list[str]] = {}
         #: Runs that were given another try after they had failed.
         self.retried: set[str] = set()
+        #: Journals that were deleted, as they were then, and where they are kept.
+        self.buried: dict[str, Sequence[Event]] = {}
+        self.archive = MemoryStore()
         self._trace = blake2b(digest_size=16)
 
     def note(self, what: str) -> None:
@@ -133,6 +140,14 @@ class Witness:
                 self.broken.append(
                     f"run {letter.child_id}: its parent was told what is not durable"
                 )
+
+    def deleted(self, disk: MemoryStore, before: Reading) -> None:
+        """A journal is gone: nobody may need it, and what it leaves is there."""
+        name = before.head.run_id
+        self.note(f"deleted {name}")
+        self.buried[name] = read_events(before)
+        if is_run(name):
+            self.broken += check_deletion(disk, self.archive, before, self.buried[name])
 
     def outcome(self, run_id: str, outcome: Outcome) -> None:
         """Somebody who waited for a run got its outcome."""

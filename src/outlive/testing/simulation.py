@@ -219,7 +219,7 @@ class Simulation:
     def _open_runs(self) -> list[str]:
         """Runs that did not end, children too, and those that were not even begun."""
         items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
-        begun = {item.head.run_id for item in items}
+        begun = {item.head.run_id for item in items} | self.witness.buried.keys()
         wanted = [client.run_id for client in self.clients if client.run_id not in begun]
         return wanted + [item.head.run_id for item in items if item.header.ended_at is None]
 

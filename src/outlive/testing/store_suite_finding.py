@@ -77,6 +77,17 @@ class FindingRules:
 
         assert ["d"] == [found.head.run_id for found in second.items]
 
+    async def test_what_ended_by_an_instant_is_found(self, store: Store) -> None:
+        """At that instant or before; what is under way is not."""
+        await store.commit([entry(run_id, 0) for run_id in "abcd"])
+        for run_id, ended_at in (("a", START_MS), ("c", START_MS + 5), ("d", START_MS + 6)):
+            done = header(status="done", ended_at=ended_at)
+            await store.commit([entry(run_id, 1, header=done)])
+
+        page = await store.find(Query(ended_by=START_MS + 5))
+
+        assert ["a", "c"] == [found.head.run_id for found in page.items]
+
     async def test_an_exact_page_has_no_next(self, store: Store) -> None:
         """The last page says so, even when it is full."""
         await store.commit([entry(run_id, 0) for run_id in "abcd"])

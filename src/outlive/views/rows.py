@@ -23,7 +23,9 @@ from outlive.model.events import (
     Event,
     Fault,
     KeyHeld,
+    KeyKept,
     MailRead,
+    Marked,
     ParentTold,
     Parked,
     Patched,
@@ -88,7 +90,8 @@ OfEnd: TypeAlias = (
     | CancelRequested
     | DeadlinePassed
 )
-OfRun: TypeAlias = RunStarted | Claimed | Parked | KeyHeld | TimerFired
+OfRun: TypeAlias = RunStarted | Claimed | Parked | TimerFired
+Beside: TypeAlias = KeyHeld | KeyKept | Marked
 OfCode: TypeAlias = ChapterBegan | RunRetried | Patched
 
 
@@ -96,8 +99,10 @@ def row_of(seq: int, at: int, event: Event) -> Row:
     """The row of an event at this seq and time."""
     row = Row(seq=seq, at=at, what="")
     match event:
-        case RunStarted() | Claimed() | Parked() | KeyHeld() | TimerFired():
+        case RunStarted() | Claimed() | Parked() | TimerFired():
             changes = _of_run(event)
+        case KeyHeld() | KeyKept() | Marked():
+            changes = _beside(event)
         case SignalReceived() | Replied() | QuestionAsked() | Answered() | QuestionClosed():
             changes = _of_mail(event)
         case MailRead():
@@ -131,10 +136,21 @@ def _of_run(event: OfRun) -> dict[str, object]:
         case Parked(wake_at=wake_at, reason=reason):
             note = reason or ("" if wake_at is not None else "until there is mail")
             return {"what": "parked", "note": note, "due_at": wake_at}
-        case KeyHeld():
-            return {"what": "key held", "note": f"by effect {event.step} of run {event.run_id}"}
         case TimerFired(timer=timer):
             return {"what": "timer fired", **_at(timer)}
+        case _:
+            assert_never(event)
+
+
+def _beside(event: Beside) -> dict[str, object]:
+    match event:
+        case KeyHeld():
+            return {"what": "key held", "note": f"by effect {event.step} of run {event.run_id}"}
+        case KeyKept():
+            end = {"value": event.value} if event.error is None else {"error": event.error}
+            return {"what": "key kept", "note": "its run is gone", **end}
+        case Marked():
+            return {"what": "marked", "note": f"by {event.by}"}
         case _:
             assert_never(event)
 

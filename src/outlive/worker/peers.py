@@ -26,6 +26,17 @@ class StorePeer:
         holder = fold(read_events(reading)).holder
         return None if holder is None else (holder.run_id, holder.step, holder.digest)
 
+    async def kept_end(self, journal: str, step: str) -> EffectDone | EffectRaised | None:
+        """How the effect ended that a key's journal speaks of, if its run is gone."""
+        reading = await self._lane(self._store.read(journal))
+        kept = None if reading is None else fold(read_events(reading)).kept
+        if kept is None:
+            return None
+        if kept.error is None and kept.happened:
+            return EffectDone(0, step, 1, kept.value)
+        told = Fault("NotHappened", "the run that held this key ended without using it")
+        return EffectRaised(0, step, 1, kept.error or told, kept.happened)
+
     async def mail_of(self, run_id: str) -> Sequence[Mail]:
         """What was posted to a run and not consumed."""
         found = await self._lane(mail_of_each(self._store, [run_id]))

@@ -9,6 +9,7 @@ from outlive.engine.host import Host
 from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
 from outlive.journal.lane import Lane
+from outlive.journal.sweeping import Rules
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.worker.pulse import LeaseTime, Pulse
@@ -32,3 +33,5 @@ class Setting:
     poll_seconds: float = POLL_SECONDS
     #: How long what runs may take to reach a durable point when the worker is told to stop.
     drain_seconds: float = 30.0
+    #: None: this worker clears nothing away.
+    upkeep: Rules | None = None

@@ -28,6 +28,7 @@ from outlive.model.run import Run, fold
 from outlive.store import Mail, Wanted
 from outlive.worker.admission import Admission
 from outlive.worker.adoption import Adoption
+from outlive.worker.beside import begin_beside
 from outlive.worker.departure import GRACE_SECONDS, Departure
 from outlive.worker.kin import StoreKin
 from outlive.worker.loading import Loading
@@ -37,7 +38,6 @@ from outlive.worker.probation import LOOK_SECONDS
 from outlive.worker.pulse import Pulse
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
-from outlive.worker.waking import wake_by_store
 from outlive.worker.watchers import News, Watchers
 
 logger = logging.getLogger("outlive")
@@ -104,7 +104,7 @@ class Worker:
             self._pulse = self._setting.start_pulse(self.id, self._pulse_failed)
             self._setting.keeper.on_end.append(self._keeper_ended)
             self._task = self._setting.host.create_task(self._work())
-            self._unwatch = wake_by_store(self._setting, self.id, self._poke.set)
+            self._unwatch = begin_beside(self._setting, self.id, self._poke.set)
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Take nothing more, let what runs reach a durable point, hand over the rest in the end.

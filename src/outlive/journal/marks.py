@@ -1,0 +1,54 @@
+"""Marks: journals of one event that are there to be found, or to be there first.
+
+Whoever creates a mark has it; nobody else can. It is born ended, so it can be deleted as any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from outlive.journal.entries import first_entry
+from outlive.journal.headers import key_header
+from outlive.model.events import Marked
+from outlive.model.ids import OWN_PREFIX, digest
+from outlive.store import PAGE_MAX, Entry, Found, Query, Store
+
+TURNS = f"{OWN_PREFIX}turn/"
+FORKS = f"{OWN_PREFIX}fork/"
+
+
+def turn_entry(number: int, worker: str, now: int) -> Entry:
+    """A worker's turn to clear away what is old: of those who ask for it, one gets it."""
+    return _entry(f"{TURNS}{number}", Marked(now, worker))
+
+
+def fork_mark(parent: str, fork: str) -> str:
+    """The mark that keeps a run as long as its fork is there."""
+    return f"{FORKS}{digest(parent.encode()).hex()}/{digest(fork.encode()).hex()}"
+
+
+def fork_entry(parent: str, fork: str, now: int) -> Entry:
+    """Says that a run is forked, before it is."""
+    return _entry(fork_mark(parent, fork), Marked(now, fork), parent)
+
+
+def _entry(journal: str, event: Marked, parent: str | None = None) -> Entry:
+    header = key_header(status="mark", ended_at=event.at, parent=parent)
+    return first_entry(journal, event, header)
+
+
+async def find_marks(store: Store, prefix: str, ended_by: int | None) -> AsyncIterator[Found]:
+    """The marks that there are."""
+    after = None
+    while True:
+        page = await store.find(Query(prefix=prefix, ended_by=ended_by), after, PAGE_MAX)
+        for found in page.items:
+            yield found
+        after = page.next
+        if after is None:
+            return
+
+
+async def drop_mark(store: Store, mark: str, keep_until: int) -> None:
+    """It is not needed any more; till then nobody can make it anew."""
+    await store.delete(mark, seq=1, digest=b"", keep_until=keep_until)

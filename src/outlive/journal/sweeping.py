@@ -1,0 +1,328 @@
+"""A sweep: what the rules let go is cleared away, in small portions.
+
+Whoever sweeps calls ``step`` until it says that there is nothing more, and pauses in between. A
+sweep can be given up anywhere: what is gone is gone, and the next one finds the rest. Two at once
+do no harm: each deletion names the end that it saw.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappush, heappushpop
+from typing import Any, TypeAlias
+
+import msgspec
+
+from outlive.errors import CorruptRecord, WrongVersion
+from outlive.journal.archive import Archive, Archived
+from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks
+from outlive.journal.reader import read_events
+from outlive.journal.retiring import (
+    Retiree,
+    archived_of,
+    delete_run,
+    is_gone_for_good,
+    is_unchanged,
+    keep_keys,
+    retiree_of,
+)
+from outlive.model.ids import KEY_PREFIX, is_run
+from outlive.model.mail import Cancel, encode_letter
+from outlive.model.retention import Retention
+from outlive.model.run import ENDED, fold
+from outlive.ports import Ports
+from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header, Query, Reading, Store
+
+logger = logging.getLogger("outlive")
+
+#: Runs that are looked at, archived in one file, and deleted in one portion.
+LOOKED_AT, ARCHIVED_AT_ONCE, DELETED_AT_ONCE = 200, 100, 10
+#: Bytes of journals after which an archive's file is closed.
+ARCHIVED_BYTES = 8 * 1024 * 1024
+#: Marks that nobody removed go after so long.
+MARK_MS = 86_400_000
+LIVE = ("pending", "running", "waiting", "in_doubt", "quarantined")
+
+Phase: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What may go, where it is kept, and how often somebody looks."""
+
+    retention: Retention
+    archive: Archive | None = None
+    period_seconds: float = 60.0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a rule is about, and what becomes of it."""
+
+    run: str
+    flow: str
+    status: str
+    #: When it ended; of a silent run: when it last wrote.
+    at: int
+    #: "deleted", "cancelled", or why it is kept.
+    fate: str
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep came to."""
+
+    fates: Counter[str] = field(default_factory=Counter)
+    #: Keys of deleted runs whose window is over.
+    keys: int = 0
+    #: Each run, where somebody wants to see them.
+    seen: list[Seen] = field(default_factory=list)
+
+
+class Sweep:
+    """One pass over a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        rules: Rules,
+        ports: Ports,
+        *,
+        dry_run: bool = False,
+        silent: bool = True,
+    ) -> None:
+        self._store, self._ports = store, ports
+        self._rules, self._archive = rules.retention, rules.archive
+        self._dry_run = dry_run
+        self._now = ports.clock.now_ms()
+        self.swept = Swept()
+        self._after: str | None = None
+        self._newest: dict[str, list[tuple[int, str]]] = {}
+        self._spared: frozenset[str] = frozenset()
+        #: Found, not looked at; looked at and archived.
+        self._doomed: deque[Found] = deque()
+        self._ready: deque[tuple[Retiree, Header]] = deque()
+        self._phases = self._plan(silent=silent)
+
+    def _plan(self, *, silent: bool) -> deque[Phase]:
+        phases: deque[Phase] = deque()
+        if self._rules.keeps_last:
+            phases.append(self._find_newest)
+        if self._rules.youngest_ms is not None:
+            phases.append(self._find_old)
+        if silent and self._rules.shortest_ttl_ms is not None:
+            phases += [self._silent(status) for status in LIVE]
+        if not self._dry_run:
+            phases += [self._clear_keys, self._clear_turns, self._clear_forks]
+        return phases
+
+    async def step(self) -> bool:
+        """A small portion of work; False: there is nothing more."""
+        if self._ready:
+            await self._delete_some()
+        elif self._doomed:
+            await self._take_leave()
+        elif self._phases and not await self._phases[0]():
+            self._phases.popleft()
+            self._after = None
+        return bool(self._ready or self._doomed or self._phases)
+
+    async def _page(self, query: Query, limit: int) -> tuple[Sequence[Found], bool]:
+        page = await self._store.find(query, self._after, limit)
+        self._after = page.next
+        return page.items, page.next is not None
+
+    def _tell(self, run_id: str, header: Header, at: int, fate: str) -> None:
+        self.swept.fates[fate] += 1
+        if self._dry_run:
+            seen = Seen(run=run_id, flow=header.flow, status=header.status, at=at, fate=fate)
+            self.swept.seen.append(seen)
+
+    # which runs
+
+    async def _find_newest(self) -> bool:
+        """Of each flow, those that ended last."""
+        items, more = await self._page(Query(ended_by=self._now), PAGE_MAX)
+        for found in items:
+            header = found.header
+            count = self._rules.rules_for(header.flow).keep_last
+            if count and header.ended_at is not None and is_run(found.head.run_id):
+                kept = self._newest.setdefault(header.flow, [])
+                push = heappush if len(kept) < count else heappushpop
+                push(kept, (header.ended_at, found.head.run_id))
+        if not more:
+            self._spared = frozenset(name for kept in self._newest.values() for _, name in kept)
+            self._newest = {}
+        return more
+
+    async def _find_old(self) -> bool:
+        youngest = self._rules.youngest_ms
+        assert youngest is not None, "or nobody would look"
+        items, more = await self._page(Query(ended_by=self._now - youngest), LOOKED_AT)
+        for found in items:
+            if is_run(found.head.run_id) and found.header.status in ENDED:
+                self._consider(found)
+        return more
+
+    def _consider(self, found: Found) -> None:
+        header = found.header
+        age, ended_at = self._rules.age_ms(header.flow, header.status), header.ended_at
+        if age is None or ended_at is None or ended_at + age > self._now:
+            return
+        if found.head.run_id in self._spared:
+            self._tell(found.head.run_id, header, ended_at, "kept: among the last of its flow")
+        else:
+            self._doomed.append(found)
+
+    # taking leave
+
+    async def _take_leave(self) -> None:
+        """Look at some closely, and archive those that may go."""
+        some = [self._doomed.popleft() for _ in range(min(len(self._doomed), ARCHIVED_AT_ONCE))]
+        reasons = await self._needed(some)
+        leaving: list[tuple[Retiree, Header]] = []
+        archived: list[Archived] = []
+        size = 0
+        for found in some:
+            if size > ARCHIVED_BYTES:
+                self._doomed.append(found)
+                continue
+            if found.head.run_id in reasons:
+                self._keep(found, reasons[found.head.run_id])
+                continue
+            reading = await self._store.read(found.head.run_id)
+            retiree = self._retiree(found, reading)
+            if retiree is not None and reading is not None:
+                leaving.append((retiree, found.header))
+                archived.append(archived_of(reading))
+                size += sum(len(record.body) for record in reading.records)
+        if self._archive is not None and archived and not self._dry_run:
+            await self._archive.keep(archived)
+            self._ports.failpoint("retain.archived")
+        self._ready.extend(leaving)
+
+    def _retiree(self, found: Found, reading: Reading | None) -> Retiree | None:
+        if reading is None or not is_unchanged(reading, found):
+            return None  # somebody went on with it, or was faster
+        try:
+            return retiree_of(reading, self._now)
+        except (CorruptRecord, WrongVersion) as error:
+            logger.error("not deleted: %s", error)
+            self._keep(found, "kept: its journal can't be read")
+            return None
+
+    def _keep(self, found: Found, why: str) -> None:
+        self._tell(found.head.run_id, found.header, found.header.ended_at or 0, why)
+
+    async def _needed(self, some: Sequence[Found]) -> Mapping[str, str]:
+        """Which of these others need, and why. Read after them: what comes later can't be missed.
+
+        A fork of a run that ended moves the run's end, so that its deletion is refused.
+        """
+        forked = {f.header.parent async for f in find_marks(self._store, FORKS, None)}
+        reasons: dict[str, str] = {}
+        parents: dict[str, bool] = {}
+        for found in some:
+            run_id, parent = found.head.run_id, found.header.parent
+            if run_id in forked:
+                reasons[run_id] = "kept: a fork was made of it"
+            elif parent is not None:
+                if parent not in parents:
+                    parents[parent] = await self._may_ask_again(parent)
+                if parents[parent]:
+                    reasons[run_id] = "kept: its parent lives, or may be tried again"
+        return reasons
+
+    async def _may_ask_again(self, parent: str) -> bool:
+        reading = await self._store.read(parent, 1 << 62, limit=0)
+        if reading is None:
+            return False
+        return reading.header.ended_at is None or reading.header.status == "failed"
+
+    async def _delete_some(self) -> None:
+        for _ in range(min(len(self._ready), DELETED_AT_ONCE)):
+            retiree, header = self._ready.popleft()
+            if self._dry_run or await self._delete(retiree):
+                self._tell(retiree.run_id, header, header.ended_at or 0, "deleted")
+
+    async def _delete(self, retiree: Retiree) -> bool:
+        if retiree.keys:
+            await keep_keys(self._store, retiree)
+            self._ports.failpoint("retain.keys_kept")
+        until = self._ports.clock.now_ms() + self._rules.id_window_ms
+        is_deleted = await delete_run(self._store, retiree, until)
+        self._ports.failpoint("retain.deleted")
+        return is_deleted
+
+    # runs that write nothing
+
+    def _silent(self, status: str) -> Phase:
+        async def look() -> bool:
+            items, more = await self._page(Query(status=status), LOOKED_AT)
+            for found in items:
+                await self._look_at_silent(found)
+            return more
+
+        return look
+
+    async def _look_at_silent(self, found: Found) -> None:
+        head, header = found.head, found.header
+        ttl = self._rules.ttl_ms(header.flow)
+        has_mail = head.posted != head.consumed
+        if ttl is None or not header.flow or header.started_at + ttl > self._now or has_mail:
+            return
+        reading = await self._store.read(head.run_id, LAST_CHAPTER)
+        if reading is None:
+            return
+        try:
+            run = fold(read_events(reading))
+        except (CorruptRecord, WrongVersion):
+            return  # whoever loads it says so
+        wrote_at = header.started_at + run.at
+        if wrote_at + ttl > self._now:
+            return
+        if not self._dry_run:
+            letter = encode_letter(Cancel("retention: it wrote nothing for its ttl"))
+            await self._store.post(head.run_id, f"ttl/{reading.head.seq}", letter)
+            self._ports.failpoint("retain.cancelled")
+        self._tell(head.run_id, header, wrote_at, "cancelled: it wrote nothing for its ttl")
+
+    # what outlived its run
+
+    async def _clear_keys(self) -> bool:
+        """Keys whose run and its tombstone are gone."""
+        by = self._now - self._rules.id_window_ms
+        items, more = await self._page(Query(prefix=KEY_PREFIX, ended_by=by), LOOKED_AT)
+        for found in items:
+            reading = await self._store.read(found.head.run_id)
+            if reading is not None and await self._is_free(reading):
+                is_gone = await self._store.delete(
+                    found.head.run_id, seq=found.head.seq, digest=b"", keep_until=self._now
+                )
+                self.swept.keys += is_gone
+        return more
+
+    async def _is_free(self, reading: Reading) -> bool:
+        try:
+            holder = fold(read_events(reading)).holder
+        except (CorruptRecord, WrongVersion) as error:
+            logger.error("not deleted: %s", error)
+            return False
+        return holder is not None and await is_gone_for_good(self._store, holder.run_id)
+
+    async def _clear_turns(self) -> bool:
+        async for found in find_marks(self._store, TURNS, self._now - MARK_MS):
+            await drop_mark(self._store, found.head.run_id, self._now)
+        return False
+
+    async def _clear_forks(self) -> bool:
+        """Marks of forks that are gone, or that never came to be."""
+        async for found in find_marks(self._store, FORKS, self._now - MARK_MS):
+            reading = await self._store.read(found.head.run_id)
+            mark = None if reading is None else read_events(reading)[0]
+            fork = getattr(mark, "by", None)
+            if fork is not None and await self._store.read(fork, 1 << 62, limit=0) is None:
+                await drop_mark(self._store, found.head.run_id, self._now)
+        return False

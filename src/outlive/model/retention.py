@@ -1,0 +1,136 @@
+"""Which runs may go, and when: rules that users give, decided from a run's header alone.
+
+Pure: whether a parent lives or a fork stands is found out by whoever carries this out. Nothing
+goes that no rule names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from outlive.errors import DefinitionRefused, UsageError
+from outlive.model.retry import Duration, parse_duration
+
+#: How many of the newest ended runs of a flow can be kept whatever their age.
+KEEP_LAST_MAX = 100_000
+#: How a run can end.
+_ENDS = ("completed", "failed", "cancelled")
+_OF_STORE = ("archive", "id_window")
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be deleted, and when. What is not named is kept for ever.
+
+    Never a run that is under way, nor one whose parent is, or of which a fork was made. The id of
+    a deleted run and its keys stay taken for ``id_window``.
+    """
+
+    #: So long after its end a run that completed may go; 0: as soon as it ended; None: never.
+    completed: Duration | None = None
+    #: The same for one that failed.
+    failed: Duration | None = None
+    #: The same for one that was cancelled.
+    cancelled: Duration | None = None
+    #: Of each flow, so many of those that ended last are kept, however old.
+    keep_last: int = 0
+    #: A run that is under way and wrote nothing for so long is cancelled. Nothing is deleted by it.
+    ttl: Duration | None = None
+    #: Other rules for some flows, by name; they stand alone.
+    flows: Mapping[str, Retention] = {}
+    #: A folder for files, or the URL of a store: what goes is kept there first.
+    archive: str | None = None
+    #: How long ids and keys of deleted runs stay taken.
+    id_window: Duration = "90d"
+
+    def __post_init__(self) -> None:
+        ages = (self.completed, self.failed, self.cancelled, self.ttl, self.id_window)
+        for age in ages:
+            if age is not None:
+                parse_duration(age)
+        if not 0 <= self.keep_last <= KEEP_LAST_MAX or type(self.keep_last) is not int:
+            raise DefinitionRefused(f"Retention: keep_last is a number up to {KEEP_LAST_MAX}")
+        for name, rules in self.flows.items():
+            if rules.flows or rules.archive is not None or rules.id_window != "90d":
+                raise DefinitionRefused(
+                    f"Retention: flow {name!r} has rules of its own, but archive, id_window and "
+                    "flows are the whole store's: give them outside"
+                )
+
+    def rules_for(self, flow: str) -> Retention:
+        """Those that count for this flow."""
+        return self.flows.get(flow, self)
+
+    def age_ms(self, flow: str, status: str) -> int | None:
+        """How long after its end a run may go; None: never."""
+        if status not in _ENDS:
+            return None
+        age: Duration | None = getattr(self.rules_for(flow), status)
+        return None if age is None else _ms(age)
+
+    def ttl_ms(self, flow: str) -> int | None:
+        """How long a run that is under way may write nothing."""
+        ttl = self.rules_for(flow).ttl
+        return None if ttl is None else _ms(ttl)
+
+    @property
+    def id_window_ms(self) -> int:
+        """How long ids and keys stay taken."""
+        return _ms(self.id_window)
+
+    @property
+    def youngest_ms(self) -> int | None:
+        """The age below which nothing at all may go; None: nothing ever goes."""
+        ages = (rules.age_ms("", end) for rules in self._all() for end in _ENDS)
+        return min((age for age in ages if age is not None), default=None)
+
+    @property
+    def shortest_ttl_ms(self) -> int | None:
+        """The shortest time after which a silent run is cancelled, if there is any."""
+        ttls = [rules.ttl for rules in self._all() if rules.ttl is not None]
+        return min((_ms(ttl) for ttl in ttls), default=None)
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether anybody's newest runs are kept."""
+        return any(rules.keep_last for rules in self._all())
+
+    def _all(self) -> Iterable[Retention]:
+        return (self, *self.flows.values())
+
+
+def _ms(duration: Duration) -> int:
+    return round(parse_duration(duration) * 1000)
+
+
+def parse_retention(text: str) -> Retention | None:
+    """Rules from one line: ``completed=30d,failed=90d,keep_last=100,support.completed=7d``.
+
+    Raises:
+        UsageError: it can't be understood.
+    """
+    given: dict[str, dict[str, Any]] = {"": {}}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        flow, _, field = name.rpartition(".")
+        known = field in Retention.__struct_fields__ and field != "flows"
+        if not equals or not known or not value or (flow and field in _OF_STORE):
+            raise UsageError(
+                f"OUTLIVE_RETENTION: {part!r} is no rule; write completed=30d, failed=, "
+                "cancelled=, ttl=, keep_last=100, archive=, id_window=, or FLOW.completed=7d"
+            )
+        given.setdefault(flow, {})[field] = _number(value) if field == "keep_last" else value
+    own = given.pop("")
+    if not own and not given:
+        return None
+    try:
+        flows = {flow: Retention(**rules) for flow, rules in given.items()}
+        return Retention(**own, flows=flows)
+    except DefinitionRefused as error:
+        raise UsageError(f"OUTLIVE_RETENTION: {error}") from None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else -1

@@ -1,0 +1,88 @@
+"""Clearing a store of what is old, and bringing back what was archived.
+
+Rules come from code or from the environment; without any, nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from outlive.errors import UsageError
+from outlive.journal.archive import Archive, Archived, FileArchive
+from outlive.journal.copying import StoreArchive, copy_run
+from outlive.journal.keeper import run_immediate
+from outlive.journal.sweeping import Rules, Sweep, Swept
+from outlive.looking import Looking
+from outlive.model.retention import Retention, parse_retention
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.stores.open import open_store
+from outlive.worker.upkeep import rest_after
+
+NO_RULES = (
+    "no rules say what may be deleted; set OUTLIVE_RETENTION, for example "
+    '"completed=30d,failed=90d", or give a Retention'
+)
+
+
+class Tending(Looking):
+    """One store, as those see it who clear it."""
+
+    _ports: Ports
+    _settings: Settings
+    _archive: Archive | None = None
+
+    def _set_rules(self, retention: Retention | None) -> None:
+        """What may be deleted: as given, or as the environment says."""
+        self.retention = retention or parse_retention(self._settings.retention)
+
+    async def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
+        """Delete what these rules, or the app's own, let go, now; what that came to.
+
+        With ``dry_run`` nothing is changed, and each run is listed.
+        """
+        self._check_open()
+        rules = retention or self.retention
+        if rules is None:
+            raise UsageError(NO_RULES)
+        archive = None if dry_run else self._archive_of(rules)
+        how = Rules(retention=rules, archive=archive)
+        sweep = Sweep(self.store, how, self._ports, dry_run=dry_run)
+        clock = self._ports.clock
+        while True:
+            began = clock.monotonic()
+            if not await self._lane(sweep.step()):
+                return sweep.swept
+            await asyncio.sleep(0 if dry_run else rest_after(clock.monotonic() - began))
+
+    async def restore(self, run: Archived) -> bool:
+        """Put an archived run back, as it was; False: it is there."""
+        self._check_open()
+        return await self._lane(copy_run(self.store, run))
+
+    def _upkeep(self) -> Rules | None:
+        rules = self.retention
+        if rules is None:
+            return None
+        return Rules(
+            retention=rules,
+            archive=self._archive_of(rules),
+            period_seconds=self._settings.retain_seconds,
+        )
+
+    def _archive_of(self, rules: Retention) -> Archive | None:
+        if rules.archive is not None and self._archive is None:
+            self._archive = self._open_archive(rules.archive)
+        return self._archive if rules.archive is not None else None
+
+    def _open_archive(self, where: str) -> Archive:
+        scheme, separator, rest = where.partition("://")
+        if not separator or scheme == "file":
+            return FileArchive(os.path.abspath(rest or where), self._ports)
+        lease_seconds = self._settings.lease_seconds
+        return StoreArchive(open_store(where, ports=self._ports, lease_seconds=lease_seconds))
+
+    def _close_archive(self) -> None:
+        if self._archive is not None:
+            run_immediate(self._archive.close())

@@ -1,0 +1,60 @@
+"""Known-bad variants of deleting what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from outlive.journal import sweeping
+from outlive.journal.archive import Archived
+from outlive.journal.copying import StoreArchive
+from outlive.journal.retiring import Retiree
+from outlive.journal.sweeping import Sweep
+from outlive.store import Store
+
+
+def living_parent_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Whether somebody waits for a child is not asked."""
+
+    async def may_ask_again(self: Sweep, parent: str) -> bool:
+        return False
+
+    patch.setattr(Sweep, "_may_ask_again", may_ask_again)
+
+
+def tombstone_not_left(patch: pytest.MonkeyPatch) -> None:
+    """The id of a deleted run is free at once."""
+    real = sweeping.delete_run
+
+    async def delete_run(store: Store, retiree: Retiree, keep_until: int) -> bool:
+        return await real(store, retiree, 0)
+
+    patch.setattr(sweeping, "delete_run", delete_run)
+
+
+def archived_after_deletion(patch: pytest.MonkeyPatch) -> None:
+    """What goes is archived when it is gone, if nothing comes between."""
+    waiting: list[tuple[StoreArchive, Sequence[Archived]]] = []
+    keep, delete_some = StoreArchive.keep, Sweep._delete_some
+
+    async def keep_later(self: StoreArchive, runs: Sequence[Archived]) -> None:
+        waiting.append((self, runs))
+
+    async def delete_first(self: Sweep) -> Any:
+        await delete_some(self)
+        while waiting:
+            await keep(*waiting.pop())
+
+    patch.setattr(StoreArchive, "keep", keep_later)
+    patch.setattr(Sweep, "_delete_some", delete_first)
+
+
+def keys_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A run that goes does not tell what came of its keys."""
+
+    async def keep_keys(store: Store, retiree: Retiree) -> None:
+        pass
+
+    patch.setattr(sweeping, "keep_keys", keep_keys)
