@@ -16,9 +16,10 @@ from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSe
 from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_news import ANYBODY, Pace
 from outlive.stores.postgres_schema import MIGRATIONS
 from outlive.testing.postgres_server import PostgresServer
-from outlive.testing.store_entries import WANTED, entry, header, held, parked
+from outlive.testing.store_entries import WANTED, HandClock, entry, header, held, parked
 
 Execute = Callable[[str], list[Any]]
 
@@ -353,3 +354,19 @@ async def test_nobody_is_woken_for_a_run_that_sleeps_long(url: str) -> None:
     await store.commit([parked("due", now)])
     assert [""] == told
     await store.close()
+
+
+def test_many_workers_do_not_all_look_at_once_again_and_again() -> None:
+    """News for everybody are taken at a pace that all workers can afford; one's own at once."""
+    clock = HandClock()
+    pace = Pace(clock)
+    pace.count(500)
+    told = {ANYBODY}
+
+    assert {ANYBODY} == pace.take(told)
+    told |= {ANYBODY, "w"}
+    assert {"w"} == pace.take(told)
+    assert {ANYBODY} == told
+    clock.advance(pace.left())
+    assert {ANYBODY} == pace.take(told)
+    assert set() == told

@@ -229,12 +229,13 @@ class PostgresStore:
         )
         sent_at = self._ports.clock.monotonic()
         clock, held, mail, *asked = self.pool.run(
-            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions(worker)
+            "other", search.question_of_time(), *search.questions(worker)
         )
-        now: int = clock[0][0]
+        now, workers = clock[0]
         self._beats.notice_time(now, sent_at)
         if search.is_whole:
-            self._beats.looked_at(len(held))
+            self._beats.looked_at(workers)
+            self._news.pace.count(workers)
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)

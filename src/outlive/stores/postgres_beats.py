@@ -43,13 +43,13 @@ class Beats:
         with self._lock:
             return self._clock.monotonic() >= self._whole_look_at
 
-    def looked_at(self, holders: int) -> None:
-        """That was done; so many there were."""
+    def looked_at(self, workers: int) -> None:
+        """That was done; there are so many workers."""
         pause = self._lease_seconds / _WHOLE_LOOKS_PER_LEASE
         with self._lock:
             now = self._clock.monotonic()
             if now >= self._believed_from:
-                pause *= max(1.0, holders / _MANY)
+                pause *= max(1.0, workers / _MANY)
             self._whole_look_at = now + pause
 
     def notice_time(self, server_ms: int, sent_at: float) -> None:

@@ -31,6 +31,8 @@ WITH RECURSIVE held AS (
 SELECT held.worker, w.beats, w.beat_at
 FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
 """
+_TIME = "SELECT {s}.now_v1($1), 0::int8"
+_COUNTED_TIME = "SELECT {s}.now_v1($1), (SELECT count(*) FROM {s}.workers)"
 #: Workers that did not beat for a lease, by the server's clock, and hold something.
 _LATE = """
 SELECT w.worker, w.beats, w.beat_at FROM {s}.workers w
@@ -67,6 +69,10 @@ class Search:
     lease_ms: int
     #: Look at every holder, not only at those that seem silent.
     is_whole: bool
+
+    def question_of_time(self) -> Statement:
+        """The server's time; in a whole look also how many workers there are."""
+        return self._ask(_COUNTED_TIME if self.is_whole else _TIME, int8(self.now))
 
     def questions(self, worker: str) -> list[Statement]:
         """Holders, own mail, then either the runs that are named or: due, with mail, next."""
