@@ -213,7 +213,8 @@ def cells_of(chapter: Chapter, found: dict[str, Any]) -> list[str]:
     problem = str(found.get("error", ""))
     cells = []
     for _, what, digits in chapter.counted:
-        cells.append(f"{found[what]:,.{digits}f}" if what in found else problem)
+        # Less for more runs: they share better, and one more costs nothing.
+        cells.append(f"{max(0.0, found[what]):,.{digits}f}" if what in found else problem)
         problem = ""
     return cells
 

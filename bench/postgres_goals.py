@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Results
-from bench.goals import Goal, Measure, Rounds, p50, per_second, ratio_of, times
+from bench.figures import Results, field
+from bench.goals import Goal, Measure, Rounds, counted, p50, per_second, ratio_of, times, value_of
 
 
 def against(peer: str, times_at_least: float, text: str, measure: Measure) -> Goal:
@@ -23,13 +23,13 @@ def faster(peer: str, work: str, size: int, ours: str) -> Measure:
     return ratio_of(per_second(work, size, ours), per_second(work, size, peer))
 
 
-def trips_per_batch(work: str, trips: str) -> Measure:
-    """Round trips by the batches that were committed."""
+def trips_per_batch(work: str) -> Measure:
+    """Round trips made for batches, by the batches that were committed."""
 
     def measure(results: Results) -> Rounds:
-        made = results.counted(work, "pg-effect", trips)
+        trips = results.counted(work, "pg-effect", "commit_trips")
         batches = results.counted(work, "pg-effect", "commits")
-        return {0: made / batches} if made and batches else {}
+        return {0: trips / batches} if trips and batches else {}
 
     return measure
 
@@ -43,6 +43,8 @@ SEQUENTIAL = "sequential effect, p50, against"
 MANY = "200 runs x 20 effects, steps per second against"
 STARTS = "1,000 one-step runs, runs per second against"
 RESUME = "resume of 10,000 steps on one branch, from connecting, against"
+
+ASKED = field("p50_asked")
 
 GOALS = [
     Goal(
@@ -62,20 +64,29 @@ GOALS = [
     against("Restate", 9, STARTS, faster("restate", "starts", 1000, "pg-step")),
     against("DBOS", 100, RESUME, slower("pg-dbos", "resume-one", 10_000, "pg-step")),
     Goal(
-        text=f"{RESUME} Absurd",
-        measure=slower("pg-step", "resume-one", 10_000, "pg-absurd"),
+        text="the same in an app that is open, against Absurd from its claim on",
+        measure=ratio_of(
+            value_of("resume-one", 10_000, "pg-step", ASKED),
+            value_of("resume-one", 10_000, "pg-absurd", ASKED),
+        ),
         limit=4,
         form=times,
     ),
     Goal(
-        text="round trips per batch, one run of effects, on the wire, heartbeats included",
-        measure=trips_per_batch("sequential", "round_trips"),
+        text="round trips per effect, one run, counted on the wire with heartbeats",
+        measure=counted("sequential", "pg-effect", "round_trips"),
         limit=1.05,
         form=exactly,
     ),
     Goal(
-        text="round trips per batch, many runs at once, as asked of the pool",
-        measure=trips_per_batch("many", "commit_trips"),
+        text="round trips per batch, one run, by the pool's own count",
+        measure=trips_per_batch("sequential"),
+        limit=1,
+        form=exactly,
+    ),
+    Goal(
+        text="round trips per batch, many runs at once, by the pool's own count",
+        measure=trips_per_batch("many"),
         limit=1,
         form=exactly,
     ),

@@ -46,11 +46,10 @@ from bench.plan import (
 from bench.turns import Answer, Place, command_of, counted, prepare, sample
 
 RESULTS = ROOT / "bench" / "results"
-#: What a turn that is counted may tell.
-COUNTABLE = (
-    *("flushes", "statements", "round_trips", "transactions", "log_bytes"),
-    *("commits", "commit_trips"),
-)
+#: What a turn that is counted may tell per step ...
+COUNTABLE = ("flushes", "statements", "round_trips", "transactions", "log_bytes")
+#: ... and as a whole: batches that were committed, and round trips made for them.
+TOTALS = ("commits", "commit_trips")
 
 
 class Rounds:
@@ -148,7 +147,8 @@ def counts_of(name: str, work: str, sizes: tuple[int, int], place: Place) -> Ans
     if problems:
         return {"error": problems[0]}
     found = {what: per_step(traced, what) for what in COUNTABLE if what in traced[0]}
-    return {**found, "bytes": per_step(plain, "bytes")}
+    totals = {what: traced[1][what] for what in TOTALS if what in traced[1]}
+    return {**found, **totals, "bytes": per_step(plain, "bytes")}
 
 
 def per_step(pair: list[Answer], what: str) -> float:

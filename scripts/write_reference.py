@@ -24,7 +24,8 @@ from typing import Any
 
 import outlive
 from outlive import errors, sync
-from outlive.cli.parser import Parser, build_parser
+from outlive.cli.parser import build_parser
+from outlive.cli.parsing import Parser
 from outlive.model.kinds import KINDS
 from outlive.model.retry import ONCE
 from outlive.settings import Settings

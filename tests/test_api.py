@@ -33,12 +33,12 @@ RELIED_ON = {
     "run", "start", "submit", "ensure", "get", "find", "open", "sleep", "timeout", "wait_signal",
     "ask", "approve", "requests", "call", "spawn", "map", "carry", "patched", "Approval", "Outcome",
     "Request", "Question", "schedule", "unschedule", "schedules", "pause_schedule",
-    "resume_schedule", "fire_schedule", "fired_at", "Schedule",
+    "resume_schedule", "fire_schedule", "fired_at", "Schedule", "Queue", "Rate",
     "key", "run_id", "attempt", "now", "random", "uuid", "errors",
 }  # fmt: skip
 COMMANDS = (
     "demo", "run", "runs", "show", "resume", "resolve", "worker", "verify", "answer", "signal",
-    "cancel", "retry", "doctor", "completion", "schedules",
+    "cancel", "retry", "doctor", "completion", "schedules", "queues", "set-queue",
 )  # fmt: skip
 #: Verbs of a handle.
 HANDLE = ("cancel", "signal", "questions", "answer", "request", "events", "status", "outcome")

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.transactions import transactions_of
 from outlive.errors import (
-    FlowNotRegistered,
-    OutliveError,
     RetryRefused,
-    RunNotFound,
     StepNotInDoubt,
     UsageError,
 )
@@ -29,12 +27,15 @@ from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
+from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
+from outlive.model.queues import Queue
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox
+from outlive.queueing import QueueVerbs
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.scheduling import Scheduling
@@ -44,26 +45,29 @@ from outlive.starting import (
     Call,
     begin_within,
     begin_within_async,
+    by_fitness,
     by_flow,
     check_found,
-    check_version,
+    fitting,
     start_of,
     to_submit,
 )
-from outlive.store import LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.stores.open import check_there, open_store
+from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.tending import Tending
 from outlive.worker.claims import start_entry
-from outlive.worker.pulse import LeaseTime, ThreadPulse
+from outlive.worker.pulse import LeaseTime, thread_pulses
+from outlive.worker.repertoire import Repertoire, all_of
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
+AnyFlow: TypeAlias = Flow[Any, Any]
+ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 
 BODY_THREADS = 64
 
 
-class App(Scheduling, Tending):
+class App(Scheduling, QueueVerbs, Tending):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -83,15 +87,9 @@ class App(Scheduling, Tending):
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
         #: By loop: the worker that drives what is started there, all that drive there, the mail.
-        self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]] = (
-            WeakKeyDictionary()
-        )
-        self._here: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[Worker]] = (
-            WeakKeyDictionary()
-        )
-        self._outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDictionary()
-
-    # verbs
+        self._workers: ByLoop[list[Worker]] = WeakKeyDictionary()
+        self._here: ByLoop[WeakSet[Worker]] = WeakKeyDictionary()
+        self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
 
     async def start(
         self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
@@ -119,13 +117,23 @@ class App(Scheduling, Tending):
         worker.learn(flow)
         # What a process asks for first is often what it drove when it died: then it is there.
         there = await self._peek(run_id) if is_first else None
-        is_new = there is None and await worker.start_run(run_id, asked.event)
+        is_new = there is None and await self._begin(worker, asked)
         if not is_new and await self._check_same(asked, there, compare=compare):
             worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
+    async def _begin(self, worker: Worker, asked: Asked) -> bool:
+        """Whether the run is new; one of a queue has to wait for its turn like all others."""
+        if asked.event.queue == DEFAULT_QUEUE:
+            return await worker.start_run(asked.run_id, asked.event)
+        await self._check_place(asked.event)
+        is_new = await self._commit(start_entry(asked.run_id, asked.event))
+        if is_new:
+            worker.want(asked.run_id)
+        return is_new
+
     async def _peek(self, run_id: str) -> Reading | None:
-        return await self._lane(self.store.read(run_id, LAST_CHAPTER, limit=1))
+        return await self._lane(read_whole(self.store, run_id, LAST_CHAPTER, limit=1))
 
     async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""
@@ -147,6 +155,9 @@ class App(Scheduling, Tending):
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
@@ -158,9 +169,11 @@ class App(Scheduling, Tending):
         """
         self._check_open()
         options = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        options |= {"queue_key": queue_key, "priority": priority, "units": units}
         asked = to_submit(flow, (args, kwargs), options, self._ports)
         if connection is None:
             return await self._submit(asked)
+        await self._check_place(asked.event)
         await begin_within_async(self.store, connection, asked)
         return self._handle(asked.run_id, asked.flow, None)
 
@@ -170,10 +183,12 @@ class App(Scheduling, Tending):
         """Start a run in the transaction of a connection that plain code has, on its thread."""
         self._check_open()
         asked = to_submit(flow, call, options, self._ports)
+        self._check_place_here(asked.event)
         begin_within(self.store, connection, asked)
         return self._handle(asked.run_id, asked.flow, None)
 
     async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
+        await self._check_place(asked.event)
         if await self._commit(start_entry(asked.run_id, asked.event)):
             self._look_at(asked.run_id)
         else:
@@ -215,26 +230,17 @@ class App(Scheduling, Tending):
 
     async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is; an outcome of a class of yours needs the flow."""
-        self._check_open()
-        if await self._lane(self.store.read(check_run_id(run_id), 1 << 62)) is None:
-            raise RunNotFound(run_id)
+        await self.read(check_run_id(run_id), 1 << 62)
         return self._handle(run_id, flow, None)
 
-    async def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
+    async def resume(self, run_id: str, flows: Iterable[AnyFlow] = ()) -> Handle[Any]:
         """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
         reading = await self.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
         start = start_of(read_first(reading))
-
-        def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
-            return start.version in flow.versions, start.version == flow.version
-
-        known = {flow.name: flow for flow in sorted(flows, key=fitness)}
+        known = by_fitness(flows, start)
         if reading.header.ended_at is not None:
             return self._handle(run_id, known.get(start.flow), None)
-        if start.flow not in known:
-            raise FlowNotRegistered(start.flow, list(known))
-        flow = known[start.flow]
-        check_version(flow, run_id, start)
+        flow = fitting(known, run_id, start)
         worker = self._own_worker()
         worker.learn(flow)
         if reading.header.wake_at is None or reading.header.reason:
@@ -261,14 +267,18 @@ class App(Scheduling, Tending):
         concurrency: int = 100,
         *,
         drain: Duration | None = None,
+        queues: Iterable[Queue | str] | None = None,
     ) -> AsyncIterator[Worker]:
         """Drive whatever runs of these flows may be driven, as long as this is open.
 
+        With ``queues``, only runs of these; a ``Queue`` sets its limits where there are none.
         At the end what has begun reaches a durable point, for as long as ``drain`` says (default:
         ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
         """
         self._check_open()
-        worker = self._new_worker(flows, everything=True, concurrency=concurrency)
+        names = None if queues is None else await self._declare(queues)
+        known = all_of(flows, names)
+        worker = self._new_worker(known, everything=True, concurrency=concurrency)
         worker.start()
         try:
             yield worker
@@ -277,9 +287,7 @@ class App(Scheduling, Tending):
 
     # parts
 
-    def _handle(
-        self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
-    ) -> Handle[Any]:
+    def _handle(self, run_id: str, flow: AnyFlow | None, worker: Worker | None) -> Handle[Any]:
         return Handle(self._letterbox(run_id), flow=flow, worker=worker)
 
     def _letterbox(self, run_id: str) -> Letterbox:
@@ -306,34 +314,29 @@ class App(Scheduling, Tending):
             return worker
         if not self._drives:
             raise UsageError("this app does not drive (drive=False); use submit()")
-        worker = self._new_worker((), everything=False, concurrency=sys.maxsize)
+        worker = self._new_worker(Repertoire(()), everything=False, concurrency=sys.maxsize)
         worker.start()
         workers.append(worker)
         return worker
 
-    def _new_worker(
-        self, flows: Iterable[Flow[Any, Any]], *, everything: bool, concurrency: int
-    ) -> Worker:
-        clock = self._ports.clock
+    def _new_worker(self, known: Repertoire, *, everything: bool, concurrency: int) -> Worker:
+        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
         lease = LeaseTime(clock, self._settings.lease_seconds)
-
-        def start_pulse(worker: str, failed: Callable[[OutliveError], None]) -> ThreadPulse:
-            return ThreadPulse(self.store, worker, lease, clock, failed)
-
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
             lane=self._lane,
             ports=self._ports,
-            host=LoopHost(asyncio.get_running_loop(), self._bodies),
+            host=host,
             lease=lease,
-            start_pulse=start_pulse,
+            start_pulse=thread_pulses(self.store, lease, clock),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
+            transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep() if everything else None,
         )
-        worker = Worker(setting, flows, everything=everything, concurrency=concurrency)
+        worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
         return worker
 
@@ -378,22 +381,3 @@ class App(Scheduling, Tending):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def open_app(
-    url: str | None = None,
-    *,
-    drive: bool = True,
-    ports: Ports | None = None,
-    must_exist: bool = False,
-    settings: Settings | None = None,
-    retention: Retention | None = None,
-) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    settings = settings or Settings.from_environment()
-    ports = ports or Ports()
-    url = url or settings.store
-    if must_exist:
-        check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.definitions import Flow, Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
+from outlive.opening import open_app
 from outlive.scheduling import Schedule
 from outlive.store import Page
 
@@ -64,6 +65,9 @@ async def submit(
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     deadline: Duration | datetime | None = None,
+    queue_key: str | None = None,
+    priority: int | None = None,
+    units: int | None = None,
     connection: Any = None,
     **kwargs: Any,
 ) -> Handle[T]:
@@ -74,6 +78,7 @@ async def submit(
     With a ``connection`` to the store's own database it begins when your transaction commits.
     """
     options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+    options |= {"queue_key": queue_key, "priority": priority, "units": units}
     return await default_app().submit(flow, *args, connection=connection, **options, **kwargs)
 
 

@@ -37,6 +37,8 @@
         ├── StoreFailed         a write failed; nothing after it was acknowledged
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
+        ├── WrongKey            data is sealed with a key that was not given
+        ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
         ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
@@ -328,6 +330,35 @@ class UnsafeSettings(StoreError):
 
 class WrongVersion(StoreError):
     """A schema, record format or codec of another release; the message names both."""
+
+
+class WrongKey(StoreError):
+    """Data is sealed and no key that was given opens it; give the one that the message names."""
+
+    def __init__(
+        self,
+        what: str,
+        needs: list[str] | None = None,
+        given: list[str] | None = None,
+    ) -> None:
+        needed = " or ".join(sorted(needs or []))
+        has = ", ".join(given or [])
+        super().__init__(
+            f"{what} is sealed{f' with key {needed}' if needed else ''}; "
+            f"{f'the keys given are {has}' if has else 'no key was given'}: "
+            "set OUTLIVE_KEY to the key that it was written with (several: commas between them)"
+        )
+        self.needs, self.given = needed, has
+
+
+class Erased(StoreError):
+    """The data key of the run's family was dropped; nothing brings back what it sealed."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} was erased: its family's data key is gone, and with it what was sealed"
+        )
+        self.run_id = run_id
 
 
 class CorruptRecord(StoreError):

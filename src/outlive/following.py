@@ -12,6 +12,7 @@ from typing import Any
 
 from outlive.errors import RunNotFound
 from outlive.journal.lane import Lane
+from outlive.journal.restored import read_whole
 from outlive.journal.tail import Tail
 from outlive.model.events import Event
 from outlive.store import Reading, Store
@@ -49,7 +50,7 @@ class Follower:
                 self._left.cancel()
 
     async def _read(self, after: int) -> Reading:
-        reading = await self._lane(self._store.read(self._run_id, after))
+        reading = await self._lane(read_whole(self._store, self._run_id, after))
         if reading is None:
             raise RunNotFound(self._run_id)
         return reading

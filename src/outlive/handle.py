@@ -29,6 +29,7 @@ from outlive.errors import (
 from outlive.following import POLL_SECONDS, Follower
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.journal.tail import Tail
 from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
@@ -132,7 +133,7 @@ class Handle(Generic[T]):
 
     async def run(self) -> Run:
         """The fold of the journal, as it stands."""
-        reading = await self._lane(self._store.read(self.id, LAST_CHAPTER))
+        reading = await self._lane(read_whole(self._store, self.id, LAST_CHAPTER))
         if reading is None:
             raise RunNotFound(self.id)
         return fold(read_events(reading))
@@ -259,7 +260,7 @@ class Handle(Generic[T]):
 
     async def _read(self, *, after_all: bool = False) -> Reading:
         after = 1 << 62 if after_all else 0
-        reading = await self._lane(self._store.read(self.id, after))
+        reading = await self._lane(read_whole(self._store, self.id, after))
         if reading is None:
             raise RunNotFound(self.id)
         return reading

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from outlive.errors import AppClosed, RunNotFound
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
+from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id, is_run
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
 
@@ -55,7 +56,7 @@ class Looking:
         """A run's or a key's journal as it is stored: nothing of it is verified yet."""
         self._check_open()
         check_run_id(journal if is_run(journal) else f"~{journal}")
-        reading = await self._lane(self.store.read(journal, after, limit=limit))
+        reading = await self._lane(read_whole(self.store, journal, after, limit=limit))
         if reading is None:
             raise RunNotFound(journal)
         return reading

@@ -24,6 +24,7 @@ from outlive.errors import (
 )
 from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Answered, Event, MailRead, QuestionAsked, QuestionClosed
 from outlive.model.mail import Answer, Cancel, Letter, Nudge, Signal, decode_letter, encode_letter
 from outlive.model.run import Run, fold
@@ -189,7 +190,7 @@ class Letterbox:
         raise RunEnded(self.run_id, (await self._read(1 << 62)).header.status)
 
     async def _read(self, after: int) -> Reading:
-        reading = await self.lane(self.store.read(self.run_id, after))
+        reading = await self.lane(read_whole(self.store, self.run_id, after))
         if reading is None:
             raise RunNotFound(self.run_id)
         return reading

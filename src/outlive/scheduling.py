@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlive.engine.definitions import Flow, Startable, check_name, milliseconds
+from outlive.engine.definitions import Flow, Startable, check_name
+from outlive.engine.options import milliseconds
 from outlive.engine.schedules import SCHEDULE, target_of
 from outlive.engine.starting import start_event
 from outlive.engine.typed import decode_as
@@ -27,7 +28,9 @@ from outlive.errors import (
     ValueRefused,
 )
 from outlive.handle import Handle
+from outlive.journal.parts import part, whole
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.looking import Looking
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
@@ -176,7 +179,7 @@ class Scheduling(Looking):
         firing = Firing(run_id_of(name, now), now)
         flow = target_of(turn.plan, name, firing)
         seed = self._ports.entropy(16)
-        event = start_event(flow, firing.run_id, turn.plan.args, seed=seed, now=now)
+        event = start_event(flow, firing.run_id, part(turn.plan.args), seed=seed, now=now)
         return await self._submit(Asked(firing.run_id, event, None))
 
     async def schedules(self) -> list[Schedule]:
@@ -206,7 +209,7 @@ class Scheduling(Looking):
         return Plan(
             flow=event.flow,
             version=event.version,
-            args=event.args,
+            args=whole(event.args),
             queue=event.queue,
             deadline_ms=None if asked.flow is None else _deadline_ms(asked.flow),
             tags=event.tags,
@@ -214,7 +217,7 @@ class Scheduling(Looking):
         )
 
     async def _read_schedule(self, name: str) -> Reading | None:
-        return await self._lane(self.store.read(SCHEDULE_PREFIX + name, LAST_CHAPTER))
+        return await self._lane(read_whole(self.store, SCHEDULE_PREFIX + name, LAST_CHAPTER))
 
     async def _there(self, name: str) -> Turn:
         self._check_open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outlive.errors import UsageError
 
@@ -18,6 +18,9 @@ class Settings:
 
     #: OUTLIVE_STORE: the store's URL; by default a file in the current folder.
     store: str = DEFAULT_STORE
+    #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
+    #: commas between them: the first seals what is new, all of them open.
+    key: str = field(default="", repr=False)
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.
     lease_seconds: float = 15.0
@@ -48,6 +51,7 @@ class Settings:
         given = os.environ if environment is None else environment
         return cls(
             store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
+            key=given.get("OUTLIVE_KEY") or "",
             lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
             poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, RunOptions, Startable, check_name, nobody, registry
+from outlive.engine.definitions import Flow, Startable, check_name, nobody, registry
+from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
-from outlive.errors import RunIdTaken, UsageError, WrongVersion
+from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
+from outlive.journal.restored import is_stored
 from outlive.model.events import ChapterBegan, Event, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
@@ -78,7 +80,7 @@ def to_submit(
 def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports) -> Asked:
     given = flow.preset.id if run_id is None else run_id
     name = check_run_id(ports.entropy(8).hex() if given is None else given)
-    args = flow.args_codec.encode(bound)
+    args = flow.args_codec.write(bound)
     event = start_event(flow, name, args, seed=ports.entropy(16), now=ports.clock.now_ms())
     return Asked(name, event, flow, is_named=given is not None)
 
@@ -86,7 +88,7 @@ def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports)
 def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunStarted:
     """Arguments as they were given: whoever has the flow binds them."""
     codec = codec_for([type(value) for value in (*args, *kwargs.values())], registry)
-    encoded = codec.encode([list(args), dict(kwargs)])
+    encoded = codec.write([list(args), dict(kwargs)])
     return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
 
 
@@ -110,7 +112,8 @@ def check_found(asked: Asked, found: Reading | None, *, compare: bool) -> Header
     """The run that was found, which nobody could create anew, is the one that was asked for."""
     if found is None:
         raise RunIdTaken(asked.run_id, "it belonged to a run that was deleted not long ago")
-    first = read_first(found)
+    # Whoever found it in a transaction of its own has no nodes: the digests decide alone.
+    first = read_first(found, restored=bool(found.nodes))
     check_same_run(asked if compare else asked.like(first), first)
     return found.header
 
@@ -147,11 +150,30 @@ def check_version(flow: Flow[Any, Any], run_id: str, there: RunStarted) -> None:
         )
 
 
+def by_fitness(flows: Iterable[Flow[Any, Any]], start: RunStarted) -> dict[str, Flow[Any, Any]]:
+    """Flows by name; of several the one that fits the run's version best."""
+
+    def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
+        return start.version in flow.versions, start.version == flow.version
+
+    return {flow.name: flow for flow in sorted(flows, key=fitness)}
+
+
+def fitting(known: Mapping[str, Flow[Any, Any]], run_id: str, start: RunStarted) -> Flow[Any, Any]:
+    """The flow that can drive the run."""
+    if start.flow not in known:
+        raise FlowNotRegistered(start.flow, list(known))
+    check_version(known[start.flow], run_id, start)
+    return known[start.flow]
+
+
 def _same_arguments(flow: Flow[Any, Any] | None, asked: bytes, there: bytes) -> bool:
     """Whether both mean the same call, however each was asked for."""
     codec = codec_for([], registry) if flow is None else flow.args_codec
     if codec.same(asked, there):
         return True
+    if is_stored(there):
+        return False  # nobody could put it together here
     if flow is not None:
         return codec.same(_bound(flow, asked), _bound(flow, there))
     given, recorded = msgspec.msgpack.decode(asked), msgspec.msgpack.decode(there)
@@ -168,6 +190,6 @@ def _bound(flow: Flow[Any, Any], raw: bytes) -> bytes:
     if not isinstance(recorded, list):
         return raw
     try:
-        return flow.args_codec.encode(flow.bind(*recorded[0], **recorded[1]))
+        return flow.args_codec.write(flow.bind(*recorded[0], **recorded[1]))
     except TypeError:
         return raw  # it can't be called so; whoever drives it says that

@@ -15,6 +15,9 @@ The life of a journal, in the verbs below:
    epoch after the offer's seq, so that claiming is itself an append.
 5. An entry with ``lease=FREE`` hands the run back (it waits, or it ended).
 
+Where a queue has limits (``Queueing``), the commit that takes a lease is also where they are kept:
+an entry that would exceed one is refused, and the head stays as it was.
+
 Verbs are coroutines. Stores on local files never really suspend; those on a network do.
 Failures: a commit that can't be made durable raises ``StoreFailed`` and acknowledges nothing.
 """
@@ -37,6 +40,9 @@ LAST_CHAPTER = -1
 #: The status under which ``find`` lists a run whose header can't be read.
 DAMAGED = "damaged"
 
+#: The queue of runs that name none. It has no limits.
+DEFAULT_QUEUE = "default"
+
 #: Bounds of the seam, named in one place.
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 MAIL_BYTES_MAX = 16 * 1024 * 1024
@@ -56,7 +62,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     wake_at: int | None = None
     #: Set when the run ended: nothing is due any more and mail is refused.
     ended_at: int | None = None
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
+    queue_key: str = ""
+    #: Lower goes first.
+    priority: int = 0
+    #: What the run's first claim costs where a rate is limited.
+    units: int = 1
     parent: str | None = None
     tags: Mapping[str, str] = {}
     reason: str = ""
@@ -147,6 +158,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
     records: Sequence[StoredRecord]
     mail: Sequence[Mail]
+    #: By address: what the values of these records need. Added by who reads; a store leaves it.
+    nodes: Mapping[bytes, bytes] = {}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +171,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     #: Only these runs (None: any).
     run_ids: frozenset[str] | None = None
+    #: Only runs of these queues (None: any).
+    queues: frozenset[str] | None = None
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +192,35 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     mail: Sequence[str]
     #: The earliest time at which a wanted, waiting run gets due, if any.
     next_at: int | None = None
+    #: Queues of which this worker holds runs, and in which others wait for their places.
+    crowded: Sequence[str] = ()
+
+
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a queue may be held at once, and how fast it may begin. None: any."""
+
+    concurrency: int | None = None
+    #: Of those with the same key; runs without a key are not counted.
+    per_key: int | None = None
+    per_worker: int | None = None
+    #: Units that first claims may spend within any ``rate_ms``.
+    rate: int | None = None
+    rate_ms: int = 60_000
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue at one instant."""
+
+    name: str
+    #: None: nobody ever set any.
+    limits: QueueLimits | None
+    #: Runs that are due and that nobody holds; those that workers hold.
+    waiting: int
+    held: int
+    #: Units of the rate that are spent.
+    spent: int = 0
+    #: Since when the one that waits longest does.
+    oldest_at: int | None = None
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,4 +360,29 @@ class Mailroom(Protocol):
 
     async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
         """What each of these runs has waiting, in the order of its posting; runs without: none."""
+        ...
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """A store that keeps limits of queues, in the commits that take leases.
+
+    A run that waits takes nothing of its queue, one whose holder is gone still does. Offers of
+    ``claim`` are fair: of one queue by priority, then by turns among its keys, and one of eight
+    by turns among its priorities; by turns among queues.
+    """
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        """Limits for all workers, from now on; unless ``replace``, only where none are set yet.
+
+        What is held already stays held. Answers with the limits that hold.
+        """
+        ...
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        """The limits of a queue, if any are set."""
+        ...
+
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs, by name; not the default one."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import types
 from pathlib import Path
 
 RUN = re.compile(r"^(\w+=\S+ )*(outlive|python)\b")
+EXPORT = re.compile(r"^export (\w+)=(.*)$")
 #: What a reader does once, and other tests do: installing, the targets of make.
 NOT_HERE = re.compile(r"^(pip install|make|git clone|cd) ")
 BACKGROUND: list[subprocess.Popen[bytes]] = []
@@ -36,8 +38,17 @@ def commands(body: str) -> list[tuple[str, str]]:
     return [(c.strip(), shown.strip()) for c, _, shown in (p.partition("\n") for p in parts[1:])]
 
 
+def export(name: str, value: str) -> None:
+    """Set a variable as a shell would, for the commands that follow."""
+    shell = ["sh", "-c", f"printf %s {value}"]
+    os.environ[name] = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def run_command(command: str, shown: str, *, may_fail: bool) -> int:
     if NOT_HERE.match(f"{command} "):
+        return 0
+    if set_here := EXPORT.match(command):
+        export(set_here[1], set_here[2])
         return 0
     if not RUN.match(command):
         raise SystemExit(f"this command is not run by the tests: {command}")

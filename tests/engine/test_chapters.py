@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import open_app
 from outlive.engine import people
 from outlive.engine.definitions import Undoables
 from outlive.engine.verbs import carry
@@ -20,6 +19,7 @@ from outlive.journal.reader import read_events
 from outlive.model.events import ChapterBegan, StepDone
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
+from outlive.opening import open_app
 from outlive.store import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late

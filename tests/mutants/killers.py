@@ -30,7 +30,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
 from outlive.testing.store_suite_journals import JournalRules
-from tests.mutants import killers_retention, killers_waits
+from tests.mutants import killers_retention, killers_transactions, killers_waits, values
 
 Scene = Callable[[Path], None]
 
@@ -300,4 +300,9 @@ KILLERS: dict[str, Scene] = {
     "child notified never": killers_waits.parents_hear_of_their_children,
     "parent told too early": killers_waits.parents_hear_what_is_durable,
     "carry drops mail": killers_waits.chapters_keep_the_mail,
+    "instant not in the id": killers_waits.each_instant_has_a_run_of_its_own,
+    "node hash off": values.nodes_are_verified,
+    "node without its commit": values.nodes_travel_with_their_record,
+    "boundaries by position": values.what_is_new_does_not_depend_on_its_place,
+    **killers_transactions.KILLERS,
 }

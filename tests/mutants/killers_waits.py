@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +304,28 @@ def chapters_keep_the_mail(folder: Path) -> None:
             return await handle.outcome()
 
     assert [0, 1, 2] == play(scene)
+
+
+def each_instant_has_a_run_of_its_own(folder: Path) -> None:
+    """A schedule that was due three times started three runs."""
+    clock = FakeClock()
+    ports = Ports(clock=clock)
+
+    @outlive.flow
+    async def tick() -> datetime:
+        return outlive.fired_at()
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        there = await app.schedule("s", tick, every="1s")
+        async with app.worker([tick]):
+            for number in range(1, 4):
+                clock.advance(1)
+                while there.next_at == (await app.schedules())[0].next_at:
+                    await asyncio.sleep(0.001)
+                (there,) = await app.schedules()
+                while number != len((await app.find(flow="tick", status="completed")).items):
+                    await asyncio.sleep(0.001)
+            return await asyncio.gather(*[await app.get(run.id) for run in there.recent])
+
+    at = play(scene, MemoryStore(ports=ports), ports)
+    assert [1, 1] == [(two - one).total_seconds() for one, two in pairwise(at)]

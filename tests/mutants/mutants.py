@@ -27,7 +27,9 @@ from outlive.model.events import Event
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
+from tests.mutants import values
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -216,5 +218,22 @@ MUTANTS = {
         Mutant(name="child notified never", apply=waits.child_notified_never),
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
+        Mutant(name="instant not in the id", apply=waits.instant_not_in_the_id, is_simulated=False),
+        Mutant(name="node hash off", apply=values.hash_not_verified, is_simulated=False),
+        Mutant(name="node without its commit", apply=values.node_without_its_commit),
+        Mutant(
+            name="boundaries by position", apply=values.boundaries_by_position, is_simulated=False
+        ),
+        Mutant(
+            name="outcome outside the transaction",
+            apply=transactions.outcome_outside_the_transaction,
+            is_simulated=False,
+        ),
+        Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="outcome not looked up",
+            apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
+        ),
     )
 }

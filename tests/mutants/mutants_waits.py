@@ -15,6 +15,7 @@ from outlive.engine.ending import Deadline, Ending
 from outlive.engine.leaving import Leaving
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.waits import Waits
+from outlive.model import schedules
 from outlive.model.events import (
     Answered,
     ChapterBegan,
@@ -27,6 +28,14 @@ from outlive.model.mail import Answer, ChildNews
 from outlive.store import Entry, Mail
 from outlive.stores.memory import MemoryStore
 from outlive.worker import loading
+
+# ---------------------------------------------------------------- schedules
+
+
+def instant_not_in_the_id(patch: pytest.MonkeyPatch) -> None:
+    """What a schedule fires is named by the schedule alone."""
+    patch.setattr(schedules, "run_id_of", lambda name, instant: f"{name}@")
+
 
 # ---------------------------------------------------------------- mail
 

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlive.app import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
+from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
@@ -144,6 +144,30 @@ async def test_a_migration_that_is_killed_leaves_nothing(
 
     store = PostgresStore(url)
     assert [None] == list(await store.commit([entry("r", 0)]))
+    await store.close()
+
+
+async def test_a_schema_of_before_is_brought_up_to_date(
+    url: str, monkeypatch: pytest.MonkeyPatch, execute: Execute
+) -> None:
+    """What was there stays, and gets what it did not have."""
+    with monkeypatch.context() as patched:
+        patched.setattr("outlive.stores.postgres_schema.SCHEMA_VERSION", 1)
+        with pytest.raises(ValueError, match="not enough"):  # stores had no id then
+            PostgresStore(url)
+    execute(
+        f"INSERT INTO {schema_of(url)}.runs (run_id, seq, epoch, link, flow, version, format,"
+        " status, family, started_at, wake_at, queue, tags, reason, chapter, chapter_link)"
+        " VALUES ('old', 1, 0, '', 'support', '1', 3, 'pending', 'old', 1, 1, 'q', '{}', '', 0, '')"
+    )
+
+    store = PostgresStore(url)
+
+    claims = await store.claim("w", WANTED, 10)
+    assert [("old", "q", "", 0, 1)] == [
+        (o.head.run_id, o.header.queue, o.header.queue_key, o.header.priority, o.header.units)
+        for o in claims.offers
+    ]
     await store.close()
 
 

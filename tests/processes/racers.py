@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.app
 import outlive.handle
+import outlive.opening
 from outlive.app import App
 from tests.processes import cast, players
 from tests.processes.stores import open_witnessed, store_url
@@ -39,7 +39,7 @@ def race(folder: Path, line: Connection) -> None:
         OUTLIVE_LEASE_SECONDS="1", OUTLIVE_POLL_SECONDS="0.05", OUTLIVE_IDLE_SECONDS="0"
     )
     outlive.handle.POLL_SECONDS = 0.05
-    outlive.app.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
+    outlive.opening.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     while (heat := line.recv()) is not None:
         players.enter(folder)
         while time.monotonic() < heat.start_at:

@@ -6,11 +6,11 @@ import os
 from functools import partial
 from pathlib import Path
 
-import outlive.app
+import outlive.opening
 from outlive.cli import main
 from tests.processes.stores import open_witnessed
 
 if __name__ == "__main__":
     folder = Path(os.environ["CAST_FOLDER"])
-    outlive.app.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
+    outlive.opening.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     raise SystemExit(main())

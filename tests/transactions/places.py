@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import count
 from typing import Any, Protocol
 
 import psycopg
 
-from outlive.app import open_app
+from outlive.opening import open_app
 from outlive.stores.postgres_url import parse_place
+
+_numbers = count(1)
 
 
 class Place(Protocol):
     """Where a store and a user's table are."""
 
     url: str
-    #: How a value is marked in the SQL of this place.
-    mark: str
+    #: Told from others in the same database.
+    number: int
 
     def connect(self) -> Any:
         """A connection of the user's own, in the driver's default mode."""
@@ -38,12 +41,15 @@ class Place(Protocol):
 class SQLitePlace:
     """A file."""
 
-    mark = "?"
-
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        self.number = next(_numbers)
         self.url = url
         self.path = url.removeprefix("sqlite:///")
-        open_app(url).close()
+        if make:
+            self._make()
+
+    def _make(self) -> None:
+        open_app(self.url).close()
         with sqlite3.connect(self.path) as db:
             db.execute("CREATE TABLE IF NOT EXISTS bookings (what TEXT NOT NULL)")
         db.close()
@@ -71,12 +77,15 @@ class SQLitePlace:
 class PostgresPlace:
     """A schema of a server."""
 
-    mark = "%s"
-
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        self.number = next(_numbers)
         self.url = url
         self._place = parse_place(url)
-        open_app(url).close()
+        if make:
+            self._make()
+
+    def _make(self) -> None:
+        open_app(self.url).close()
         with self.connect() as db:
             db.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (what text NOT NULL)")
 
@@ -105,6 +114,7 @@ class PostgresPlace:
             return int(found.fetchone()[0])
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str, *, make: bool = True) -> Place:
     """The place of a URL, in any process."""
-    return SQLitePlace(url) if url.startswith("sqlite") else PostgresPlace(url)
+    kind = SQLitePlace if url.startswith("sqlite") else PostgresPlace
+    return kind(url, make=make)

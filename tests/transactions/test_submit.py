@@ -14,8 +14,9 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.errors import RunIdTaken, RunNotFound, UnsafeSettings, UsageError
+from outlive.opening import open_app
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres_url import parse_place

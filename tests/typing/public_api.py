@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from datetime import datetime
+from typing import Any, assert_type
 
 import outlive
 
@@ -27,8 +28,16 @@ async def refund(order_id: str, cents: int) -> Receipt:
     return Receipt()
 
 
+@outlive.step(transaction=True, timeout="5s")
+async def store(connection: Any, order_id: str) -> int:
+    return len(order_id)
+
+
 @outlive.flow
 async def support(question: str) -> str:
+    assert_type(await store("7"), int)
+    assert_type(await store.plain(object(), "7"), int)
+    await store(7)  # type: ignore[arg-type]  # and the connection is not given by callers
     assert_type(await plan(question), list[str])
     assert_type(await search(question, limit=1), int)
     assert_type(await refund("7", 1999), Receipt)
@@ -37,6 +46,7 @@ async def support(question: str) -> str:
     assert_type(outlive.run_id(), str)
     assert_type(outlive.attempt(), int)
     assert_type(outlive.random(), float)
+    assert_type(outlive.fired_at(), datetime)
     await outlive.sleep("1h")
     await search(5)  # type: ignore[arg-type]  # a query is a string
     await refund("7")  # type: ignore[call-arg]  # cents are missing
@@ -55,6 +65,12 @@ async def asynchronous() -> None:
     assert_type(await outlive.ensure(support, "Where?", id="ticket-1"), outlive.Handle[str])
     later = await outlive.submit(support, "Where?", tags={"customer": "7"}, deadline="1h")
     assert_type(later, outlive.Handle[str])
+    nightly = await outlive.schedule("nightly", support, "Where?", cron="@daily", tz="UTC")
+    assert_type(nightly, outlive.Schedule)
+    assert_type(nightly.next_at, datetime | None)
+    assert_type(await outlive.schedules(), list[outlive.Schedule])
+    assert_type(await outlive.unschedule("nightly"), bool)
+    await outlive.schedule("x", support, every="1h", missed="all")  # type: ignore[arg-type]
     await outlive.ensure(support, "Where?")  # type: ignore[call-arg]  # an id is needed
     support.options(queu="slow")  # type: ignore[call-arg]  # there is no such option
 

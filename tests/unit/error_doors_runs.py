@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,13 +12,17 @@ import msgspec
 
 import outlive
 from outlive import errors
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.engine.host import LoopHost
 from outlive.journal.archive import read_archive, write_archive
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import ThreadKeeper
 from outlive.journal.log import RunLog
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.journal.reader import read_events
+from outlive.journal.sealed_extras import seal_store
 from outlive.model.events import RunQuarantined, RunStarted
+from outlive.opening import open_app
 from outlive.stores.sqlite import SQLiteStore
 from tests.stores.faulty import Faults
 from tests.unit.error_doors import (
@@ -222,3 +227,21 @@ async def append_as_zombie(place: Place) -> None:
             raise await told
     finally:
         await asyncio.to_thread(writer.close)
+
+
+@raises(errors.WrongKey, r"this store is sealed with key [0-9a-f]{8}; no key was given: set OUTL.*")
+async def open_without_the_key(place: Place) -> None:
+    url = f"sqlite:///{place.folder / 'o.db'}"
+    async with open_app(url, key=new_key(os.urandom)) as app:
+        await app.submit(echo)
+    open_app(url, key="")
+
+
+@raises(errors.Erased, r"run r was erased: its family's data key is gone, .*")
+async def read_what_was_erased(place: Place) -> None:
+    store = seal_store(place.store, MasterKeys.parse(new_key(os.urandom), os.urandom))
+    await App(store, settings=QUICK).submit(echo, id="r")
+    place.store._nodes.pop("r")
+    store._runs.clear()
+    store.keyring._seals.clear()
+    read_events(await App(store, settings=QUICK).read("r"))

@@ -197,7 +197,7 @@ def test_a_record_after_another_link_is_refused() -> None:
         (forge(flags=1), "sealed"),
         (forge(flags=2), "compressed"),
         (forge(flags=3), "sealed and compressed"),
-        (forge(flags=0x84), "unknown flags 0x84"),
+        (forge(flags=0x84), "unknown flags 0x80"),
     ],
 )
 def test_a_record_of_a_later_release_is_named(forged: bytes, named: str) -> None:

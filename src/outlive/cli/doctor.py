@@ -7,9 +7,10 @@ import asyncio
 import re
 from dataclasses import dataclass, field, fields
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.cli.output import print_json, print_line
 from outlive.errors import StoreError
+from outlive.opening import open_app
 from outlive.settings import Settings
 from outlive.store import PAGE_MAX, Found, Health
 
@@ -54,7 +55,7 @@ def doctor(asked: argparse.Namespace) -> int:
 
 async def _look(asked: argparse.Namespace) -> Report:
     settings = Settings.from_environment()
-    async with open_app(asked.store, drive=False, must_exist=True) as app:
+    async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
         report = Report(await app.health(), _named(settings))
         found = await _all(app)
         report.runs = len(found)

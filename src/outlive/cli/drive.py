@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.blocking import run_loop
 from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
@@ -27,6 +27,7 @@ from outlive.handle import Handle
 from outlive.journal.reader import read_events
 from outlive.model.events import QuestionAsked
 from outlive.model.run import fold
+from outlive.opening import open_app
 from outlive.settings import Settings
 from outlive.views.runs import AFTER_ALL, outcome, summary
 from outlive.views.wanted import example, wanted

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.cli.output import print_json, print_line
 from outlive.model.schema import misfit
+from outlive.opening import open_app
 from outlive.posting import Question
 from outlive.views.runs import AFTER_ALL
 

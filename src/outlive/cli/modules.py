@@ -11,6 +11,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.errors import OutliveError, UsageError
+from outlive.model.queues import Queue
 
 AnyFlow = Flow[Any, Any]
 
@@ -37,6 +38,12 @@ def find_flow(named: str) -> AnyFlow:
 def find_flows(names: Iterable[str]) -> list[AnyFlow]:
     """All flows of these modules."""
     return flows_of([_load(name) for name in names])
+
+
+def find_queues(names: Iterable[str]) -> list[Queue]:
+    """All queues that these modules declare."""
+    values = [value for name in names for value in vars(_load(name)).values()]
+    return list({each.name: each for each in values if isinstance(each, Queue)}.values())
 
 
 def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:

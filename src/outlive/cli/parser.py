@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import NoReturn, TypeAlias
 
 from outlive.cli.completion import completion
 from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.mail import answer, cancel, retry, signal
+from outlive.cli.parsing import (
+    CODES,
+    Commands,
+    Parser,
+    add_command,
+    add_json,
+    everywhere,
+    positive,
+)
+from outlive.cli.queues import queues, set_queue
 from outlive.cli.resolve import resolve
 from outlive.cli.retain import restore, retain
 from outlive.cli.runs import runs
 from outlive.cli.schedules import ACTIONS, schedules
+from outlive.cli.seal import erase, key, rekey
 from outlive.cli.show import show
 from outlive.cli.verify import verify
 from outlive.cli.worker import worker
-
-Do = Callable[[argparse.Namespace], int]
 
 STATUSES = (
     "pending", "running", "waiting", "in_doubt", "undoing", "completed", "failed", "cancelled",
     "quarantined",
 )  # fmt: skip
-_CODES = (
-    "exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error"
-)
 
 
 def demo(argv: list[str]) -> int:
@@ -36,36 +39,13 @@ def demo(argv: list[str]) -> int:
     return int(import_module("outlive.cli.demo").main(argv))
 
 
-_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name
-Commands: TypeAlias = "_Subparsers[Parser]"
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(2)
-
-    def commands(self) -> dict[str, Parser]:
-        """The commands that it offers."""
-        found = [each.choices for each in self._actions if isinstance(each, _Subparsers)]
-        return {name: parser for choices in found for name, parser in choices.items()}
-
-    def words(self) -> list[str]:
-        """What may be typed here: words that are one of a few, and long options."""
-        chosen = [str(word) for each in self._actions for word in each.choices or ()]
-        options = [option for each in self._actions for option in each.option_strings]
-        return chosen + [option for option in options if option.startswith("--")]
-
-
 def build_parser() -> Parser:
     """Everything that can be typed after ``outlive``."""
     parser = Parser(
         prog="outlive",
         description="Durable runs: start them, look at them, settle their doubts, check them.",
-        epilog=_CODES,
-        parents=[_everywhere()],
+        epilog=CODES,
+        parents=[everywhere()],
         allow_abbrev=False,
     )
     parser.set_defaults(store=None, debug=False)
@@ -81,42 +61,16 @@ def build_parser() -> Parser:
     _add_retry(commands)
     _add_resolve(commands)
     _add_worker(commands)
+    _add_queues(commands)
+    _add_set_queue(commands)
     _add_schedules(commands)
     _add_verify(commands)
     _add_retain(commands)
     _add_restore(commands)
     _add_doctor(commands)
+    _add_seal(commands)
     _add_completion(commands)
     return parser
-
-
-def _everywhere() -> Parser:
-    """Options that may stand before and behind the command."""
-    options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    options.add_argument(
-        "--store",
-        metavar="URL",
-        help="the store (default: OUTLIVE_STORE, or a file in this folder)",
-    )
-    options.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return options
-
-
-def _add(commands: Commands, name: str, do: Do, about: str) -> Parser:
-    parser = commands.add_parser(
-        name,
-        help=about[0].lower() + about[1:].partition(".")[0],
-        description=about,
-        epilog=_CODES,
-        parents=[_everywhere()],
-        allow_abbrev=False,
-    )
-    parser.set_defaults(do=do)
-    return parser
-
-
-def _add_json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def _add_demo(commands: Commands) -> None:
@@ -128,7 +82,7 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _add_run(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "run",
         run,
@@ -143,11 +97,11 @@ def _add_run(commands: Commands) -> None:
         metavar="JSON",
         help="the flow's arguments: a list (by position) or an object (by name)",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_runs(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands, "runs", runs, "List runs, the newest last. Each line is one run as it stands now."
     )
     parser.add_argument("--status", choices=STATUSES, metavar="STATUS", help=", ".join(STATUSES))
@@ -156,11 +110,11 @@ def _add_runs(commands: Commands) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=positive, default=100, help="only the newest N (default: 100)"
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_show(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "show",
         show,
@@ -168,11 +122,11 @@ def _add_show(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
     parser.add_argument("--follow", action="store_true", help="go on until the run ends")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_resume(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "resume",
         resume,
@@ -183,7 +137,7 @@ def _add_resume(commands: Commands) -> None:
     parser.add_argument(
         "modules", metavar="MODULE", nargs="*", help="a module that defines the run's flow"
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_by(parser: Parser) -> None:
@@ -191,7 +145,7 @@ def _add_by(parser: Parser) -> None:
 
 
 def _add_answer(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "answer",
         answer,
@@ -202,11 +156,11 @@ def _add_answer(commands: Commands) -> None:
     parser.add_argument("value", metavar="VALUE", help="JSON, or a text where a text is wanted")
     parser.add_argument("--question", metavar="ID", help="which one, if the run asks several")
     _add_by(parser)
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_signal(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "signal",
         signal,
@@ -217,11 +171,11 @@ def _add_signal(commands: Commands) -> None:
     parser.add_argument("name", metavar="NAME", help="the signal that the flow waits for")
     parser.add_argument("value", metavar="VALUE", help="JSON, or any text that is none")
     parser.add_argument("--id", metavar="ID", help="the signal's own id (default: a new one)")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_cancel(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "cancel",
         cancel,
@@ -230,11 +184,11 @@ def _add_cancel(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
     _add_by(parser)
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_retry(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "retry",
         retry,
@@ -243,18 +197,18 @@ def _add_retry(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
     _add_by(parser)
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_doctor(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "doctor",
         doctor,
         "Look at the store, the settings and the runs: what is wrong, and what nobody drives. "
         "Nothing is changed.",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _complete(asked: argparse.Namespace) -> int:
@@ -263,7 +217,7 @@ def _complete(asked: argparse.Namespace) -> int:
 
 
 def _add_completion(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "completion",
         _complete,
@@ -274,7 +228,7 @@ def _add_completion(commands: Commands) -> None:
 
 
 def _add_resolve(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "resolve",
         resolve,
@@ -286,11 +240,11 @@ def _add_resolve(commands: Commands) -> None:
     word.add_argument("--happened", metavar="JSON", help="it happened, with this outcome")
     word.add_argument("--not-happened", action="store_true", help="it did not; try it again")
     word.add_argument("--fail", action="store_true", help="nobody will know: tell the flow so")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_worker(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "worker",
         worker,
@@ -301,11 +255,45 @@ def _add_worker(commands: Commands) -> None:
     parser.add_argument(
         "--concurrency", metavar="N", type=positive, default=100, help="runs in memory at a time"
     )
-    _add_json(parser)
+    parser.add_argument(
+        "--queue",
+        metavar="NAME",
+        action="append",
+        dest="queues",
+        help='only runs of this queue, may be repeated (default: all; "default": of none)',
+    )
+    add_json(parser)
+
+
+def _add_queues(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "queues",
+        queues,
+        "List the queues that have limits or runs: how many wait and since when, how many are "
+        "held, what is spent of a rate.",
+    )
+    add_json(parser)
+
+
+def _add_set_queue(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "set-queue",
+        set_queue,
+        "Set the limits of a queue, for all workers, from now on. What is not given is not "
+        "limited any more; runs that are held stay held.",
+    )
+    parser.add_argument("name", metavar="NAME", help="the queue")
+    parser.add_argument("--concurrency", metavar="N", type=positive, help="runs held at once")
+    parser.add_argument("--per-key", metavar="N", type=positive, help="of the same queue_key")
+    parser.add_argument("--per-worker", metavar="N", type=positive, help="by one worker")
+    parser.add_argument("--rate", metavar="UNITS/TIME", help="starts, or their units: 100/1m")
+    add_json(parser)
 
 
 def _add_schedules(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "schedules",
         schedules,
@@ -314,11 +302,11 @@ def _add_schedules(commands: Commands) -> None:
     )
     parser.add_argument("action", choices=ACTIONS, nargs="?", help="what to do to one of them")
     parser.add_argument("name", metavar="NAME", nargs="?", help="its name")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_verify(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "verify",
         verify,
@@ -327,11 +315,11 @@ def _add_verify(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", nargs="?", help="only this run")
     parser.add_argument("--archive", metavar="FILE", help="check a file of archived runs instead")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_retain(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "retain",
         retain,
@@ -342,11 +330,11 @@ def _add_retain(commands: Commands) -> None:
         "--rules", metavar="RULES", help='for example "completed=30d,failed=90d,keep_last=100"'
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would go")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_restore(commands: Commands) -> None:
-    parser = _add(
+    parser = add_command(
         commands,
         "restore",
         restore,
@@ -355,15 +343,27 @@ def _add_restore(commands: Commands) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="a file that retention wrote")
     parser.add_argument("--run", metavar="RUN", help="only this run")
-    _add_json(parser)
+    add_json(parser)
 
 
-def positive(text: str) -> int:
-    """A count from the command line."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return number
+def _add_seal(commands: Commands) -> None:
+    add_command(
+        commands, "key", key, "Print a new key for OUTLIVE_KEY. Keep it where the data is not."
+    )
+    parser = add_command(
+        commands,
+        "rekey",
+        rekey,
+        "Wrap every data key with the first key of OUTLIVE_KEY (new key, comma, old key). "
+        "Runs go on meanwhile; killed, it goes on where it was.",
+    )
+    add_json(parser)
+    parser = add_command(
+        commands,
+        "erase",
+        erase,
+        "Forget an ended run with its whole family for good: drop the data key, then the runs.",
+    )
+    parser.add_argument("run", metavar="RUN", help="any run of the family")
+    parser.add_argument("--yes", action="store_true", help="nothing brings it back")
+    add_json(parser)

@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import shlex
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.cli.arguments import parse_json
 from outlive.cli.output import print_json, print_line
 from outlive.journal.reader import read_events
 from outlive.model.mail import Verdict
+from outlive.opening import open_app
 from outlive.store import Reading
 from outlive.views.timeline import doubts, split_id
 

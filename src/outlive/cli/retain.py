@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from outlive.app import open_app
 from outlive.cli.output import age, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound
 from outlive.journal.archive import read_archive
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
+from outlive.opening import open_app
 from outlive.ports import SystemClock
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")

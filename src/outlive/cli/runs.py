@@ -6,12 +6,12 @@ import argparse
 import asyncio
 from collections import deque
 
-from outlive.app import open_app
 from outlive.cli.output import age, print_json, print_note, print_table
 from outlive.errors import UsageError
+from outlive.opening import open_app
 from outlive.ports import SystemClock
 from outlive.store import PAGE_MAX, Found
-from outlive.views.runs import summary
+from outlive.views.runs import shown, summary
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
@@ -51,7 +51,7 @@ async def _find(
     """The newest, whether that is all, and which of them nobody drives though they are due."""
     newest: deque[Found] = deque(maxlen=asked.limit)
     count, after = 0, None
-    async with open_app(asked.store, drive=False, must_exist=True) as app:
+    async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
         while True:
             page = await app.find(
                 status=asked.status, flow=asked.flow, tag=tag, limit=PAGE_MAX, after=after
@@ -74,5 +74,5 @@ def _row(found: Found, now: int, alone: set[str]) -> list[str]:
         age(now - header.started_at),
         str(head.seq),
         driver,
-        header.reason[:REASON_CHARS].rstrip(": "),
+        shown(header.reason)[:REASON_CHARS].rstrip(": "),
     ]

@@ -6,9 +6,10 @@ import argparse
 import asyncio
 from typing import Any
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.cli.output import print_json, print_line, print_table, span
 from outlive.errors import ScheduleNotFound, UsageError
+from outlive.opening import open_app
 from outlive.ports import SystemClock
 from outlive.scheduling import Schedule
 

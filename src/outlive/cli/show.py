@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from outlive.app import open_app
 from outlive.cli.draw import draw, draw_row
 from outlive.cli.output import print_json, print_line, print_note, print_table, span, took
 from outlive.cli.questions import print_questions, question_data
 from outlive.errors import StoreError
 from outlive.model.events import ChildIntended, Event
 from outlive.model.run import Run
+from outlive.opening import open_app
 from outlive.posting import Question, open_questions
 from outlive.store import Reading
 from outlive.views.damage import Checked, check_journal, fold_or_none

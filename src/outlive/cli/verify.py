@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.cli.output import print_json, print_line
 from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound, StoreError
 from outlive.journal.archive import read_archive
+from outlive.opening import open_app
 from outlive.store import DAMAGED, PAGE_MAX, Found
 from outlive.views.damage import Damage, check_journal
 

@@ -7,12 +7,13 @@ import asyncio
 import os
 import sys
 
-from outlive.app import App, open_app
+from outlive.app import App
 from outlive.blocking import run_loop
-from outlive.cli.modules import AnyFlow, find_flows
+from outlive.cli.modules import AnyFlow, find_flows, find_queues
 from outlive.cli.output import log_to_stderr, print_json, print_line, print_note
 from outlive.cli.stopping import Told, listening
 from outlive.errors import UsageError
+from outlive.opening import open_app
 from outlive.worker.worker import Worker
 
 
@@ -45,12 +46,16 @@ async def _work_until(
     app: App, flows: list[AnyFlow], told: Told, asked: argparse.Namespace
 ) -> bool:
     working: Worker
-    async with app.worker(flows, concurrency=asked.concurrency, drain=0) as working:
+    for queue in find_queues(asked.modules):
+        await app.set_queue(queue, replace=False)
+    options = {"concurrency": asked.concurrency, "queues": asked.queues}
+    async with app.worker(flows, **options, drain=0) as working:
         names = sorted({flow.name for flow in flows})
         if asked.json:
-            print_json({"worker": working.id, "flows": names})
+            print_json({"worker": working.id, "flows": names, "queues": asked.queues})
         else:
-            print_line(f"worker {working.id} drives {', '.join(names)}")
+            where = f" of {', '.join(asked.queues)}" if asked.queues else ""
+            print_line(f"worker {working.id} drives {', '.join(names)}{where}")
         sys.stdout.flush()
         first = asyncio.ensure_future(told.once.wait())
         ended = asyncio.ensure_future(working.wait())

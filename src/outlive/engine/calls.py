@@ -40,6 +40,7 @@ from outlive.model.events import (
 )
 from outlive.model.ids import derived_bytes
 from outlive.model.schedules import instant_of
+from outlive.transactional import cannot_share
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
@@ -119,6 +120,8 @@ class Calls:
         op = Op(op_id, call, bound, call.encode_args(bound))
         op.call = args, kwargs
         if call.effect is not None:
+            if call.transaction and self._drive.env.transactions is None:
+                raise cannot_share(f"step {name} (transaction=True)")
             if self.approvals.needs(name):
                 self.approvals.use(name, op.digest, op_id)
             if call.effect.key is not None:
@@ -204,7 +207,7 @@ class Calls:
         """A run of its own: its outcome, or its id."""
         self._check_alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
-        args = flow.args_codec.encode(bound)
+        args = flow.args_codec.write(bound)
         return await self._drive.children.run(step, flow, args, awaited=awaited)
 
     async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
@@ -222,7 +225,7 @@ class Calls:
         """End this chapter; the flow begins anew with these arguments."""
         self._check_alive()
         drive = self._drive
-        drive.ending.carries = drive.flow.args_codec.encode(drive.flow.bind(*args, **kwargs))
+        drive.ending.carries = drive.flow.args_codec.write(drive.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
         await drive.loop.create_future()
         raise RunStopped

@@ -25,6 +25,7 @@ from outlive.engine.place import RunStopped
 from outlive.engine.starting import start_event
 from outlive.errors import RunCancelled, RunFailed, RunIdTaken, ValueRefused
 from outlive.journal.log import RunLog
+from outlive.journal.parts import whole
 from outlive.model.events import (
     ChildEnded,
     ChildIntended,
@@ -306,7 +307,7 @@ async def tell_parent(env: Env, log: RunLog, run: Run) -> bool:
     """Post the outcome to the parent and write that down; safe to repeat. False: it is lost."""
     parent = run.start.parent
     assert parent is not None, "an awaited run has a parent"
-    news = ChildNews(log.run_id, run.status, run.value or b"", run.error)
+    news = ChildNews(log.run_id, run.status, whole(run.value or b""), run.error)
     # By its end: a child that is tried again has news again.
     post = partial(env.kin.post, parent, f"child/{log.run_id}/{run.end_seq}", news)
     if await insist(post, lambda: log.failure is not None) is None:

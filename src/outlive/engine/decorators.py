@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from functools import partial
+from inspect import Parameter
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from outlive.engine.binding import signature_of
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS,
     SETTLE_AFTER_SECONDS,
@@ -13,14 +16,13 @@ from outlive.engine.definitions import (
     Effect,
     EffectRules,
     Flow,
-    RunOptions,
     Step,
     check_name,
-    milliseconds,
     registry,
     seconds_or_none,
     undoables,
 )
+from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.retry import ONCE, Duration, Retry
@@ -28,6 +30,14 @@ from outlive.model.retry import ONCE, Duration, Retry
 P = ParamSpec("P")
 R = TypeVar("R")
 Errors = tuple[type[BaseException], ...]
+
+#: A transaction keeps what it wrote from others: not for long.
+TRANSACTION_TIMEOUT_SECONDS = 30.0
+#: Whatever is in doubt is looked up in the database, at once.
+_TRANSACTION = EffectRules(
+    key=None, check=None, undo=None, not_happened=(), doubt="check", settle_after_ms=0
+)
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @overload
@@ -40,6 +50,8 @@ def flow(
     accepts: tuple[str, ...] = (),
     deadline: Duration | None = None,
     queue: str | None = None,
+    priority: int | None = None,
+    units: int | None = None,
     pins: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], Flow[P, R]]: ...
 def flow(fn: Any = None, /, **options: Any) -> Any:
@@ -70,6 +82,25 @@ def _flow(
     )
 
 
+class TransactionalStep(Effect[P, R]):
+    """An effect whose receiver is the store's own database; callers give no connection."""
+
+    @property
+    def plain(self) -> Callable[..., R]:
+        """The undecorated function, which takes a connection first."""
+        return self.definition.fn
+
+
+@overload
+def step(
+    *,
+    transaction: Literal[True],
+    name: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration = TRANSACTION_TIMEOUT_SECONDS,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+) -> Callable[[Callable[Concatenate[Any, P], R]], TransactionalStep[P, R]]: ...
 @overload
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 @overload
@@ -92,11 +123,31 @@ def step(
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
-def step(fn: Any = None, /, **options: Any) -> Any:
-    """Record a function's outcome once; it is harmless to repeat: a model call, a read."""
+def step(fn: Any = None, /, *, transaction: bool = False, **options: Any) -> Any:
+    """Record a function's outcome once; it is harmless to repeat: a model call, a read.
+
+    With ``transaction=True`` it need not be: its first parameter is a connection to the store's own
+    database, in a transaction; what is written through it is committed together with the outcome.
+    """
     if fn is None:
-        return lambda function: Step(_define(function, **options))
-    return Step(_define(fn, **options))
+        return partial(step, transaction=transaction, **options)
+    if not transaction:
+        return Step(_define(fn, **options))
+    given: dict[str, Any] = {"timeout": TRANSACTION_TIMEOUT_SECONDS, **options}
+    if given["timeout"] is None:
+        raise DefinitionRefused("transaction=True needs a timeout: a transaction can't be for ever")
+    given |= {"rules": _TRANSACTION, "transaction": True}
+    return TransactionalStep(_define(_with_connection(fn), **given))
+
+
+def _with_connection(fn: Callable[..., Any]) -> Callable[..., Any]:
+    first = next(iter(signature_of(fn).parameters.values()), None)
+    if first is None or first.kind not in _POSITIONAL:
+        raise DefinitionRefused(
+            f"step {fn!r} has transaction=True: its first parameter is the connection, and must be "
+            "an ordinary one"
+        )
+    return fn
 
 
 @overload
@@ -209,6 +260,7 @@ def _define(
         raises=tuple(rest.get("raises", ())),
         ignore=tuple(rest.get("ignore", ())),
         effect=rules,
+        transaction=rest.get("transaction", False),
     )
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from outlive.engine.binding import Bound, Unbinder, compile_binder, signature_of
 from outlive.engine.faults import declared
+from outlive.engine.options import RunOptions
 from outlive.engine.place import Body, Branch, Plain, place
 from outlive.errors import (
     DefinitionRefused,
@@ -88,6 +89,8 @@ class Definition:
     raises: tuple[type[BaseException], ...]
     ignore: tuple[str, ...]
     effect: EffectRules | None = None
+    #: Its first parameter is a connection, which is no argument: callers do not give it.
+    transaction: bool = False
 
     @cached_property
     def is_async(self) -> bool:
@@ -97,6 +100,8 @@ class Definition:
     @cached_property
     def _signature(self) -> inspect.Signature:
         signature = signature_of(self.fn)
+        if self.transaction:
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
         for name in self.ignore:
             if name not in signature.parameters:
                 raise DefinitionRefused(f"{self.name}: ignore={name!r} is no parameter of it")
@@ -112,7 +117,8 @@ class Definition:
 
     @cached_property
     def args_codec(self) -> Codec:
-        return codec_for(parameter_hints(self.fn).values(), registry)
+        given = list(signature_of(self.fn).parameters)[:1] if self.transaction else ()
+        return codec_for(parameter_hints(self.fn, given).values(), registry)
 
     @cached_property
     def value_codec(self) -> Codec:
@@ -126,7 +132,7 @@ class Definition:
         """The arguments as they are recorded: by name, those ignored left out."""
         if self.ignore:
             bound = {name: value for name, value in bound.items() if name not in self.ignore}
-        return self.args_codec.encode(bound)
+        return self.args_codec.write(bound)
 
     def own_copy(self, bound: Bound, args: bytes) -> Bound:
         """Arguments that the body may change without the flow noticing."""
@@ -206,36 +212,6 @@ class Effect(Generic[P, R]):
         return self.definition.fn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How a run is started, where a flow's own parameters collide with these names."""
-
-    id: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    queue: str | None = None
-    #: From the run's start on, or an instant.
-    deadline: Duration | datetime | None = None
-    pins: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        named: tuple[tuple[str, Any], ...] = (("tags", self.tags), ("pins", self.pins))
-        for what, given in named:
-            pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
-            if any(type(part) is not str for pair in pairs for part in pair):
-                raise DefinitionRefused(f"{what} are texts by name, not {given!r}")
-        if self.queue is not None and (type(self.queue) is not str or not self.queue):
-            raise DefinitionRefused(f"a queue is named by a text, not {self.queue!r}")
-        self.deadline_from(0)
-
-    def deadline_from(self, started_at: int) -> int | None:
-        """The instant (ms since 1970) at which a run that starts then is stopped."""
-        if not isinstance(self.deadline, datetime):
-            return None if self.deadline is None else started_at + milliseconds(self.deadline)
-        if self.deadline.tzinfo is None:
-            raise DefinitionRefused(f"deadline {self.deadline} has no time zone; add one")
-        return round(self.deadline.timestamp() * 1000)
-
-
 class Startable(Protocol[T_co]):
     """A flow, async or plain, by what its runs return. For type checkers: nobody calls this."""
 
@@ -284,11 +260,15 @@ class Flow(Generic[P, R]):
         id: str | None = None,
         tags: Mapping[str, str] | None = None,
         queue: str | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         deadline: Duration | datetime | None = None,
         pins: Mapping[str, str] | None = None,
     ) -> Flow[P, R]:
         """The same flow with options for the runs started from it; what is None stays as it is."""
         named = {"id": id, "tags": tags, "queue": queue, "deadline": deadline, "pins": pins}
+        named |= {"queue_key": queue_key, "priority": priority, "units": units}
         given: dict[str, Any] = {name: each for name, each in named.items() if each is not None}
         return replace(self, preset=replace(self.preset, **given))
 
@@ -375,11 +355,6 @@ def check_name(name: str) -> str:
     if not name or len(name) > NAME_CHARS_MAX or any(c in name for c in "/#\0\n"):
         raise DefinitionRefused(f"{name!r} can't be a name: 1 to 200 characters, no / # or newline")
     return name
-
-
-def milliseconds(duration: Duration) -> int:
-    """A duration as the journal counts it."""
-    return round(parse_duration(duration) * 1000)
 
 
 def seconds_or_none(duration: Duration | None) -> float | None:

@@ -267,6 +267,7 @@ class Drive:
     def _run(self) -> bool:
         """Run and deliver until nothing is left (True), or the slice is over."""
         loop, inbox, comparing = self.loop, self.inbox, self.comparing
+        main, ending = self.main, self.ending
         until = 0.0
         while comparing.misfit is None:
             if loop.ready:
@@ -280,7 +281,7 @@ class Drive:
                     return False
                 if self._spun > SPIN_MAX:
                     comparing.refuse(RunError(SPINS))
-            elif self._flow_has_ended():
+            elif not self._winding_up and main and (main.done() or ending.carries is not None):
                 self._wind_up()
             elif inbox:
                 self._spun = 0
@@ -349,12 +350,6 @@ class Drive:
             self._end()
         elif self.draining or not self.waiting.is_busy:
             self.leaving.park_if_idle()
-
-    def _flow_has_ended(self) -> bool:
-        """The flow returned or asked for another chapter, just now."""
-        if self._winding_up or self.main is None:
-            return False
-        return self.main.done() or self.ending.carries is not None
 
     def _wind_up(self) -> None:
         """What the flow left running is cancelled, as ``asyncio.run`` does, or cut off."""

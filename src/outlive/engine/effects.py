@@ -10,6 +10,7 @@ key, ask a human, or tell the flow.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from outlive.engine.faults import fault_of
 from outlive.engine.keys import KeyClaims
 from outlive.engine.ops import NotBegun, Op, Recorder, later, launch, set_limit
 from outlive.engine.settle import Settler
-from outlive.errors import NotHappened, TimedOut, ValueRefused
+from outlive.errors import LeaseLost, NotHappened, TimedOut, ValueRefused
 from outlive.model.decide import (
     DRIVER_ENDED,
     RetryAt,
@@ -37,6 +38,7 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
+from outlive.transactional import Unsure
 
 #: How long to wait before a new intent when the lease was not renewed in time.
 LAPSE_DELAY_MS = 100
@@ -80,7 +82,7 @@ class EffectRunner:
         drive, before = self._drive, op.effect
         env = drive.env
         clock = env.ports.clock
-        limit = op.definition.timeout_seconds or 0
+        limit = self._limit_of(op)
         first = before is None
         at = drive.at()
         until = at + round(limit * 1000)
@@ -104,6 +106,13 @@ class EffectRunner:
         (drive.note if first and op.is_shielded else drive.record)(intent)
         drive.when_durable(lambda: self._perform(op))
 
+    def _limit_of(self, op: Op) -> float:
+        """How long an attempt may take; no store lets a transaction be open for as long as that."""
+        transactions, limit = self._drive.env.transactions, op.definition.timeout_seconds or 0
+        if op.definition.transaction and transactions is not None:
+            return min(limit, transactions.seconds_max)
+        return limit
+
     # one attempt
 
     def _perform(self, op: Op) -> None:
@@ -117,6 +126,8 @@ class EffectRunner:
         if op.cancel_wanted:
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
         else:
+            if op.definition.transaction and drive.env.transactions is not None:
+                op.body = drive.env.transactions.body_of(drive, op, self._seconds_left(op))
             launch(drive, op, self._ended, self._may_begin)
             if not op.definition.is_async:
                 set_limit(drive, op, self._seconds_left(op))
@@ -153,25 +164,30 @@ class EffectRunner:
             self._put_off(op)
         elif op.cut and isinstance(error, asyncio.CancelledError):
             self._cut_short(op)
+        elif isinstance(error, LeaseLost) and op.definition.transaction:
+            self._put_off(op)
         elif _nothing_happened(op, error):
             self.absent(op, error, "body")
         else:
-            self._doubt(op, _time_out(op) if op.expired else error)
+            self._doubt(op, _time_out(op) if op.expired else _reason(error))
 
     # ends
 
     def happened(self, op: Op, value: object, by: By) -> None:
         """It is done; an outcome that can't be recorded is told to the flow as such."""
         try:
-            encoded = op.definition.value_codec.encode(value)
+            encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
             self._tell(op, refused, happened=True, by=by)
             return
         self._end(op, EffectDone(self._drive.at(), op.id, op.attempt, encoded, by))
 
     def _end(self, op: Op, event: EffectDone | EffectRaised, mail_id: str | None = None) -> None:
-        op.effect = None
-        self._drive.record(event, mail_id)
+        op.effect, drive = None, self._drive
+        if op.definition.transaction and drive.env.transactions is not None:
+            forget = partial(drive.env.transactions.forget, drive.run_id, op.id)
+            drive.log.wait(drive.log.seq + 1, forget)
+        drive.record(event, mail_id)
 
     def absent(self, op: Op, error: BaseException, by: By) -> None:
         """Nothing happened for certain: try again if that was asked for, else tell the flow."""
@@ -300,13 +316,20 @@ class EffectRunner:
 def _typed_value(letter: Resolve, op: Op) -> Resolve:
     """The outcome that a human wrote as JSON, as the effect's own type."""
     value = op.definition.value_from_json(letter.value)
-    return replace(letter, value=op.definition.value_codec.encode(value))
+    return replace(letter, value=op.definition.value_codec.write(value))
 
 
 def _nothing_happened(op: Op, error: BaseException) -> bool:
     rules = op.definition.effect
     assert rules is not None, "only effects end here"
+    if op.definition.transaction:
+        return not isinstance(error, Unsure)  # it was rolled back
     return isinstance(error, (NotHappened, *rules.not_happened))
+
+
+def _reason(error: BaseException) -> BaseException:
+    """What the flow gets if nothing comes of it."""
+    return error.__cause__ or error if isinstance(error, Unsure) else error
 
 
 def _time_out(op: Op) -> TimedOut:

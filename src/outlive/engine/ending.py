@@ -112,7 +112,7 @@ class Ending:
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
         if error is None:
             try:
-                self.verdict = Verdict("completed", codec.encode(main.result()))
+                self.verdict = Verdict("completed", codec.write(main.result()))
             except ValueRefused as refused:
                 error = refused
         if error is not None:

@@ -7,75 +7,38 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.limits import Limits
+from outlive.engine.others import Kin, Lease, Peer
 from outlive.engine.place import Body, place
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
-from outlive.model.events import EffectDone, EffectRaised, Event, Fault, RunStarted
+from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
-from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
-from outlive.store import Mail, Posted
 
 
-class Lease(Protocol):
-    """The right to drive, as far as this process knows."""
+class Transacting(Protocol):
+    """What transactional steps need."""
 
-    #: How often it lapsed: what was ours before may not be now.
-    lapses: int
+    #: How long a transaction may be open.
+    seconds_max: float
 
-    def holds(self, since: int) -> bool:
-        """It did not lapse since then: no other worker can have been offered the run."""
+    def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
+        """The body of a step with a transaction around it."""
         ...
 
-
-class Peer(Protocol):
-    """Other journals of the store."""
-
-    async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
-        """Who holds a key: run, step, digest of its arguments."""
+    async def look(self, drive: Recorder, op: Op) -> object:
+        """The outcome that was committed, or NOT_HAPPENED, which is final."""
         ...
 
-    async def mail_of(self, run_id: str) -> Sequence[Mail]:
-        """What was posted to a run and not consumed."""
-        ...
-
-    async def is_over(self, run_id: str) -> bool:
-        """Whether a run has ended, or is gone."""
-        ...
-
-    async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
-        """How another run's effect ended, if it did."""
-        ...
-
-    async def kept_end(self, journal: str, step: str) -> EffectDone | EffectRaised | None:
-        """How the effect ended that a key's journal speaks of, if its run is gone."""
-        ...
-
-
-#: How the start of a child went: it is there, it is over already, or its id is another's.
-Started: TypeAlias = Literal["started"] | ChildNews | Fault
-
-
-class Kin(Protocol):
-    """Other runs that a run starts and stops."""
-
-    async def start_child(self, run_id: str, event: RunStarted, flow: Any) -> Started:
-        """Start a run of its own, once."""
-        ...
-
-    def want(self, flow: Any, run_id: str) -> None:
-        """A child that was started: whoever drives its parent can drive it, too."""
-        ...
-
-    async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
-        """Leave mail for another run, once."""
+    def forget(self, run_id: str, step: str) -> None:
+        """This step's end is durable in its journal."""
         ...
 
 
@@ -92,6 +55,8 @@ class Env:
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
     idle_ms: int = 2000
+    #: What transactional steps need; None: the store shares no transaction.
+    transactions: Transacting | None = None
     limits: Limits[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -153,6 +118,9 @@ class Op:
     #: The flow was stopped: an end that is on its way comes too late to be recorded.
     is_late = False
     task: asyncio.Future[Any] | None = None
+    #: Of a transactional step: its body with a transaction around it, and what ends that early.
+    body: Callable[..., Any] | None = None
+    abort: Callable[[], None] | None = None
     limit: Cancellable | None = None
     timer: Cancellable | None = None
     #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
@@ -280,7 +248,7 @@ def launch(
     if definition.is_async:
         op.task = host.create_task(_attempt(drive, op, ended, call, may_begin), context)
         return
-    body = partial(definition.fn, *call[0], **call[1])
+    body = partial(op.body or definition.fn, *call[0], **call[1])
     plainly = body if may_begin is None else partial(_begin_plainly, op, may_begin, body)
     op.task = host.run_in_thread(context, plainly)
     op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
@@ -307,7 +275,7 @@ async def _attempt(
     error: BaseException | None = None
     try:
         _check_begin(op, may_begin)
-        value = await op.definition.fn(*call[0], **call[1])
+        value = await (op.body or op.definition.fn)(*call[0], **call[1])
     except (KeyboardInterrupt, SystemExit) as raised:
         # It ends the loop, too; should that go on, the attempt has ended.
         drive.env.host.call_soon(_end, drive, op, ended, None, raised)
@@ -376,5 +344,7 @@ def set_limit(drive: Recorder, op: Op, seconds: float) -> None:
 
 def _expire(op: Op) -> None:
     op.expired = True
+    if op.abort is not None:
+        op.abort()
     if op.definition.is_async:
         call_off(op)

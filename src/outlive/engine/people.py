@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Definition, Effect, milliseconds
+from outlive.engine.definitions import Definition, Effect
+from outlive.engine.options import milliseconds
 from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
 from outlive.engine.typed import decode_as, schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused

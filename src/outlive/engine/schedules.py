@@ -12,11 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from outlive.engine.decorators import step
-from outlive.engine.definitions import Flow, RunOptions, nobody
+from outlive.engine.definitions import Flow, nobody
+from outlive.engine.options import RunOptions
 from outlive.engine.people import wait_signal
 from outlive.engine.place import Branch, branch_for
 from outlive.engine.verbs import carry
 from outlive.errors import RunIdTaken, TimedOut, ValueRefused
+from outlive.journal.parts import part
 from outlive.model.retry import Retry
 from outlive.model.schedules import (
     INSTANT_TAG,
@@ -53,7 +55,7 @@ async def _keep(plan: Plan, standing: Standing) -> None:
         # The id is in use: a run for this instant is there, though another.
         with suppress(RunIdTaken):
             flow = target_of(plan, standing.name, turn.firing)
-            await branch.drive.launch(branch, flow, plan.args)
+            await branch.drive.launch(branch, flow, part(plan.args))
     await carry(turn.plan, turn.standing)
 
 

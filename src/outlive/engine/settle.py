@@ -103,14 +103,18 @@ class Settler:
     def _check(self, op: Op) -> None:
         rules = op.definition.effect
         assert rules is not None, "only an effect can be in doubt"
+        host, asked_at = self._drive.env.host, self._drive.env.ports.clock.monotonic()
+        transactions = self._drive.env.transactions
+        if op.definition.transaction and transactions is not None:
+            looked = host.create_task(transactions.look(self._drive, op))
+            looked.add_done_callback(partial(self._answered, op, asked_at))
+            return
         assert rules.check is not None, "this rule comes with a check"
-        asked_at = self._drive.env.ports.clock.monotonic()
         offered = {**op.bound, "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
         context = op.context.copy()
         context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.user_key))
-        host = self._drive.env.host
         task = host.create_task(_answer(host, rules.check, ask), context)
         task.add_done_callback(partial(self._answered, op, asked_at))
 
@@ -129,7 +133,8 @@ class Settler:
         elif answer is NOT_HAPPENED:
             self._check_in(op, missing)
         elif answer is UNKNOWN:
-            self._unknown(op, effect, missing <= 0)
+            # A store that can't be asked now is asked again: no human knows better.
+            self._unknown(op, effect, missing <= 0 and not op.definition.transaction)
         else:
             self._ends.happened(op, answer, "check")
 
@@ -176,6 +181,8 @@ def _watch_seconds(op: Op, effect: OpenEffect) -> float:
     Counted from where it began to watch, by its own monotonic time: wall clocks jump, and the
     attempt, if it was not over by then, had begun.
     """
+    if op.definition.transaction:
+        return 0.0  # whatever is under way can't be committed after the look
     rules, limit = op.definition.effect, op.definition.timeout_seconds or 0.0
     assert rules is not None, "only an effect can be in doubt"
     over_at = None if effect.over_at is None else 0

@@ -8,6 +8,7 @@ from typing import Any
 from outlive.engine.definitions import Flow
 from outlive.model.events import RunStarted
 from outlive.model.ids import digest
+from outlive.model.queues import DEFAULT_QUEUE
 
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -26,8 +27,9 @@ def start_event(
         python=_PYTHON,
         started_at=now,
         family=run_id,
-        queue=options.queue or "default",
+        queue=options.queue or DEFAULT_QUEUE,
         deadline_at=options.deadline_from(now),
         tags=dict(options.tags),
         pins=dict(options.pins),
+        place=options.place,
     )

@@ -47,7 +47,7 @@ class StepRunner:
 
     def _returned(self, op: Op, value: object) -> None:
         try:
-            encoded = op.definition.value_codec.encode(value)
+            encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
             self._give_up(op, refused)
             return

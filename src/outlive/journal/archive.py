@@ -39,7 +39,10 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
     def reading(self) -> Reading:
         """The same as it would be read from a store."""
-        return Reading(head=self.head, header=self.header, records=self.records, mail=())
+        nodes = {node.address: node.body for node in self.nodes}
+        return Reading(
+            head=self.head, header=self.header, records=self.records, mail=(), nodes=nodes
+        )
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -6,7 +6,7 @@ codes, so no user's dict can look like a tag:
     1 tuple  2 set  3 frozenset  4 datetime  5 date  6 time  7 timedelta  8 Decimal  9 UUID
     10 int beyond 64 bits  11 complex  12 bytearray  13 dict with keys that are not text
     32 object: class, fingerprint, fields (and for pydantic which of them were given)
-    33 Enum: class, member          48-50 reserved for parts kept outside of the record
+    33 Enum: class, member          48 a big text or bytes that stands by itself (``parts``)
 
 Reading never imports, never looks an attribute up by a name found in data, runs no validator.
 """
@@ -28,6 +28,7 @@ from outlive.journal.codec_read import Reader
 from outlive.journal.codec_scalars import READERS, pack
 from outlive.journal.codec_walk import FROZENSET, ITEMS, PLAIN, SET, TEXT_ONLY, Walk
 from outlive.journal.hints import Registry, reachable_classes
+from outlive.journal.parts import LEAF, LEAF_MIN, Leaf, Parted
 
 __all__ = ["VALUE_BYTES_MAX", "Codec", "Registry", "codec_for"]
 
@@ -70,15 +71,31 @@ class Codec:
         Raises:
             ValueRefused: some part would not come back as it is; the path says which.
         """
+        return self._encode(value, None)
+
+    def write(self, value: Any) -> bytes:
+        """The value's bytes as a journal keeps them: big texts and bytes stand by themselves.
+
+        Raises:
+            ValueRefused: as ``encode``.
+        """
+        leaves: dict[bytes, Leaf] = {}
+        data = self._encode(value, leaves)
+        return Parted(data, leaves) if len(data) >= LEAF_MIN or leaves else data
+
+    def _encode(self, value: Any, leaves: dict[bytes, Leaf] | None) -> bytes:
         kind = type(value)
         try:
             try:
+                data = b""
                 if kind is str or (kind is dict and _is_flat(value)):
                     data = pack(value)
-                else:
-                    data = pack(Walk(self._allowed, False).value(value))
+                if not data or (leaves is not None and len(data) >= LEAF_MIN):
+                    data = pack(Walk(self._allowed, False, leaves).value(value))
             except (OverflowError, UnicodeEncodeError):
-                data = pack(Walk(self._allowed, True).value(value))
+                if leaves is not None:
+                    leaves.clear()
+                data = pack(Walk(self._allowed, True, leaves).value(value))
         except Refusal as refusal:
             raise refusal.as_error() from None
         except RuntimeError as exc:
@@ -98,6 +115,8 @@ class Codec:
         if len(data) > VALUE_BYTES_MAX:
             raise ValueRefused(f"{len(data)} bytes are more than a value's {VALUE_BYTES_MAX}")
         try:
+            if type(data) is Parted:
+                return Reader(self._allowed, data.leaves).read(data)
             return self._read(data)
         except Refusal as refusal:
             raise refusal.as_error() from refusal.__cause__
@@ -136,7 +155,7 @@ _ordered = msgspec.msgpack.Encoder(order="sorted").encode
 
 def _order_tagged(tag: int, payload: memoryview) -> Ext:
     """A tagged part with every dict inside it in order, still tagged: needs no class."""
-    if tag in READERS:
+    if tag in READERS or tag == LEAF:
         return Ext(tag, bytes(payload))
     parts = _bare(payload)
     if tag in (SET, FROZENSET):

@@ -14,6 +14,7 @@ class Allowed:
     def __init__(self, classes: Iterable[type], registry: Registry) -> None:
         self._own = tuple(classes)
         self._registry = registry
+        self.memo = registry.memo
         self._version = -1
         self._by_type: dict[type, Shape | EnumShape] = {}
         self._by_name: dict[str, Shape | EnumShape] = {}

@@ -7,26 +7,24 @@ if it has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from outlive.errors import WrongVersion
 from outlive.journal.codec_allowed import Allowed
 from outlive.journal.codec_bounds import Refusal
 from outlive.journal.codec_scalars import READERS
 from outlive.journal.codec_shapes import NO_DEFAULT, EnumShape, Shape, fingerprint
 from outlive.journal.codec_walk import ENUM, FROZENSET, ITEMS, OBJECT, SET, TUPLE
-
-#: Parts kept outside of the record: reserved, not written by this release.
-_KEPT_ELSEWHERE: Final = range(48, 51)
+from outlive.journal.parts import LEAF, Leaf
 
 
 class Reader:
     """Reads the values of one codec."""
 
-    def __init__(self, allowed: Allowed) -> None:
+    def __init__(self, allowed: Allowed, leaves: Mapping[bytes, Leaf] | None = None) -> None:
         self._allowed = allowed
+        self._leaves = leaves or {}
         self.read = msgspec.msgpack.Decoder(ext_hook=self._tagged).decode
         self._tags: Mapping[int, Callable[[memoryview], Any]] = {
             **READERS,
@@ -36,18 +34,21 @@ class Reader:
             ITEMS: self._items,
             OBJECT: self._object,
             ENUM: self._enum,
+            LEAF: self._leaf,
         }
 
     def _tagged(self, tag: int, payload: memoryview) -> Any:
         reader = self._tags.get(tag)
         if reader is not None:
             return reader(payload)
-        if tag in _KEPT_ELSEWHERE:
-            raise WrongVersion(
-                f"a value has parts kept outside of its record (tag {tag}); this release reads "
-                "whole values only: use the release that wrote it, or a later one"
-            )
         raise Refusal(f"tag {tag} is unknown to this release")
+
+    def _leaf(self, payload: memoryview) -> Leaf:
+        """Never changed by anybody, so it need not be a copy."""
+        leaf = self._leaves.get(bytes(payload))
+        if leaf is None:
+            raise Refusal(f"a part of it, {payload.hex()}, is not at hand")
+        return leaf
 
     def _list(self, payload: memoryview) -> list[Any]:
         parts = self.read(payload)

@@ -27,6 +27,7 @@ from outlive.journal.codec_bounds import (
 )
 from outlive.journal.codec_scalars import WRITERS, pack, write_text
 from outlive.journal.codec_shapes import EnumShape, Parts, Shape
+from outlive.journal.parts import LEAF_MIN, Entry, Leaf
 
 TUPLE, SET, FROZENSET = 1, 2, 3
 ITEMS = 13
@@ -37,6 +38,10 @@ TEXT_ONLY: Final = frozenset((str,))
 PLAIN: Final = frozenset((int, bool, type(None)))
 #: Keys count from here on: a few dicts can't share enough of them to matter.
 _PARTS_WHILE_SMALL: Final = PARTS_MAX - 64 * CONTAINER_PARTS
+_NO_LEAF: Final = 1 << 62
+#: A list of so many is likely to be passed on again, one longer.
+_MANY: Final = 8
+_KEYS_OF_MESSAGE: Final = 8
 _PLAIN_WHEN_CAREFUL: Final = frozenset((bool, type(None)))
 
 
@@ -47,11 +52,15 @@ class _Nothing:
 class Walk:
     """One walk over one value."""
 
-    __slots__ = ("_allowed", "_careful", "_parts", "_room")
+    __slots__ = ("_allowed", "_careful", "_leaf_min", "_leaves", "_parts", "_room")
 
-    def __init__(self, allowed: Allowed, careful: bool) -> None:
+    def __init__(
+        self, allowed: Allowed, careful: bool, leaves: dict[bytes, Leaf] | None = None
+    ) -> None:
         self._allowed = allowed
         self._careful = careful
+        self._leaves = {} if leaves is None else leaves
+        self._leaf_min = _NO_LEAF if leaves is None else LEAF_MIN
         self._room = VALUE_BYTES_MAX
         self._parts = PARTS_MAX
 
@@ -62,6 +71,8 @@ class Walk:
             return self._dict(value, depth)
         if kind is list:
             return self._sequence(value, depth)
+        if kind is str and not self._careful and len(value) >= self._leaf_min:
+            return self._leaf(value)
         if kind is tuple:
             return Ext(TUPLE, pack(self._sequence(value, depth)))
         write = WRITERS.get(kind)
@@ -70,24 +81,33 @@ class Walk:
             if type(written) is Ext:
                 self._charge(memoryview(written.data).nbytes)
             elif kind is str or kind is bytes:
+                if len(value) >= self._leaf_min:
+                    return self._leaf(value)
                 self._charge(len(value))
             return written
         if kind is set or kind is frozenset:
             return Ext(SET if kind is set else FROZENSET, self._set(value, depth))
         return self._object(value, depth)
 
+    def _leaf(self, leaf: Leaf) -> Ext:
+        """It stands by itself."""
+        self._charge(len(leaf))
+        reference = self._allowed.memo.reference(leaf)
+        self._leaves[bytes(reference.data)] = leaf
+        return reference
+
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if not TEXT_ONLY.issuperset(map(type, value)):
             return self._items(value, depth)
         text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
         self._enter(value, depth)
-        size = len(value)
+        size, leaf_min = len(value), self._leaf_min
         if self._careful or self._parts < _PARTS_WHILE_SMALL:
             size += self._check_keys(value)
         changed = None
         for key, part in value.items():
             kind = type(part)
-            if kind is text:
+            if kind is text and len(part) < leaf_min:
                 size += len(part)
                 continue
             if kind in plain or (kind is float and part - part == 0.0):
@@ -104,14 +124,49 @@ class Walk:
         self._charge(size)
         return value if changed is None else changed
 
+    def _messages(self, value: Sequence[Any], depth: int) -> list[Any]:
+        """A long list: dicts of nothing but text, as messages are, are known when met again."""
+        self._enter(value, depth)
+        entries, leaves, written = self._allowed.memo.entries, self._leaves, []
+        size = len(value)
+        for index, part in enumerate(value):
+            kind = type(part)
+            if kind is dict and len(part) <= _KEYS_OF_MESSAGE:
+                key = (*part, *part.values())
+                if TEXT_ONLY.issuperset(map(type, key)):
+                    entry = entries.get(key) or self._message(key, part)
+                    leaves.update(entry.leaves)
+                    size += entry.size
+                    written.append(entry.raw)
+                    continue
+            try:
+                written.append(self.value(part, depth + 1))
+            except Refusal as refusal:
+                refusal.under(f"[{index}]")
+                raise
+        self._charge(size)
+        return written
+
+    def _message(self, key: tuple[str, ...], message: dict[str, str]) -> Entry:
+        """A dict of nothing but text, for the next time it is met."""
+        memo, leaves = self._allowed.memo, {}
+        written: dict[str, Any] = dict(message)
+        for name, text in message.items():
+            if len(text) >= LEAF_MIN:
+                written[name] = reference = memo.reference(text)
+                leaves[bytes(reference.data)] = text
+        return memo.keep(key, Entry(Raw(pack(written)), leaves, sum(map(len, key))))
+
     def _sequence(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
+        if len(value) >= _MANY and self._leaf_min == LEAF_MIN and not self._careful:
+            return self._messages(value, depth)
         text, plain = (_Nothing, _PLAIN_WHEN_CAREFUL) if self._careful else (str, PLAIN)
         self._enter(value, depth)
-        size = len(value)
+        size, leaf_min = len(value), self._leaf_min
         changed = None
         for index, part in enumerate(value):
             kind = type(part)
-            if kind is text:
+            if kind is text and len(part) < leaf_min:
                 size += len(part)
                 continue
             if kind in plain or (kind is float and part - part == 0.0):

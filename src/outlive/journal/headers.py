@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from outlive.journal.record import FORMAT
+from outlive.model.queues import QueuePlace
 from outlive.model.run import Run
 from outlive.store import Header
+
+_NO_PLACE = QueuePlace()
+#: What the text of a sealed store begins with, where only a key tells what it says.
+HIDDEN = "~1:"
 
 
 def header_of(run: Run, chapter_link: bytes = b"") -> Header:
     """What the store shows of this run."""
     if run.started is None:
         return key_header()
-    start = run.started
+    start, place = run.started, run.started.place or _NO_PLACE
     return Header(
         flow=start.flow,
         version=start.version,
@@ -22,6 +27,9 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         wake_at=run.wake_at,
         ended_at=run.ended_at,
         queue=start.queue,
+        queue_key=place.key,
+        priority=place.priority,
+        units=place.units,
         parent=start.parent,
         tags=start.tags,
         reason=_reason(run),

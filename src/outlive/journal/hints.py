@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from outlive.errors import DefinitionRefused
 from outlive.journal.codec_shapes import is_pydantic, kind_of
+from outlive.journal.parts import LeafMemo
 
 
 class Registry:
@@ -24,6 +25,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._names: dict[type, str] = {}
+        #: What leaves are known by: of use to every codec, whatever its classes.
+        self.memo = LeafMemo()
         #: Grows with every registration, so that codecs notice.
         self.version = 0
         self._reached: tuple[int, Mapping[type, str]] = (0, MappingProxyType({}))

@@ -9,7 +9,7 @@ called after that, so nothing that was queued reaches the world.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Side
+from outlive.journal.parts import LEAF_MIN
 from outlive.journal.record import pack
+from outlive.journal.values import Values, parted_body
 from outlive.model.events import (
     ChapterBegan,
     Claimed,
@@ -29,7 +31,7 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
-from outlive.store import Entry, Head, Header, Lease
+from outlive.store import Entry, Head, Header, Lease, Node
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
 #: its last event it must stay below what a store takes.
@@ -51,7 +53,9 @@ class RunLog:
     __slots__ = (
         "_dirty",
         "_keeper",
+        "_known",
         "_queue",
+        "_values",
         "_waiters",
         "chapter_link",
         "durable",
@@ -82,10 +86,14 @@ class RunLog:
         self._queue: deque[Event | MailEvent] = deque()
         self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self._dirty = False
+        self._known: Sequence[bytes] = ()
+        #: Made with the first large value.
+        self._values: Values | None = None
         keeper.adopt(self)
 
-    def resume(self, run: Run, head: Head, header: Header) -> None:
-        """Go on behind what the store has."""
+    def resume(self, run: Run, head: Head, header: Header, known: Iterable[bytes] = ()) -> None:
+        """Go on behind what the store has; ``known`` are addresses of nodes that it has."""
+        self._known = tuple(known)
         self.run, self.link, self.chapter_link = run, head.link, header.chapter_link
         self.seq = self.durable = run.seq
 
@@ -111,13 +119,25 @@ class RunLog:
         if not self._queue or self.failure is not None:
             return None
         after = self.run.seq
-        events, consumed, kinds = self._fold_queue()
-        body = encode_events(events)
+        events, consumed, kinds, size = self._fold_queue()
+        body = _plain_body(events) if size < LEAF_MIN else None
+        nodes: tuple[Node, ...] = ()
+        flags = 0
+        if body is None:
+            if self._values is None:
+                self._values = Values(self._known)
+            body, nodes, flags = parted_body(events, self._values)
         run = self.run
         if type(events[0]) is ChapterBegan:
             self.chapter_link = self.link
         record, self.link = pack(
-            self.run_id, prev=self.link, epoch=run.epoch, seq=after + 1, kinds=kinds, body=body
+            self.run_id,
+            prev=self.link,
+            epoch=run.epoch,
+            seq=after + 1,
+            kinds=kinds,
+            body=body,
+            flags=flags,
         )
         entry = Entry(
             run_id=self.run_id,
@@ -127,6 +147,7 @@ class RunLog:
             record=record,
             link=self.link,
             consumed=consumed,
+            nodes=nodes,
         )
         return self._with_header(entry, events) if run.header_is_stale else entry
 
@@ -143,7 +164,7 @@ class RunLog:
             worker=self.worker if takes and run.is_held else None,
         )
 
-    def _fold_queue(self) -> tuple[list[Event], tuple[str, ...], int]:
+    def _fold_queue(self) -> tuple[list[Event], tuple[str, ...], int, int]:
         events: list[Event] = []
         consumed: list[str] = []
         kinds = size = 0
@@ -169,7 +190,7 @@ class RunLog:
                 size += len(item.args) + len(item.value)
             else:
                 size += _bytes_in(item)
-        return events, tuple(consumed), kinds
+        return events, tuple(consumed), kinds, size
 
     @property
     def has_more(self) -> bool:
@@ -194,6 +215,14 @@ class RunLog:
     def close(self) -> None:
         """The run left memory; nothing is appended any more."""
         self._keeper.forget(self)
+
+
+def _plain_body(events: list[Event]) -> bytes | None:
+    """The bytes of events whose values are small; None: some has parts, which msgpack refuses."""
+    try:
+        return encode_events(events)
+    except TypeError:
+        return None
 
 
 def _bytes_in(event: Event) -> int:

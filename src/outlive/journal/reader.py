@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.journal.record import LINK_START, open_record, unpack
+from outlive.journal.record import LINK_START, PARTED, open_record, unpack
+from outlive.journal.restored import Restorer
 from outlive.model.events import Event, decode_events
 from outlive.store import Head, Reading, StoredRecord
 
@@ -21,16 +22,20 @@ def read_events(reading: Reading) -> list[Event]:
         WrongVersion: a record was written by a newer release.
     """
     base, link = begin_of(reading)
-    chain = Chain(reading.head.run_id, base, link)
+    chain = Chain(reading.head.run_id, base, link, reading.nodes)
     events = chain.follow(reading.records)
     chain.check_end(reading.head)
     return events
 
 
-def read_first(reading: Reading) -> Event:
-    """The first event of a journal or of its last chapter, whatever else of it was read."""
+def read_first(reading: Reading, *, restored: bool = True) -> Event:
+    """The first event of a journal or of its last chapter, whatever else of it was read.
+
+    Not ``restored`` it has its values as they stand in the record: enough to compare digests.
+    """
     base, link = begin_of(reading)
-    events = Chain(reading.head.run_id, base, link).follow(reading.records[:1])
+    chain = Chain(reading.head.run_id, base, link, reading.nodes if restored else None)
+    events = chain.follow(reading.records[:1])
     if not events:
         raise CorruptRecord(reading.head.run_id, base, "it has no first event")
     return events[0]
@@ -39,8 +44,11 @@ def read_first(reading: Reading) -> Event:
 class Chain:
     """How far a journal was followed: the seq that must come next, and the link before it."""
 
-    def __init__(self, run_id: str, seq: int, link: bytes) -> None:
+    def __init__(
+        self, run_id: str, seq: int, link: bytes, nodes: Mapping[bytes, bytes] | None = None
+    ) -> None:
         self._run_id, self._seq, self._link = run_id, seq, link
+        self._restorer = None if nodes is None else Restorer(run_id, nodes)
 
     def follow(self, records: Sequence[StoredRecord]) -> list[Event]:
         """The events of the next records, each verified and in its place."""
@@ -51,16 +59,21 @@ class Chain:
             if record.seq != seq:
                 raise CorruptRecord(run_id, seq, f"the next record begins at seq {record.seq}")
             opened = open_record(run, link, record.body, seq)
+            has_parts = opened is None
             if opened is None:
                 envelope = unpack(run_id, link, record.body, seq)
                 opened = envelope.epoch, envelope.link, envelope.body
+                has_parts = bool(envelope.flags & PARTED)
             if opened[0] < epoch:
                 raise CorruptRecord(run_id, seq, f"epoch {opened[0]} follows epoch {epoch}")
             epoch, link, body = opened
             try:
-                events += decode_events(body)
+                found = decode_events(body)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise CorruptRecord(run_id, seq, f"its events can't be read: {error}") from None
+            if has_parts and self._restorer is not None:
+                found = [self._restorer.event(event, at) for at, event in enumerate(found, seq)]
+            events += found
             seq = first + len(events)
         self._seq, self._link = seq, link
         return events

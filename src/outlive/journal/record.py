@@ -16,8 +16,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from outlive.errors import CorruptRecord, ValueRefused, WrongVersion
-from outlive.store import RECORD_BYTES_MAX
+from outlive.errors import CorruptRecord, Erased, ValueRefused, WrongKey, WrongVersion
+from outlive.store import RECORD_BYTES_MAX, StoredRecord
 
 #: The newest record format that this release reads, and the one that it writes.
 FORMAT = 1
@@ -27,6 +27,12 @@ LINK_START = bytes(16)
 CODEC = 1
 SEALED = 1
 COMPRESSED = 2
+#: Some values of the record have parts that are nodes.
+PARTED = 4
+_READ = PARTED
+#: Never stored: set on what was read and did not open, or lost its key.
+BROKEN = 128
+ERASED = 64
 
 _MAGIC = b"Ol"
 _HEADER = struct.Struct(">2sBBBBIIQI")
@@ -34,6 +40,11 @@ _PLACE = struct.Struct(">10xIQI")
 _DIGEST_END = _HEADER.size + 16
 ENVELOPE_BYTES = _DIGEST_END + 16
 _OWN = _MAGIC + bytes((FORMAT, 0, CODEC))
+_PARTED_FLAGS = frozenset(bytes((flags,)) for flags in range(256) if flags & PARTED)
+#: How a sealed record begins, and what stands for one that does not open or never will.
+SEALED_BEGIN = _MAGIC + bytes((FORMAT, SEALED, CODEC))
+SEAL_BROKEN = _MAGIC + bytes((FORMAT, SEALED | BROKEN, CODEC))
+SEAL_ERASED = _MAGIC + bytes((FORMAT, SEALED | ERASED, CODEC))
 BODY_BYTES_MAX = RECORD_BYTES_MAX - ENVELOPE_BYTES
 
 
@@ -53,7 +64,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 def pack(  # noqa: PLR0913 - a header has that many fields
-    run_id: str, *, prev: bytes, epoch: int, seq: int, kinds: int, body: bytes
+    run_id: str, *, prev: bytes, epoch: int, seq: int, kinds: int, body: bytes, flags: int = 0
 ) -> tuple[bytes, bytes]:
     """The record that follows the one with link ``prev``, and its own link.
 
@@ -62,7 +73,7 @@ def pack(  # noqa: PLR0913 - a header has that many fields
     """
     if len(body) > BODY_BYTES_MAX:
         raise ValueRefused(f"a record of {len(body)} bytes is over the {BODY_BYTES_MAX} allowed")
-    header = _HEADER.pack(_MAGIC, FORMAT, 0, CODEC, kinds, 0, epoch, seq, len(body))
+    header = _HEADER.pack(_MAGIC, FORMAT, flags, CODEC, kinds, 0, epoch, seq, len(body))
     placed = header + blake2b(body, digest_size=16).digest()
     link = blake2b(prev + placed + run_id.encode(), digest_size=16).digest()
     return placed + link + body, link
@@ -74,7 +85,9 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     Raises:
         CorruptRecord: it is damaged, cut, of another run or at another place.
         WrongVersion: it is whole, but a later release wrote it.
+        WrongKey: it is sealed.
     """
+    _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
     link = record[_DIGEST_END:ENVELOPE_BYTES]
     if len(link) < 16:
@@ -82,6 +95,11 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     if link != blake2b(prev + placed + run_id.encode(), digest_size=16).digest():
         raise CorruptRecord(run_id, expected_seq, "its link does not follow: damaged or misplaced")
     return unpack_unlinked(run_id, record, expected_seq)
+
+
+def is_parted(record: StoredRecord) -> bool:
+    """Whether a record says that its values have parts; it is not verified yet."""
+    return record.body[3:4] in _PARTED_FLAGS
 
 
 def open_record(
@@ -103,6 +121,7 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
 
     For those who look for damage behind damage, where no link can be followed; nobody else.
     """
+    _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
     link = record[_DIGEST_END:ENVELOPE_BYTES]
     magic, fmt, flags, codec, kinds, key_id, epoch, seq, length = _HEADER.unpack_from(placed)
@@ -112,9 +131,20 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
         raise CorruptRecord(run_id, expected_seq, f"found seq {seq} in its place")
     if length != len(body) or blake2b(body, digest_size=16).digest() != digest:
         raise CorruptRecord(run_id, expected_seq, "its body does not match its digest")
-    if magic != _MAGIC or fmt != FORMAT or flags or codec != CODEC:
+    if magic != _MAGIC or fmt != FORMAT or flags & ~_READ or codec != CODEC:
         raise _foreign(run_id, record)
     return Envelope(fmt, flags, codec, kinds, key_id, epoch, seq, digest, link, body)
+
+
+def _check_open(run_id: str, record: bytes, expected_seq: int) -> None:
+    if record.startswith(SEALED_BEGIN):
+        raise WrongKey(f"run {run_id}, seq {expected_seq}")
+    if record.startswith(SEAL_ERASED):
+        raise Erased(run_id)
+    if record.startswith(SEAL_BROKEN):
+        raise CorruptRecord(
+            run_id, expected_seq, "its seal does not hold: damaged, moved, forged or not sealed"
+        )
 
 
 def _foreign(run_id: str, record: bytes) -> WrongVersion | CorruptRecord:
@@ -124,13 +154,14 @@ def _foreign(run_id: str, record: bytes) -> WrongVersion | CorruptRecord:
     has = f"record format {fmt}, codec {codec}, {_render_flags(flags)}"
     return WrongVersion(
         f"run {run_id}, seq {seq}: written with {has}; this release reads record format {FORMAT}, "
-        f"codec {CODEC}, no flags: use the release that wrote it, or a later one"
+        f"codec {CODEC}, not sealed: use the release that wrote it, or a later one"
     )
 
 
 def _render_flags(flags: int) -> str:
-    names = [name for bit, name in ((SEALED, "sealed"), (COMPRESSED, "compressed")) if flags & bit]
-    unknown = flags & ~(SEALED | COMPRESSED)
+    known = {SEALED: "sealed", COMPRESSED: "compressed", PARTED: "with values in parts"}
+    names = [name for bit, name in known.items() if flags & bit]
+    unknown = flags & ~(SEALED | COMPRESSED | PARTED)
     if unknown:
         names.append(f"unknown flags {unknown:#04x}")
     return " and ".join(names) or "no flags"

@@ -13,6 +13,7 @@ import msgspec
 from outlive.journal.archive import Archived
 from outlive.journal.entries import next_entry
 from outlive.journal.headers import key_header
+from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.model.events import (
     EffectDone,
@@ -23,7 +24,7 @@ from outlive.model.events import (
 )
 from outlive.model.ids import key_journal
 from outlive.model.run import fold
-from outlive.store import Entry, Found, Reading, Store
+from outlive.store import Entry, Found, Node, Reading, Store
 
 #: How often the end of another's journal is read anew because somebody was faster.
 TRIES_MAX = 5
@@ -80,7 +81,7 @@ def _keys_of(events: Sequence[Event], now: int) -> dict[str, dict[str, KeyKept]]
 def _kept(end: EffectDone | EffectRaised | None, now: int) -> KeyKept:
     match end:
         case EffectDone(value=value):
-            return KeyKept(now, value)
+            return KeyKept(now, whole(value))
         case EffectRaised(error=error, happened=happened):
             return KeyKept(now, b"", error, happened)
         case None:
@@ -89,7 +90,8 @@ def _kept(end: EffectDone | EffectRaised | None, now: int) -> KeyKept:
 
 def archived_of(reading: Reading) -> Archived:
     """A run as an archive keeps it."""
-    return Archived(head=reading.head, header=reading.header, records=reading.records)
+    nodes = [Node(address, body) for address, body in reading.nodes.items()]
+    return Archived(head=reading.head, header=reading.header, records=reading.records, nodes=nodes)
 
 
 async def keep_keys(store: Store, retiree: Retiree) -> None:

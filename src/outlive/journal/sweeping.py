@@ -20,6 +20,7 @@ from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.archive import Archive, Archived
 from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.journal.retiring import (
     Retiree,
     archived_of,
@@ -192,12 +193,13 @@ class Sweep:
             if found.head.run_id in reasons:
                 self._keep(found, reasons[found.head.run_id])
                 continue
-            reading = await self._store.read(found.head.run_id)
+            reading = await read_whole(self._store, found.head.run_id)
             retiree = self._retiree(found, reading)
             if retiree is not None and reading is not None:
                 leaving.append((retiree, found.header))
                 archived.append(archived_of(reading))
                 size += sum(len(record.body) for record in reading.records)
+                size += sum(map(len, reading.nodes.values()))
         if self._archive is not None and archived and not self._dry_run:
             await self._archive.keep(archived)
             self._ports.failpoint("retain.archived")
@@ -273,7 +275,7 @@ class Sweep:
         has_mail = head.posted != head.consumed
         if ttl is None or not header.flow or header.started_at + ttl > self._now or has_mail:
             return
-        reading = await self._store.read(head.run_id, LAST_CHAPTER)
+        reading = await read_whole(self._store, head.run_id, LAST_CHAPTER)
         if reading is None:
             return
         try:

@@ -26,7 +26,7 @@ class Tail:
         return events
 
     def _go_on(self, reading: Reading) -> list[Event]:
-        chain = Chain(reading.head.run_id, self.seq + 1, self._link)
+        chain = Chain(reading.head.run_id, self.seq + 1, self._link, reading.nodes)
         events = chain.follow(reading.records)
         chain.check_end(reading.head)
         return events

@@ -19,6 +19,7 @@ from outlive.model.beside import Fault as Fault
 from outlive.model.beside import KeyHeld as KeyHeld
 from outlive.model.beside import KeyKept as KeyKept
 from outlive.model.beside import Marked as Marked
+from outlive.model.queues import QueuePlace
 
 #: How an effect's end came to be known.
 By = Literal["body", "check", "human", "holder", "driver"]
@@ -44,6 +45,7 @@ class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
     pins: dict[str, str] = {}
     #: The parent waits for its outcome: it is told before the run counts as ended.
     is_awaited: bool = False
+    place: QueuePlace | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -93,8 +95,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     step: str
     attempt: int
     error: Fault
-    #: ms since 1970.
-    retry_at: int
+    retry_at: int  # ms since 1970
     by: By = "body"
 
 
@@ -129,8 +130,7 @@ class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
     step: str
     attempt: int
     error: Fault
-    #: None: nobody knows.
-    happened: bool | None
+    happened: bool | None  # None: nobody knows
     by: By = "body"
 
 
@@ -202,8 +202,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
 
     at: int
     question: str
-    #: JSON.
-    value: bytes
+    value: bytes  # JSON
     by: str
 
 

@@ -191,18 +191,17 @@ def apply(run: Run, event: Event) -> None:
     """Let one event happen to the state."""
     run.seq += 1
     match event:
-        case StepDone() | StepRaised():
-            run.at = event.at
-            run.barren = 0
-            run.backoffs.pop(event.step, None)
+        # The most frequent ones first: they are tried one after the other.
         case EffectIntended():
             run.at = event.at
             _begin_attempt(run, event)
         case EffectDone() | EffectRaised():
-            run.at = event.at
-            run.barren = 0
+            run.at, run.barren = event.at, 0
             closed = run.effects.pop(event.step, None)
             run.header_is_stale |= closed is not None and closed.asks
+        case StepDone() | StepRaised():
+            run.at, run.barren = event.at, 0
+            run.backoffs.pop(event.step, None)
         case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
             run.at = event.at
             run.barren = 0

@@ -1,11 +1,11 @@
-"""What every store refuses in the same words: a page that never was, a run with no header."""
+"""What every store refuses in the same words: pages that never were, runs that can't begin so."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from outlive.errors import UsageError
-from outlive.store import Entry
+from outlive.store import DEFAULT_QUEUE, Entry
 
 _PAGE_DIGITS_MAX = 18
 
@@ -20,7 +20,14 @@ def parse_page(after: str | None) -> int:
 
 
 def check_headers(batch: Sequence[Entry]) -> None:
-    """Refuse the whole batch, before anything is touched, if a new run would have no header."""
+    """Refuse the whole batch, before anything is touched, if a new run would have no header.
+
+    Or if it would be held at once though it is in a queue: only what waits can have its turn.
+    """
     for entry in batch:
-        if entry.after == 0 and entry.header is None:
+        if entry.after:
+            continue
+        if entry.header is None:
             raise ValueError(f"the entry that creates run {entry.run_id!r} has no header")
+        if entry.lease == "take" and entry.header.queue != DEFAULT_QUEUE:
+            raise ValueError(f"the entry that creates run {entry.run_id!r} jumps its queue")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -31,11 +31,16 @@ from outlive.store import (
     Page,
     Posted,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     StoredRecord,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
+from outlive.stores.gate import crowded, is_gated
+from outlive.stores.memory_queues import MemoryQueues
 from outlive.stores.silence import Silence, Standing
 
 
@@ -47,6 +52,10 @@ class _Journal:
     records: list[StoredRecord] = field(default_factory=list)
     #: None: consumed, but its id is remembered.
     mail: dict[str, Mail | None] = field(default_factory=dict)
+
+    @property
+    def found(self) -> Found:
+        return Found(head=self.head, header=self.header)
 
     @property
     def waiting(self) -> bool:
@@ -103,6 +112,7 @@ class MemoryStore:
         self._beats: dict[str, int] = {}
         self._silence = Silence(self._clock, lease_seconds)
         self._created = 0
+        self._queues, self._turns = MemoryQueues(), Turns()
 
     # ------------------------------------------------------------------ journals
 
@@ -123,9 +133,17 @@ class MemoryStore:
         if journal is None:
             return entry.after == 0 and self._create(entry)
         if follows(journal.head, entry):
+            if is_gated(entry) and not self._passes(journal, entry.worker or ""):
+                return False
             self._extend(journal, entry)
             return True
         return repeats(journal.head, journal.records, entry)
+
+    def _passes(self, journal: _Journal, worker: str) -> bool:
+        """Its queue has a place for the run, which is taken."""
+        queue = journal.header.queue
+        held = [other.found for other in self._journals.values() if other.head.worker is not None]
+        return self._queues.take(queue, journal.found, worker, held, self._clock.now_ms())
 
     def _create(self, entry: Entry) -> bool:
         if entry.header is None or self._tombstone(entry.run_id) is not None:
@@ -249,33 +267,36 @@ class MemoryStore:
         now = self._clock.now_ms()
         with self._lock:
             live = [j for j in self._journals.values() if j.header.ended_at is None]
-            offers = list(self._offers(worker, live, wanted, now))
-            offers.sort(key=lambda offer: offer.header.wake_at or 0)
             waking = [
                 j.header.wake_at
                 for j in live
                 if j.head.worker is None and _wants(wanted, j) and j.header.wake_at is not None
             ]
+            due, standing = self._due(worker, live, wanted)
+            held = [j.found for j in live if j.head.worker is not None]
+            loads = self._queues.loads({run.header.queue for run in due}, held, now)
             return Claims(
-                offers=offers[: max(0, limit)],
+                crowded=crowded(loads, worker),
+                offers=[
+                    Offer(
+                        head=run.head,
+                        header=run.header,
+                        certain=run.head.worker is None or standing[run.head.worker] == "dead",
+                    )
+                    for run in self._turns.arrange(due, loads, worker, max(0, limit))
+                ],
                 mail=[j.head.run_id for j in live if j.head.worker == worker and j.waiting],
                 next_at=min((at for at in waking if at > now), default=None),
             )
 
-    def _offers(
-        self, worker: str, live: Sequence[_Journal], wanted: Wanted, now: int
-    ) -> Iterable[Offer]:
-        holders = {j.head.worker for j in live if j.head.worker is not None} - {worker}
-        standing = {holder: self._judge(holder) for holder in holders}
-        for journal in live:
-            if not _wants(wanted, journal):
-                continue
-            holder = journal.head.worker
-            if holder is None and _due(journal, now):
-                yield Offer(head=journal.head, header=journal.header, certain=True)
-            elif holder is not None and standing.get(holder, "alive") != "alive":
-                certain = standing[holder] == "dead"
-                yield Offer(head=journal.head, header=journal.header, certain=certain)
+    def _due(
+        self, worker: str, live: Sequence[_Journal], wanted: Wanted
+    ) -> tuple[list[Found], dict[str, Standing]]:
+        """What may be claimed, but for limits; and what is thought of the holders."""
+        now = self._clock.now_ms()
+        holders = {j.head.worker for j in live} - {worker, None}
+        standing = {holder: self._judge(holder) for holder in holders if holder is not None}
+        return [j.found for j in live if _wants(wanted, j) and _due(j, standing, now)], standing
 
     def _judge(self, holder: str) -> Standing:
         counter = self._beats.get(holder)
@@ -302,6 +323,24 @@ class MemoryStore:
         self._beats.pop(worker, None)
         self._silence.forget(worker)
 
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        with self._lock:
+            return self._queues.set(name, limits, self._clock.now_ms(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        with self._lock:
+            return self._queues.find(name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        now = self._clock.now_ms()
+        with self._lock:
+            live = [j for j in self._journals.values() if j.header.ended_at is None]
+            waiting = [j.found for j in live if j.head.worker is None and _due(j, {}, now)]
+            held = [j.found for j in live if j.head.worker is not None]
+            return self._queues.states(waiting, held, now)
+
     # ------------------------------------------------------------------ the store itself
 
     async def health(self) -> Health:
@@ -317,7 +356,9 @@ def _seq(record: StoredRecord) -> int:
     return record.seq
 
 
-def _due(journal: _Journal, now: int) -> bool:
+def _due(journal: _Journal, standing: Mapping[str, Standing], now: int) -> bool:
+    if journal.head.worker is not None:
+        return standing.get(journal.head.worker, "alive") != "alive"
     wake_at = journal.header.wake_at
     return journal.waiting or (wake_at is not None and wake_at <= now)
 
@@ -328,6 +369,7 @@ def _wants(wanted: Wanted, journal: _Journal) -> bool:
         header.version in wanted.flows.get(header.flow, ())
         and header.format <= wanted.format
         and (wanted.run_ids is None or journal.head.run_id in wanted.run_ids)
+        and (wanted.queues is None or header.queue in wanted.queues)
     )
 
 

@@ -8,11 +8,12 @@ lost connection leaves open is settled by asking again, before anything is ackno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from outlive.ports import Ports
 from outlive.store import (
+    DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
     Claims,
@@ -22,32 +23,38 @@ from outlive.store import (
     Health,
     Mail,
     Node,
-    Offer,
     Page,
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     StoredRecord,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
+from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import Beats
-from outlive.stores.postgres_claim import Search, is_due, sound
+from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
+from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
 from outlive.stores.postgres_mail import mail_of, post_all
 from outlive.stores.postgres_news import ANYBODY, Callback, News
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import check_schema
 from outlive.stores.postgres_seen import Seen
+from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
-from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text, texts
 from outlive.stores.silence import Standing
+from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
 #: Others are woken for a run that gets due within this time: a poll is not much longer.
@@ -82,9 +89,13 @@ class PostgresStore:
         first = self.pool.open_first()
         try:
             self._id = check_schema(first, self._place, self._ports.failpoint)
-        finally:
+        except BaseException:
             first.close()
+            raise
+        self.pool.keep("other", first)
         self._news = News(self.pool)
+        self._turns = Turns()
+        self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -224,27 +235,35 @@ class PostgresStore:
             wanted=wanted,
             now=self._now(),
             limit=max(0, limit),
+            worker=worker,
+            turns=self._turns,
             lease_ms=self._lease_ms,
             is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
+            suspects=self._beats.suspects,
         )
         sent_at = self._ports.clock.monotonic()
-        clock, held, mail, *asked = self.pool.run(
-            "other", search.question_of_time(), *search.questions(worker)
+        clock, held, loads, mail, *asked = self.pool.run(
+            "other", search.question_of_time(), *search.questions()
         )
         now, workers = clock[0]
         self._beats.notice_time(now, sent_at)
-        if search.is_whole:
-            self._beats.looked_at(workers)
-            self._news.pace.count(workers)
         standing = {row[0]: self._judge(row, worker, now) for row in held}
+        if search.is_whole:
+            self._beats.looked_at(workers, standing)
+            self._news.pace.count(workers)
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
         else:
             named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
             found = [run for run in named if is_due(run, standing, now)]
-            next_at = _next_of(named, now)
+            next_at = next_of(named, now)
+        due = {run.head.run_id: run for run in found}.values()
+        taken = loads_of(loads)
+        full = crowded(taken, worker)
+        chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
-            offers=_offers(found, standing)[: search.limit],
+            crowded=full,
+            offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             next_at=next_at,
         )
@@ -256,8 +275,8 @@ class PostgresStore:
     def _by_index(
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
-        by_time, by_mail, ((next_at,),) = asked
-        found = [*sound(by_time), *sound(by_mail)]
+        by_time, by_mail, queued, ((next_at,),) = asked
+        found = [*sound(by_time), *sound(by_mail), *sound(queued)]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:
             (left,) = self.pool.run("other", search.question_of_the_gone(gone))
@@ -299,7 +318,41 @@ class PostgresStore:
         """See ``Watchable``."""
         return self._news.watch(worker, callback)
 
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        return set_limits(self._other, name, limits, self._now(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        return find_limits(self._other, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self._other, self._now())
+
     # ------------------------------------------------------------------ transactions
+
+    transaction_seconds_max = float("inf")
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt, seconds)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt, seconds)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``."""
+        ((outcome,),) = self._other(
+            "SELECT {s}.outcome_v1($1, $2, $3, $4)",
+            *(text(attempt.run_id), text(attempt.step), int8(attempt.seq), int8(attempt.epoch)),
+        )
+        return None if outcome is None else bytes(outcome)
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
+        self._other("SELECT {s}.forget_v1($1, $2)", run_ids, names)
 
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """See ``Transactional``."""
@@ -330,6 +383,7 @@ class PostgresStore:
     async def close(self) -> None:
         if self.pool.is_ours:
             self.pool.close()
+            self._transactions.close()
             self._news.close()
 
 
@@ -338,27 +392,9 @@ def _is_offered(entry: Entry, soon: int) -> bool:
 
     Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
     """
-    if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
-        return False
     header = entry.header
-    if header is None or header.ended_at is not None or not header.flow:
+    if header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
-    return header.wake_at is not None and header.wake_at <= soon
-
-
-def _offers(found: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
-    each = {run.head.run_id: run for run in found}
-    first = sorted(each.values(), key=lambda run: run.header.wake_at or 0)
-    return [
-        Offer(
-            head=run.head,
-            header=run.header,
-            certain=run.head.worker is None or standing[run.head.worker] == "dead",
-        )
-        for run in first
-    ]
-
-
-def _next_of(named: Iterable[Found], now: int) -> int | None:
-    free = [run.header.wake_at for run in named if run.head.worker is None]
-    return min((at for at in free if at is not None and at > now), default=None)
+    if header.queue != DEFAULT_QUEUE:
+        return bool(header.flow)  # it makes way for another, whatever becomes of it
+    return header.ended_at is None and header.wake_at is not None and header.wake_at <= soon

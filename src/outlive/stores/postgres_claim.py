@@ -1,23 +1,27 @@
 """Which runs may be claimed: those that are due, and those whose holder is gone.
 
-One round trip asks for everything: which holders of runs seem silent, own runs with mail, runs that
-are due, and when the next one will be. Only if a holder is gone a second one asks for its runs.
-Rows that somebody else changes at this moment are passed over (``SKIP LOCKED``): most likely they
-are just being claimed. All holders are looked at only now and then: there may be a thousand.
+One round trip asks for everything: which holders of runs seem silent, what is taken of queues, own
+runs with mail, runs that are due, and when the next one will be. Only if a holder is gone a second
+one asks for its runs. Rows that somebody else changes at this moment are passed over (``SKIP
+LOCKED``): most likely they are just being claimed. All holders are looked at only now and then:
+there may be a thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from outlive.errors import CorruptRecord
-from outlive.store import Found, Header, Wanted
+from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
+from outlive.stores.fair import Turns
+from outlive.stores.gate import Load, Turn
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
-from outlive.stores.postgres_wire import Row, int8, text, texts
+from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
 from outlive.stores.silence import Standing
+from outlive.stores.tables import limits_of
 
 #: Every worker that holds a lease, by jumping from one to the next in the index.
 _HOLDERS = """
@@ -33,11 +37,14 @@ FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
 """
 _TIME = "SELECT {s}.now_v1($1), 0::int8"
 _COUNTED_TIME = "SELECT {s}.now_v1($1), (SELECT count(*) FROM {s}.workers)"
-#: Workers that did not beat for a lease, by the server's clock, and hold something.
+#: Workers that did not beat for a lease, by the server's clock, or were not found alive at the last
+#: look at all of them, and hold something.
 _LATE = """
-SELECT w.worker, w.beats, w.beat_at FROM {s}.workers w
-WHERE w.beat_at <= (SELECT {s}.now_v1($1)) - $2
-    AND (SELECT true FROM {s}.runs r WHERE r.worker = w.worker LIMIT 1)
+SELECT n.worker, w.beats, w.beat_at FROM (
+    SELECT l.worker FROM {s}.workers l WHERE l.beat_at <= (SELECT {s}.now_v1($1)) - $2
+    UNION SELECT unnest($3::text[])
+) AS n LEFT JOIN {s}.workers w USING (worker)
+WHERE (SELECT true FROM {s}.runs r WHERE r.worker = n.worker LIMIT 1)
 """
 _HOLDERS_OF = """
 SELECT DISTINCT r.worker, w.beats, w.beat_at FROM {s}.runs r LEFT JOIN {s}.workers w USING (worker)
@@ -48,10 +55,13 @@ _OWN_MAIL = """
 SELECT r.run_id FROM {s}.runs r
 WHERE coalesce(r.worker, '') = $1 AND r.ended_at IS NULL AND r.posted <> r.consumed ORDER BY r.id
 """
-_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM {{s}}.due_v1($1, $2, $3, $4, $5) r"
-_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM {{s}}.mailed_v1($1, $2, $3, $4) r"
-_BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM {{s}}.left_v1($1, $2, $3, $4, $5) r"
-_NEXT = "SELECT {s}.next_v1($1, $2, $3, $4)"
+_MARKS = "$1, $2, $3, $4, $5, $6, $7, $8, $9"
+_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM {{s}}.due_v2($1, $2, $3, $4, $5) r"
+_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM {{s}}.mailed_v2($1, $2, $3, $4) r"
+_BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM {{s}}.left_v2($1, $2, $3, $4, $5, $6) r"
+_NEXT = "SELECT {s}.next_v2($1, $2, $3, $4, $5)"
+_QUEUED = f"SELECT {FOUND_COLUMNS} FROM {{s}}.queued_v1({_MARKS}) r"
+_LOADS = "SELECT * FROM {s}.loads_v1($1)"
 _BY_ID = (
     f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE r.run_id = ANY ($1) AND r.ended_at IS NULL"
 )
@@ -66,45 +76,98 @@ class Search:
     #: The server's time, if a test gives it.
     now: int | None
     limit: int
+    worker: str
+    turns: Turns
     lease_ms: int
     #: Look at every holder, not only at those that seem silent.
     is_whole: bool
+    #: Who was not found alive when that was done last.
+    suspects: Sequence[str]
 
     def question_of_time(self) -> Statement:
         """The server's time; in a whole look also how many workers there are."""
         return self._ask(_COUNTED_TIME if self.is_whole else _TIME, int8(self.now))
 
-    def questions(self, worker: str) -> list[Statement]:
-        """Holders, own mail, then either the runs that are named or: due, with mail, next."""
-        mail = self._ask(_OWN_MAIL, text(worker))
+    def questions(self) -> list[Statement]:
+        """Holders, queues, own mail, then either the runs that are named or others.
+
+        Those are: due, with mail, in queues, next.
+        """
+        loads = self._ask(_LOADS, int8(self.now))
+        mail = self._ask(_OWN_MAIL, text(self.worker))
         if self.wanted.run_ids is not None:
             named = texts(sorted(self.wanted.run_ids))
-            return [self._ask(_HOLDERS_OF, named), mail, self._ask(_BY_ID, named)]
-        late = self._ask(_LATE, int8(self.now), int8(self.lease_ms))
+            return [self._ask(_HOLDERS_OF, named), loads, mail, self._ask(_BY_ID, named)]
+        late = self._ask(_LATE, int8(self.now), int8(self.lease_ms), texts(self.suspects))
         return [
             self._ask(_HOLDERS) if self.is_whole else late,
+            loads,
             mail,
-            self._ask(_BY_TIME, *self._pairs(), int8(self.now), int8(self.limit)),
-            self._ask(_BY_MAIL, *self._pairs(), int8(self.limit)),
-            self._ask(_NEXT, *self._pairs(), int8(self.now)),
+            self._ask(_BY_TIME, *self._unqueued(), int8(self.now), int8(self.limit)),
+            self._ask(_BY_MAIL, *self._unqueued(), int8(self.limit)),
+            self._queued(),
+            self._ask(_NEXT, *self._pairs(), self._queues(), int8(self.now)),
         ]
+
+    def _queued(self) -> Statement:
+        turns = self.turns.all()
+        return self._ask(
+            _QUEUED,
+            *self._pairs(),
+            self._queues(),
+            text(self.worker),
+            texts(list(turns)),
+            texts([turn.key for turn in turns.values()]),
+            int8(self.now),
+            int8(self.limit),
+        )
+
+    def _queues(self) -> Parameter:
+        names = self.wanted.queues
+        return (texts([])[0], None) if names is None else texts(sorted(names))
 
     def question_of_the_gone(self, gone: Sequence[str]) -> Statement:
         """The runs that these hold."""
-        return self._ask(_BY_HOLDER, *self._pairs(), texts(gone), int8(self.limit))
+        holders = texts(gone)
+        return self._ask(_BY_HOLDER, *self._pairs(), self._queues(), holders, int8(self.limit))
 
-    def _ask(self, sql: str, *parameters: tuple[int, bytes | None]) -> Statement:
+    def _ask(self, sql: str, *parameters: Parameter) -> Statement:
         return Statement(sql.replace("{s}", f'"{self.schema}"'), parameters)
 
-    def _pairs(self) -> list[tuple[int, bytes | None]]:
+    def _pairs(self) -> list[Parameter]:
         pairs = [(flow, version) for flow, some in self.wanted.flows.items() for version in some]
         flows, versions = [flow for flow, _ in pairs], [version for _, version in pairs]
         return [texts(flows), texts(versions), int8(self.wanted.format)]
+
+    def _unqueued(self) -> list[Parameter]:
+        names = self.wanted.queues
+        if names is None or DEFAULT_QUEUE in names:
+            return self._pairs()
+        return [texts([]), texts([]), int8(self.wanted.format)]
 
     def is_drivable(self, header: Header) -> bool:
         """Whether the worker that asks wants runs of this kind."""
         versions = self.wanted.flows.get(header.flow, frozenset())
         return header.version in versions and header.format <= self.wanted.format
+
+
+def loads_of(rows: Sequence[Row]) -> dict[str, Load]:
+    """What is taken of each queue that has limits."""
+    loads: dict[str, Load] = {}
+    for name, *limits, turn, turn_key, spent, is_waited, key, worker, held in rows:
+        if name not in loads:
+            loads[name] = Load(
+                limits=limits_of(limits),
+                turn=Turn(turn, turn_key),
+                spent=spent,
+                is_waited=is_waited,
+            )
+        load = loads[name]
+        if held is not None:
+            load.held += held
+            load.by_key[key] += held
+            load.by_worker[worker] += held
+    return loads
 
 
 def is_due(run: Found, standing: Mapping[str, Standing], now: int) -> bool:
@@ -123,3 +186,21 @@ def sound(rows: Sequence[Row]) -> Iterator[Found]:
     for row in rows:
         with suppress(CorruptRecord):
             yield found_of(row)
+
+
+def offers_of(chosen: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:
+    """These runs, offered."""
+    return [
+        Offer(
+            head=run.head,
+            header=run.header,
+            certain=run.head.worker is None or standing[run.head.worker] == "dead",
+        )
+        for run in chosen
+    ]
+
+
+def next_of(named: Iterable[Found], now: int) -> int | None:
+    """When the next of these gets due that nobody holds."""
+    free = [run.header.wake_at for run in named if run.head.worker is None]
+    return min((at for at in free if at is not None and at > now), default=None)

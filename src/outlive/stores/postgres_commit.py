@@ -1,4 +1,4 @@
-"""A batch as statements: one for any number of runs.
+"""A batch as statements: one for any number of runs, and a lighter one for a run that is alone.
 
 Appends to one run that follow one another are a *chain*, over which its head moves at once. Only
 a batch in which a run occurs more than once in other ways takes several statements, one after the
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from outlive.store import Conflict, Entry
+from outlive.stores.gate import is_gated
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
-from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
 from outlive.stores.tables import is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
@@ -137,7 +138,22 @@ def _places(wave: Sequence[Entry]) -> list[Parameter]:
 
 
 def _append(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
+    if len(wave) == 1:
+        return _append_one(schema, wave[0], now)
     return _call(schema, "append_v1", [*_places(wave), int8(now)])
+
+
+def _append_one(schema: str, entry: Entry, now: int | None) -> Statement:
+    parameters = [
+        text(entry.run_id),
+        int8(entry.after),
+        int8(entry.last),
+        int8(entry.epoch),
+        blob(entry.link),
+        blob(entry.record),
+        int8(now),
+    ]
+    return _call(schema, "append_one_v1", parameters)
 
 
 def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
@@ -157,7 +173,8 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         texts([mail_id for _, mail_id in mail]),
         int8(now),
     ]
-    return _call(schema, "commit_v1", parameters)
+    gated = "true" if any(map(is_gated, wave)) else "false"
+    return _call(schema, "commit_v2", parameters, gated)
 
 
 def _lease(entry: Entry) -> int:
@@ -166,8 +183,8 @@ def _lease(entry: Entry) -> int:
     return {"keep": _KEEP, "take": _TAKE, "free": _FREE}[entry.lease]
 
 
-def _call(schema: str, function: str, parameters: Sequence[Parameter]) -> Statement:
-    marks = _marks(len(parameters))
+def _call(schema: str, function: str, parameters: Sequence[Parameter], *more: str) -> Statement:
+    marks = ", ".join([_marks(len(parameters)), *more])
     return Statement(f'SELECT {_REFUSED} FROM "{schema}".{function}({marks})', parameters)
 
 

@@ -93,7 +93,10 @@ def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
     found = yield f"SELECT value FROM {schema}.meta WHERE name = 'outlive.id'", ()
     if found != [(store_id,)]:
         raise _elsewhere(place)
-    refused = yield f"SELECT seq, gone FROM {schema}.commit_v1({_MARKS}, NULL)", _values(entry)
+    refused = yield (
+        f"SELECT seq, gone FROM {schema}.commit_v2({_MARKS}, NULL, false)",
+        _values(entry),
+    )
     if not refused:
         yield "SELECT pg_notify(%s, %s)", (channel_of(place.schema), ANYBODY)
         return True, None

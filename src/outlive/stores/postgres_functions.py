@@ -16,14 +16,16 @@ session, while a plan made for an empty table would stay.
 from __future__ import annotations
 
 _HEADER = (
-    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, parent, tags,"
-    " reason, chapter, chapter_link"
+    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
+    " priority, units, parent, tags, reason, chapter, chapter_link"
 )
 HEADER_TYPES = {
     "format": "bigint",
     "started_at": "bigint",
     "wake_at": "bigint",
     "ended_at": "bigint",
+    "priority": "bigint",
+    "units": "bigint",
     "chapter": "bigint",
     "chapter_link": "bytea",
 }
@@ -32,10 +34,8 @@ HEADER_NAMES = tuple(_HEADER.split(", "))
 #: Arrays are joined with one another by hashing, with tables by probing an index. Estimates would
 #: say otherwise: the server takes every array for one of ten elements.
 #: Each names all three ways to join, for one function is called by another.
-_INDEXED = (
-    "SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off"
-    " SET enable_mergejoin = off"
-)
+_LOOKING_UP = "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off"
+_INDEXED = f"{_LOOKING_UP} SET jit = off SET enable_mergejoin = off"
 _HASHING = f"{_INDEXED} SET enable_hashjoin = on SET enable_nestloop = off"
 PROBING = f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on"
 _REFUSED = "TABLE (place bigint, seq bigint, epoch bigint, gone boolean)"
@@ -94,6 +94,25 @@ BEGIN
 END $$
 """
 
+#: What a run that is alone does all the time: no arrays and no join, so far less work.
+APPEND_ONE = f"""
+CREATE FUNCTION {{s}}.append_one_v1(
+    given_run_id text, given_after bigint, given_last bigint, given_epoch bigint, given_link bytea,
+    given_body bytea, at bigint
+) RETURNS {_REFUSED} LANGUAGE plpgsql {_LOOKING_UP} AS $$
+BEGIN
+    UPDATE {{s}}.runs r SET seq = given_last, link = given_link
+        WHERE r.run_id = given_run_id AND r.seq = given_after AND r.epoch = given_epoch;
+    IF FOUND THEN
+        INSERT INTO {{s}}.records VALUES (given_run_id, given_after + 1, given_body);
+    ELSE
+        RETURN QUERY SELECT * FROM {{s}}.refusals_v1(
+            ARRAY[given_run_id], ARRAY[given_after], ARRAY[given_last], ARRAY[given_epoch],
+            ARRAY[given_body], ARRAY[NULL::text], at);
+    END IF;
+END $$
+"""
+
 #: Several appends to each of some runs: the head moves once, over all of them. Answers which runs
 #: stayed where they were, with nothing written.
 _CHAIN = f"""
@@ -135,7 +154,7 @@ _KEPT_OR_GIVEN = ",\n            ".join(
 )
 
 _MAKE = f"""
-CREATE FUNCTION {{s}}.make_v1(
+CREATE FUNCTION {{s}}.make_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     leases bigint[], takers text[], {_GIVEN_TYPES}
 ) RETURNS text[] LANGUAGE plpgsql {_HASHING} AS $$
@@ -164,7 +183,7 @@ END $$
 """
 
 _MOVE = f"""
-CREATE FUNCTION {{s}}.move_v1(
+CREATE FUNCTION {{s}}.move_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES}
 ) RETURNS text[] LANGUAGE plpgsql {PROBING} AS $$
@@ -205,12 +224,14 @@ RETURNS void LANGUAGE sql {PROBING} AS $$
 $$
 """
 
-#: ``leases``: 0 keeps the lease, 1 gives it to the taker, 2 frees it.
+#: ``leases``: 0 keeps the lease, 1 gives it to the taker, 2 frees it. ``gated``: runs of queues may
+#: be taken.
 _COMMIT = f"""
-CREATE FUNCTION {{s}}.commit_v1(
+CREATE FUNCTION {{s}}.commit_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES},
-    node_runs text[], addresses bytea[], nodes bytea[], mail_runs text[], mail_ids text[], at bigint
+    node_runs text[], addresses bytea[], nodes bytea[], mail_runs text[], mail_ids text[],
+    at bigint, gated boolean
 ) RETURNS {_REFUSED} LANGUAGE plpgsql {_HASHING} AS $$
 DECLARE
     made text[];
@@ -219,8 +240,11 @@ DECLARE
     min_after CONSTANT bigint := (SELECT min(a) FROM unnest(afters) AS a);
     max_after CONSTANT bigint := (SELECT max(a) FROM unnest(afters) AS a);
 BEGIN
+    IF gated THEN
+        befores := {{s}}.admit_v1(run_ids, afters, befores, leases, takers, at);
+    END IF;
     IF min_after = 0 THEN
-        made := {{s}}.make_v1(
+        made := {{s}}.make_v2(
             run_ids, afters, lasts, epochs, links, bodies, leases, takers, {_GIVEN});
     END IF;
     -- After the insert, so that a deletion that it had to wait for is seen.
@@ -235,7 +259,7 @@ BEGIN
     END IF;
 
     IF max_after > 0 THEN
-        done := made || {{s}}.move_v1(
+        done := made || {{s}}.move_v2(
             run_ids, afters, lasts, epochs, links, bodies, befores, leases, takers, {_GIVEN});
     ELSE
         done := made;
@@ -335,16 +359,7 @@ BEGIN
 END $$
 """
 
-FUNCTIONS = (
-    _NOW,
-    _REFUSALS,
-    _APPEND,
-    _KEEP,
-    _CHAIN,
-    _MAKE,
-    _MOVE,
-    _CONSUME,
-    _COMMIT,
-    _POST,
-    _DELETE,
-)
+#: As they were when the tables were first made.
+FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _KEEP, _CHAIN, _CONSUME, _POST, _DELETE)
+#: Since runs have places in queues.
+FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT)

@@ -154,10 +154,15 @@ class Pool:
         return self._open(self.place.conninfo)
 
     def _give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
+        with self._lock:
+            self.round_trips[purpose] += 1
+        self.keep(purpose, db)
+
+    def keep(self, purpose: Purpose, db: PostgresConnection) -> None:
+        """Whoever wants one for this purpose gets it: opening another takes milliseconds."""
         now = self._ports.clock.monotonic()
         dropped = []
         with self._lock:
-            self.round_trips[purpose] += 1
             kept = self._idle.setdefault(_kind(purpose), deque())
             if len(kept) < _KEPT_MAX and not self._closing.is_set() and db.is_open:
                 kept.append((now, db))

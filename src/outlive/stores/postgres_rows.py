@@ -56,7 +56,9 @@ def header_parameters(entries: Sequence[Entry]) -> list[Parameter]:
     ]
 
 
-_NUMBERS = frozenset({"format", "started_at", "wake_at", "ended_at", "chapter"})
+_NUMBERS = frozenset(
+    {"format", "started_at", "wake_at", "ended_at", "chapter", "priority", "units"}
+)
 
 
 def _values(header: Header | None) -> Row:

@@ -20,10 +20,12 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
-from outlive.stores.postgres_functions import FUNCTIONS
+from outlive.stores.postgres_functions import APPEND_ONE, FUNCTIONS, FUNCTIONS_OF_HEADERS
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_queues import QUEUES
+from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
@@ -129,7 +131,10 @@ _TABLES = (
 )
 
 #: version -> the statements that lead to it from the one before.
-MIGRATIONS = {1: _TABLES + FUNCTIONS + LOOKS, 2: OUTCOMES}
+MIGRATIONS = {
+    1: _TABLES + FUNCTIONS,
+    2: (*OUTCOMES, APPEND_ONE, *QUEUE_TABLES, *QUEUES, *FUNCTIONS_OF_HEADERS, *LOOKS),
+}
 
 Failpoint = Callable[[str], None]
 

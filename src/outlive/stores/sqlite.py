@@ -27,10 +27,13 @@ from outlive.store import (
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     Wanted,
 )
 from outlive.stores.asked import check_headers, parse_page
+from outlive.stores.fair import Turns
 from outlive.stores.presence import Presence
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_claim import Search, holders, own_mail
@@ -60,8 +63,11 @@ from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import file_problems
 from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
+from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
+from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
+from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _ADDRESSES_MAX = 500
 #: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
@@ -84,6 +90,7 @@ class SQLiteStore:
         self._workers = Path(f"{self._path}-workers")
         self._ports = ports or Ports()
         self._make_files()
+        self._turns = Turns()
         self._presence = Presence(self._workers, self._ports.clock, lease_seconds)
         self._connections = Connections(
             self._path,
@@ -92,6 +99,7 @@ class SQLiteStore:
             create_view=create_view,
         )
         self._log = LogRoom(self._connections)
+        self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
         with self._connections.reading():
             pass
 
@@ -257,9 +265,18 @@ class SQLiteStore:
         now = self._ports.clock.now_ms()
         with self._connections.reading() as db:
             standing = {holder: self._judge(holder, worker) for holder in holders(db)}
-            search = Search(db=db, wanted=wanted, now=now, standing=standing)
+            search = Search(
+                db=db,
+                wanted=wanted,
+                now=now,
+                standing=standing,
+                worker=worker,
+                turns=self._turns,
+            )
+            offers, full = search.offers(max(0, limit))
             return Claims(
-                offers=search.offers(max(0, limit)),
+                offers=offers,
+                crowded=full,
                 mail=own_mail(db, worker),
                 next_at=search.next_at(),
             )
@@ -282,7 +299,46 @@ class SQLiteStore:
         finally:
             self._presence.release(worker)
 
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        with self._connections.writing() as db:
+            return set_limits(db, name, limits, self._ports.clock.now_ms(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        with self._connections.reading() as db:
+            return find_limits(db, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        with self._connections.reading() as db:
+            return queue_states(db, self._ports.clock.now_ms())
+
     # ------------------------------------------------------------------ transactions
+
+    transaction_seconds_max = SECONDS_MAX
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``. What is not there is not on its way: its epoch was over, or it."""
+        with self._connections.reading() as db:
+            row = db.execute(
+                "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
+                (attempt.run_id, attempt.step),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        with self._connections.writing() as db:
+            for step in steps:
+                db.execute("DELETE FROM outcomes WHERE run_id = ? AND step = ?", step)
 
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """See ``Transactional``."""
@@ -308,6 +364,7 @@ class SQLiteStore:
         return Health(store="sqlite", facts=facts, problems=problems)
 
     async def close(self) -> None:
+        self._transactions.close()
         self._connections.close()
         self._presence.close()
 

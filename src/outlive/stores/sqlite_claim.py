@@ -2,7 +2,8 @@
 
 Asked for every (flow, version) that the worker can drive, so that the index leads straight to
 them however many runs of others wait; or run by run, when only a few runs are wanted. Of many that
-are wanted most sleep: then the index tells first which ones may be due.
+are wanted most sleep: then the index tells first which ones may be due. Runs in queues are found
+through their queue (``sqlite_lanes``), and all that are found have their turn (``fair``).
 """
 
 from __future__ import annotations
@@ -13,22 +14,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlive.errors import CorruptRecord
-from outlive.store import Found, Header, Offer, Wanted
+from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
+from outlive.stores.fair import Turns
+from outlive.stores.gate import Load, crowded
 from outlive.stores.silence import Standing
 from outlive.stores.sqlite_connections import Connection, Value
+from outlive.stores.sqlite_lanes import Lanes, next_wake_of, waiting_queues
+from outlive.stores.sqlite_queues import load_queues
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
 
 _DRIVABLE = "flow = ? AND version = ? AND format <= ? AND ended_at IS NULL"
+_UNQUEUED = f"{_DRIVABLE} AND worker IS NULL AND queue = 'default'"
 _FREE = f"{_DRIVABLE} AND worker IS NULL"
 
-_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND wake_at <= ? ORDER BY wake_at"
-_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND posted <> consumed"
+_BY_TIME = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_UNQUEUED} AND wake_at <= ? ORDER BY wake_at"
+_BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_UNQUEUED} AND posted <> consumed"
 _BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_DRIVABLE} AND worker = ?"
-_NEXT = f"SELECT wake_at FROM runs WHERE {_FREE} AND wake_at > ? ORDER BY wake_at LIMIT 1"
-_IDS_BY_TIME = f"SELECT run_id FROM runs WHERE {_FREE} AND wake_at <= ?"
+_NEXT = f"SELECT wake_at FROM runs WHERE {_UNQUEUED} AND wake_at > ? ORDER BY wake_at LIMIT 1"
+_IDS_BY_TIME = f"SELECT run_id FROM runs WHERE {_UNQUEUED} AND wake_at <= ?"
+_IDS_QUEUED = (
+    f"SELECT run_id FROM runs INDEXED BY runs_{{index}} WHERE queue = ? AND {_FREE}"
+    " AND queue <> 'default' AND epoch {epoch}"
+)
 _IDS_BY_MAIL = f"SELECT run_id FROM runs WHERE {_FREE} AND posted <> consumed"
 _IDS_BY_HOLDER = f"SELECT run_id FROM runs WHERE {_DRIVABLE} AND worker = ?"
-_NEXT_IDS = f"SELECT wake_at, run_id FROM runs WHERE {_FREE} AND wake_at > ? ORDER BY wake_at"
+_NEXT_IDS = f"SELECT wake_at, run_id FROM runs WHERE {_UNQUEUED} AND wake_at > ? ORDER BY wake_at"
 _BY_ID = f"SELECT {FOUND_COLUMNS} FROM runs WHERE run_id = ? AND ended_at IS NULL"
 #: Wanted runs that are looked up one by one.
 _FEW = 50
@@ -70,21 +80,50 @@ class Search:
     now: int
     #: What is thought of each holder; those that are not named are alive.
     standing: Mapping[str, Standing]
+    worker: str
+    turns: Turns
 
-    def offers(self, limit: int) -> list[Offer]:
-        """The runs that have waited longest, at most ``limit`` of them."""
+    def offers(self, limit: int) -> tuple[list[Offer], list[str]]:
+        """The runs whose turn it is, at most ``limit`` of them; and the queues that are crowded."""
         if self.wanted.run_ids is None:
-            found = {run.head.run_id: run for run in self._by_index(limit)}
+            queues = waiting_queues(self.db, self.wanted)
+            loads = load_queues(self.db, queues, self.now)
+            found = [*self._by_index(limit), *self._by_queue(queues, loads, limit)]
         else:
-            found = {run.head.run_id: run for run in self._by_id() if self._is_due(run)}
-        first = sorted(found.values(), key=lambda run: run.header.wake_at or 0)[:limit]
-        return [Offer(head=r.head, header=r.header, certain=self._is_certain(r)) for r in first]
+            found = [run for run in self._by_id() if self._is_due(run)]
+            loads = {}
+        due = {run.head.run_id: run for run in found}.values()
+        missing = {run.header.queue for run in due}.difference(loads)
+        loads |= load_queues(self.db, missing, self.now)
+        full = crowded(loads, self.worker)
+        first = self.turns.arrange(due, loads, self.worker, limit)
+        offers = [Offer(head=r.head, header=r.header, certain=self._is_certain(r)) for r in first]
+        return offers, full
+
+    def _by_queue(
+        self, queues: Sequence[str], loads: Mapping[str, Load], limit: int
+    ) -> Iterator[Found]:
+        for queue in queues:
+            load = loads.get(queue)
+            lanes = Lanes(
+                db=self.db,
+                queue=queue,
+                pairs=list(self._pairs()),
+                load=load,
+                turn=self.turns.of(queue) if load is None else load.turn,
+                now=self.now,
+                room=limit if load is None else load.room(self.worker, limit),
+            )
+            yield from _sound(list(lanes.rows()))
 
     def next_at(self) -> int | None:
         """When the next wanted run that nobody holds gets due."""
         if self.wanted.run_ids is None:
             found = [self.db.execute(_NEXT, (*pair, self.now)) for pair in self._pairs()]
             times = [wake_at for cursor in found for (wake_at,) in cursor.fetchall()]
+            pairs = list(self._pairs())
+            for queue in waiting_queues(self.db, self.wanted):
+                times += next_wake_of(self.db, queue, pairs, self.now)
         elif len(self.wanted.run_ids) > _FEW:
             times = [at for pair in self._pairs() if (at := self._next_of_many(pair)) is not None]
         else:
@@ -104,11 +143,16 @@ class Search:
 
     def _by_index(self, limit: int) -> Iterator[Found]:
         gone = [holder for holder in self.standing if self.standing[holder] != "alive"]
+        queues = self.wanted.queues
+        of_queues, names = "", []
+        if queues is not None:
+            of_queues, names = f" AND queue IN ({','.join('?' * len(queues))})", sorted(queues)
         for pair in self._pairs():
-            yield from self._some(_BY_TIME, limit, (*pair, self.now))
-            yield from self._some(_BY_MAIL, limit, pair)
+            if queues is None or DEFAULT_QUEUE in queues:
+                yield from self._some(_BY_TIME, limit, (*pair, self.now))
+                yield from self._some(_BY_MAIL, limit, pair)
             for holder in gone:
-                yield from self._some(_BY_HOLDER, limit, (*pair, holder))
+                yield from self._some(_BY_HOLDER + of_queues, limit, (*pair, holder, *names))
 
     def _by_id(self) -> Iterator[Found]:
         for run_id in sorted(self._candidates(self.wanted.run_ids or frozenset())):
@@ -121,10 +165,15 @@ class Search:
         if len(wanted) <= _FEW:
             return wanted
         due: set[str] = set()
+        queues = waiting_queues(self.db, self.wanted)
         gone = [holder for holder in self.standing if self.standing[holder] != "alive"]
         for pair in self._pairs():
             looks = [(_IDS_BY_TIME, (*pair, self.now)), (_IDS_BY_MAIL, pair)]
             looks += [(_IDS_BY_HOLDER, (*pair, holder)) for holder in gone]
+            for queue in queues:
+                queued = _IDS_QUEUED.format(index="queued", epoch="= 0")
+                woken = _IDS_QUEUED.format(index="woken", epoch="> 0") + " AND wake_at <= ?"
+                looks += [(queued, (queue, *pair)), (woken, (queue, *pair, self.now))]
             for sql, values in looks:
                 rows = self.db.execute(f"{sql} LIMIT ?", (*values, len(wanted))).fetchall()
                 if len(rows) == len(wanted):

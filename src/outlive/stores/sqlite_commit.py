@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from outlive.store import Conflict, Entry, Header
+from outlive.stores.gate import is_gated
 from outlive.stores.sqlite_connections import Connection, Value
+from outlive.stores.sqlite_queues import refused_by_queues
 from outlive.stores.sqlite_rows import HEADER_COLUMNS
 from outlive.stores.tables import header_values, is_append, waves
 
@@ -156,8 +158,11 @@ def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Confl
 
 def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflict | None]:
     """Write entries of different runs."""
+    full = refused_by_queues(db, wave, now) if any(map(is_gated, wave)) else ()
     rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": [], "heading": []}
     for entry in wave:
+        if entry.run_id in full:
+            continue
         view = _view_of(entry)
         rows.setdefault(view, []).append(_row(view, entry, now))
         if entry.header is not None and view == "appending":

@@ -145,7 +145,7 @@ class Connections:
                 at_commit = True
                 db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=at_commit) from error
+                raise self.failure(error, at_commit=at_commit) from error
             finally:
                 _roll_back(db)
 
@@ -156,7 +156,7 @@ class Connections:
             try:
                 yield db
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
 
     @contextmanager
     def rolling_back(self) -> Iterator[Connection]:
@@ -166,7 +166,7 @@ class Connections:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
             except sqlite3.Error as error:
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
             finally:
                 _roll_back(db)
 
@@ -199,11 +199,18 @@ class Connections:
             except sqlite3.Error as error:
                 if is_busy(error):
                     return None
-                raise self._failure(error, at_commit=False) from error
+                raise self.failure(error, at_commit=False) from error
             finally:
                 self._give_back(own)
         finally:
             self._writing.release()
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the other writers of this process out, until what this returns is called."""
+        self.check_open()  # before the lock: in a forked child nobody would ever free it
+        with self._next:
+            self._writing.acquire()
+        return self._writing.release
 
     def problems(self) -> list[str]:
         """What keeps the file from being written, if anything."""
@@ -225,19 +232,21 @@ class Connections:
 
     @contextmanager
     def _alone(self, views: Set[str]) -> Iterator[Connection]:
-        self.check_open()  # before the lock: in a forked child nobody would ever free it
-        with self._next:
-            self._writing.acquire()
+        release = self.hold()
         try:
             with self._using() as own:
                 self._make_ready(own, views)
                 yield own.db
         finally:
-            self._writing.release()
+            release()
 
-    def _make_ready(self, own: _Own, views: Set[str]) -> None:
+    def check_sound(self) -> None:
+        """Refuse after a write that failed."""
         if self._poison:
             raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
+
+    def _make_ready(self, own: _Own, views: Set[str]) -> None:
+        self.check_sound()
         if not views <= own.views:
             self._create_views(own, views - own.views)
 
@@ -300,7 +309,8 @@ class Connections:
         if os.getpid() == self._process:
             self._opening.release()
 
-    def _failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
+    def failure(self, error: sqlite3.Error, *, at_commit: bool) -> StoreError:
+        """What a failed write means for the store, which may not be written any more."""
         if is_poison(error, at_commit=at_commit):
             self._poison = _poison(error)
         return translate(error, self.path)

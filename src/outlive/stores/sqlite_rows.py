@@ -13,8 +13,8 @@ from outlive.stores.tables import damaged_run, read_tags
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (
-    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, parent, tags,"
-    " reason, chapter, chapter_link"
+    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
+    " priority, units, parent, tags, reason, chapter, chapter_link"
 )
 #: What ``found_of`` reads; whatever is selected before it is the caller's.
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"

@@ -4,6 +4,7 @@
 Its ``id`` is never used twice (AUTOINCREMENT), so pages of ``find`` are stable.
 ``records`` is an ordinary rowid table with an index over (run, seq): appends of many runs land
 side by side. Clustering it by run would halve the throughput of commits.
+``queues`` has the limits of queues and how far each has come, ``spent`` what of a rate is spent.
 ``mail`` keeps the id of a consumed mail for ever, with its body dropped.
 ``outcomes`` has those of transactional steps, each until its journal has it.
 Indexes over ``runs`` are partial where they can be, and a plain append touches none of them.
@@ -19,6 +20,50 @@ SCHEMA_VERSION = 3
 #: The oldest SQLite that this was made for: earlier ones take too few parameters.
 SQLITE_VERSION_MIN = (3, 32, 0)
 
+#: Runs of a queue are found through the queue: those that never began (all of them are due) by
+#: priority and key, those that wake up by time. All others have the shorter way.
+_QUEUES = (
+    """
+    CREATE TABLE queues (
+        name TEXT PRIMARY KEY,
+        concurrency INTEGER,
+        per_key INTEGER,
+        per_worker INTEGER,
+        rate INTEGER,
+        rate_ms INTEGER NOT NULL,
+        turn INTEGER NOT NULL DEFAULT 0,
+        turn_key TEXT NOT NULL DEFAULT ''
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE spent (
+        queue TEXT NOT NULL,
+        slice_at INTEGER NOT NULL,
+        units INTEGER NOT NULL,
+        PRIMARY KEY (queue, slice_at)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE INDEX runs_due ON runs (flow, version, wake_at)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue = 'default'
+    """,
+    """
+    CREATE INDEX runs_with_mail ON runs (flow, version, queue)
+    WHERE ended_at IS NULL AND posted <> consumed
+    """,
+    """
+    CREATE INDEX runs_queued ON runs (queue, flow, version, priority, queue_key, id)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
+    """,
+    """
+    CREATE INDEX runs_woken ON runs (queue, flow, version, wake_at)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch > 0
+    """,
+    """
+    CREATE INDEX runs_held_of_queue ON runs (queue, queue_key, worker)
+    WHERE worker IS NOT NULL AND queue <> 'default'
+    """,
+)
 _OUTCOMES = """
     CREATE TABLE outcomes (
         id INTEGER PRIMARY KEY,
@@ -61,7 +106,10 @@ _TABLES = (
         tags TEXT NOT NULL,
         reason TEXT NOT NULL,
         chapter INTEGER NOT NULL DEFAULT 0,
-        chapter_link BLOB NOT NULL DEFAULT x''
+        chapter_link BLOB NOT NULL DEFAULT x'',
+        queue_key TEXT NOT NULL DEFAULT '',
+        priority INTEGER NOT NULL DEFAULT 0,
+        units INTEGER NOT NULL DEFAULT 1
     )
     """,
     """
@@ -107,14 +155,7 @@ _TABLES = (
     "CREATE INDEX tombstones_by_end ON tombstones (keep_until)",
     "CREATE INDEX runs_of_family ON runs (family)",
     "CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL",
-    """
-    CREATE INDEX runs_due ON runs (flow, version, wake_at)
-    WHERE worker IS NULL AND ended_at IS NULL
-    """,
-    """
-    CREATE INDEX runs_with_mail ON runs (flow, version)
-    WHERE ended_at IS NULL AND posted <> consumed
-    """,
+    *_QUEUES,
 )
 
 
@@ -124,7 +165,15 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN chapter INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE runs ADD COLUMN chapter_link BLOB NOT NULL DEFAULT x''",
     ),
-    2: (_OUTCOMES,),
+    2: (
+        _OUTCOMES,
+        "ALTER TABLE runs ADD COLUMN queue_key TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN units INTEGER NOT NULL DEFAULT 1",
+        "DROP INDEX runs_due",
+        "DROP INDEX runs_with_mail",
+        *_QUEUES,
+    ),
 }
 
 

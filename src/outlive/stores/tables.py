@@ -1,4 +1,4 @@
-"""What stores that keep their journals in tables share: headers as columns, batches as waves."""
+"""What stores that keep their journals in tables share: what is in columns, batches as waves."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TypeAlias
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.store import DAMAGED, Entry, Found, Head, Header
+from outlive.store import DAMAGED, Entry, Found, Head, Header, QueueLimits
 
 #: What a header's columns hold.
 Value: TypeAlias = str | bytes | int | None
+
+#: The columns of a queue's limits.
+LIMITS = ("concurrency", "per_key", "per_worker", "rate", "rate_ms")
 
 read_tags = msgspec.json.Decoder(dict[str, str]).decode
 _write_tags = msgspec.json.Encoder().encode
@@ -29,12 +32,32 @@ def header_values(header: Header) -> tuple[Value, ...]:
         header.wake_at,
         header.ended_at,
         header.queue,
+        header.queue_key,
+        header.priority,
+        header.units,
         header.parent,
         _write_tags(header.tags).decode() if header.tags else "{}",
         header.reason,
         header.chapter,
         header.chapter_link,
     )
+
+
+def limits_of(row: Sequence[int | None]) -> QueueLimits:
+    """Limits from the values of their columns."""
+    concurrency, per_key, per_worker, rate, rate_ms = row
+    return QueueLimits(
+        concurrency=concurrency,
+        per_key=per_key,
+        per_worker=per_worker,
+        rate=rate,
+        rate_ms=rate_ms or 1,
+    )
+
+
+def limit_values(limits: QueueLimits) -> tuple[int | None, ...]:
+    """Limits as the values of their columns."""
+    return (limits.concurrency, limits.per_key, limits.per_worker, limits.rate, limits.rate_ms)
 
 
 def written_tag(name: str, value: str) -> str:

@@ -15,6 +15,7 @@ from outlive.engine.fanout import Outcome
 from outlive.engine.people import Approval
 from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
 from outlive.errors import NotHappened
+from outlive.model.queues import Queue, Rate
 from outlive.model.retry import Retry
 from outlive.sync.verbs import (
     Request,
@@ -64,6 +65,8 @@ __all__ = [
     "NotHappened",
     "Outcome",
     "Question",
+    "Queue",
+    "Rate",
     "Request",
     "Retry",
     "Schedule",

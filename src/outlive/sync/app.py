@@ -5,7 +5,7 @@ The async app lives on a loop in a thread of its own; whatever is called here is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -13,18 +13,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from outlive import app as async_app
+from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.journal.archive import Archived
 from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
+from outlive.model.queues import Queue
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.scheduling import Schedule
-from outlive.store import Health, Page
+from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.worker.worker import Worker
 
@@ -62,6 +64,9 @@ class App:
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         deadline: Duration | datetime | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         connection: Any = None,
         **kwargs: Any,
     ) -> Handle[T]:
@@ -70,6 +75,7 @@ class App:
         With a ``connection`` to the store's own database it begins when your transaction commits.
         """
         options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
+        options |= {"queue_key": queue_key, "priority": priority, "units": units}
         if connection is not None and type(place.get()) in (Body, type(None)):
             begun = self._app.submit_within(connection, flow, (args, kwargs), options)
             return Handle(begun, self.call)
@@ -107,6 +113,14 @@ class App:
     def find(self, **query: Any) -> Page:
         """A page of runs, in the order in which they were started."""
         return self.call(partial(self._app.find, **query))
+
+    def set_queue(self, queue: Queue, *, replace: bool = True) -> None:
+        """Let these limits hold for all workers, from now on."""
+        self.call(partial(self._app.set_queue, queue, replace=replace))
+
+    def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs: how many wait, how many are held, since when."""
+        return self.call(self._app.queues)
 
     def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null") -> None:
         """Settle an effect in doubt by a human's word; ``value`` is JSON."""
@@ -210,9 +224,13 @@ class App:
 def open_app(
     url: str | None = None,
     *,
+    key: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
     retention: Retention | None = None,
 ) -> App:
-    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder)."""
-    return App(async_app.open_app(url, drive=drive, ports=ports, retention=retention))
+    """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
+
+    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed.
+    """
+    return App(opening.open_app(url, key=key, drive=drive, ports=ports, retention=retention))

@@ -26,8 +26,9 @@ import msgspec
 
 from outlive.app import App
 from outlive.ports import Ports
+from outlive.sealing import sealed
 from outlive.settings import Settings
-from outlive.store import Entry
+from outlive.store import Entry, Store
 from outlive.stores.open import open_store
 from outlive.testing.crash_points import (
     Diary,
@@ -69,6 +70,13 @@ def perform(scene: Scene, order: Order) -> None:
     child.write_diary()
 
 
+def open_trial_store(url: str, ports: Ports, lease_seconds: float) -> Store:
+    """The store of a trial; sealed, where the environment has a key."""
+    store = open_store(url, ports=ports, lease_seconds=lease_seconds)
+    key = Settings.from_environment().key
+    return sealed(store, key, ports) if key else store
+
+
 class _Child:
     def __init__(self, folder: Path, order: Order) -> None:
         self._folder, self._order = folder, order
@@ -85,7 +93,7 @@ class _Child:
             poll_seconds=order.poll_seconds,
             idle_seconds=order.idle_seconds,
         )
-        inner = open_store(order.store, ports=ports, lease_seconds=order.lease_seconds)
+        inner = open_trial_store(order.store, ports, order.lease_seconds)
         fault = order.point if isinstance(order.point, CallFault) else None
         self._store = FailingStore(inner, fault, witness=self._witness())
         async with App(self._store, ports=ports, settings=settings) as app:

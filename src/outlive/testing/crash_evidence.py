@@ -12,13 +12,13 @@ from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.store import Found, Query, Store
-from outlive.stores.open import open_store
 from outlive.testing.auditor import Receipt
-from outlive.testing.crash_child import ACKNOWLEDGED, LEDGER
+from outlive.testing.crash_child import ACKNOWLEDGED, LEDGER, open_trial_store
 from outlive.testing.crash_places import as_it_is
 from outlive.testing.ledger import Ledger
 
@@ -43,7 +43,7 @@ def collect(folder: Path, url: str) -> Evidence:
     """Read what is in a folder and a store that no process uses any more."""
     journals: dict[str, Sequence[Event]] = {}
     damage: list[str] = []
-    store = open_store(url, ports=Ports(), lease_seconds=LEASE_SECONDS)
+    store = open_trial_store(url, Ports(), LEASE_SECONDS)
     try:
         found = list(_find(store))
         for each in found:
@@ -77,7 +77,7 @@ def _find(store: Store) -> Iterator[Found]:
 
 
 def _read(store: Store, run_id: str, journals: dict[str, Sequence[Event]]) -> Iterator[str]:
-    reading = run_immediate(store.read(run_id))
+    reading = run_immediate(read_whole(store, run_id))
     if reading is None:
         yield f"run {run_id} is found and can't be read"
         return

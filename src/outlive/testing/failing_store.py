@@ -34,6 +34,7 @@ from outlive.store import (
     Wanted,
     Watchable,
 )
+from outlive.transactional import AsyncTransaction, Attempt, Enlisting, Transactional
 
 T = TypeVar("T")
 
@@ -79,6 +80,13 @@ class FailingStore:
         if isinstance(store, Mailroom):
             self._mailroom = store
             self.post_all, self.mail_of = self._post_all, self._mail_of
+        if isinstance(store, Enlisting):
+            self.enlist, self.enlist_async = store.enlist, store.enlist_async
+        if isinstance(store, Transactional):
+            self._transactional = store
+            self.transaction_seconds_max = store.transaction_seconds_max
+            self.begin, self.begin_async = store.begin, self._begin_async
+            self.outcome_of, self.forget_outcomes = self._outcome_of, self._forget_outcomes
 
     async def _call(self, verb: str, work: Coroutine[Any, Any, T]) -> T:
         fault = self._due(verb)
@@ -144,6 +152,16 @@ class FailingStore:
 
     async def _mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
         return await self._call("mail_of", self._mailroom.mail_of(run_ids))
+
+    async def _begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        work = self._transactional.begin_async(attempt, seconds)
+        return await self._call("begin_async", work)
+
+    async def _outcome_of(self, attempt: Attempt) -> bytes | None:
+        return await self._call("outcome_of", self._transactional.outcome_of(attempt))
+
+    async def _forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        await self._call("forget_outcomes", self._transactional.forget_outcomes(steps))
 
     async def put_blob(self, family: str, node: Node) -> None:
         await self._call("put_blob", self._store.put_blob(family, node))

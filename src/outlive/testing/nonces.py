@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from outlive.journal.parts import whole
+
 NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
 
 
@@ -15,5 +17,5 @@ def fresh_nonce(entropy: Callable[[int], bytes]) -> str:
 
 def nonces_in(text: bytes | str) -> tuple[str, ...]:
     """Every nonce in a text, in order, each once."""
-    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else whole(text)
     return tuple(dict.fromkeys(found.decode() for found in NONCE.findall(raw)))

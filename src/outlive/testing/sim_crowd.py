@@ -14,6 +14,7 @@ from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event, QuestionAsked, SignalReceived
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
 from outlive.model.run import fold
@@ -85,7 +86,7 @@ class Crowd:
         if is_over or not self._nature.chance(self._plan.retrying):
             return
         self._retries[run_id] += 1
-        reading, process = run_immediate(self._disk.read(run_id, LAST_CHAPTER)), self._pick()
+        reading, process = run_immediate(read_whole(self._disk, run_id, LAST_CHAPTER)), self._pick()
         if reading is None or process is None:
             return
         try:
@@ -96,7 +97,7 @@ class Crowd:
         process.commit(entry, lambda is_in: None)
 
     def _read(self, run_id: str) -> Sequence[Event]:
-        reading = run_immediate(self._disk.read(run_id))
+        reading = run_immediate(read_whole(self._disk, run_id))
         try:
             return [] if reading is None else read_events(reading)
         except OutliveError:

@@ -29,6 +29,10 @@ from outlive.testing.sim_world import (
 Node: TypeAlias = list[Any]
 Paid: TypeAlias = dict[str, str]
 
+#: Long enough to stand by itself in the store, and a few of them for a list to have a long form.
+NOTE_CHARS = 600
+NOTE_TITLE = "a title that is short enough to stand where it is, and long enough to count " * 3
+
 _RETRY = outlive.Retry(attempts=3, delay="200ms", factor=2)
 
 
@@ -42,6 +46,13 @@ async def think(how: str) -> dict[str, str]:
 def ponder(how: str) -> dict[str, str]:
     """A model call by a plain function."""
     return current_world().think_plainly(how)
+
+
+@outlive.step(retry=_RETRY)
+async def note_down(notes: list[dict[str, str]]) -> str:
+    """Is given everything that was noted, and returns a text that stands by itself."""
+    nonce = current_world().think_plainly("ok")["nonce"]
+    return f"{nonce} {'…' * NOTE_CHARS}"
 
 
 @outlive.step
@@ -158,6 +169,7 @@ class Story:
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.heard: list[list[str]] = []
+        self.notes: list[dict[str, str]] = []
         #: False: branches of an earlier chapter may have heard more.
         self.heard_all = True
 
@@ -175,6 +187,14 @@ async def _step(story: Story, name: str, how: str) -> str:
     nonce: str = (await step(how))["nonce"]
     story.seen.append(nonce)
     return nonce
+
+
+async def _notes(story: Story, count: int, kept: int) -> int:
+    """A list that grows, and of which only the newest are kept."""
+    for _ in range(count):
+        text = await note_down(story.notes)
+        story.notes = [*story.notes[-kept:], {"title": NOTE_TITLE, "text": text}]
+    return len(story.notes)
 
 
 async def _recall(story: Story) -> int:
@@ -314,6 +334,7 @@ async def _map_steps(story: Story, hows: list[str], room: int) -> list[Any]:
 _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
     "step": _step,
     "recall": _recall,
+    "notes": _notes,
     "effect": _effect,
     "sleep": _sleep,
     "nap": _nap,

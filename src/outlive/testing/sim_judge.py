@@ -19,6 +19,7 @@ from outlive.engine.typed import decode_as
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunCancelled, RunCompleted, RunFailed, SignalReceived
 from outlive.model.mail import Letter
 from outlive.model.run import fold
@@ -51,7 +52,7 @@ def judge(nature: Nature, disk: MemoryStore, world: World, witness: Witness) -> 
             broken.append(f"run {found.head.run_id}: {lost}")
     for found in items:
         run_id = found.head.run_id
-        reading = run_immediate(disk.read(run_id))
+        reading = run_immediate(read_whole(disk, run_id))
         try:
             journals[run_id] = [] if reading is None else read_events(reading)
         except OutliveError as error:

@@ -15,6 +15,7 @@ from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunStarted
 from outlive.model.ids import recorded_key
 from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
@@ -61,7 +62,7 @@ class Client:
 
     def _event(self) -> RunStarted:
         """The run's first event, made anew at every try, as the app does."""
-        args = tell_story.args_codec.encode(tell_story.bind(self._program))
+        args = tell_story.args_codec.write(tell_story.bind(self._program))
         seed = self._nature.entropy(16)
         event = start_event(tell_story, self.run_id, args, seed=seed, now=BEGINNING_MS)
         if self._deadline_seconds is None:
@@ -100,7 +101,7 @@ class Human:
         self._nature.after(rng.uniform(0.5, 3.0), self.look)
 
     def _read(self, run_id: str) -> tuple[Reading, Sequence[Event]] | None:
-        reading = run_immediate(self._disk.read(run_id))
+        reading = run_immediate(read_whole(self._disk, run_id))
         try:
             return None if reading is None else (reading, read_events(reading))
         except OutliveError:

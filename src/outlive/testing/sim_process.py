@@ -34,6 +34,7 @@ from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import World, here
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import BEATS_PER_LEASE, LeaseTime
+from outlive.worker.repertoire import all_of
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
@@ -208,7 +209,7 @@ class SimProcess:
             poll_seconds=plan.poll_seconds,
             upkeep=self._rules(),
         )
-        return Worker(setting, [tell_story], everything=True)
+        return Worker(setting, all_of([tell_story]), everything=True)
 
     def _rules(self) -> Rules | None:
         plan, archive = self._around.plan, StoreArchive(self._around.witness.archive)

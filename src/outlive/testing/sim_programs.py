@@ -163,6 +163,8 @@ class _Maker:
         if self._rng.random() < 0.15:
             return self._undone()
         drawn = self._rng.random()
+        if drawn < 0.06:
+            return ["notes", self._rng.choice((1, 4, 9)), self._rng.choice((3, 99))]
         if drawn < 0.34:
             how = self._rng.choice(("ok", "ok", "ok", "flaky", "slow", "hopeless"))
             return ["step", self._rng.choice(("think", "think", "ponder")), how]

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from outlive.journal.keeper import run_immediate
+from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.journal.record import ENVELOPE_BYTES
+from outlive.journal.restored import read_whole
 from outlive.model.events import Event, Fault, decode_events
 from outlive.model.ids import is_run
 from outlive.model.mail import ChildNews, decode_letter
@@ -40,7 +42,7 @@ def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
 
 
 def _events(disk: MemoryStore, run_id: str) -> Sequence[Event]:
-    reading = run_immediate(disk.read(run_id))
+    reading = run_immediate(read_whole(disk, run_id))
     return [] if reading is None else read_events(reading)
 
 
@@ -134,7 +136,7 @@ class Witness:
         letter = decode_letter(body)
         if isinstance(letter, ChildNews):
             run = fold(_events(disk, letter.child_id))
-            if (run.status, run.value or b"", run.error) != (
+            if (run.status, whole(run.value or b""), run.error) != (
                 letter.status, letter.value, letter.error
             ):  # fmt: skip
                 self.broken.append(

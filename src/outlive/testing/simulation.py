@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import LAST_CHAPTER, Query
@@ -212,7 +213,7 @@ class Simulation:
             self._moved_at = self.nature.now
 
     def _attempts_due(self, run_id: str) -> list[int | None]:
-        reading = run_immediate(self.disk.read(run_id, LAST_CHAPTER))
+        reading = run_immediate(read_whole(self.disk, run_id, LAST_CHAPTER))
         run = Run() if reading is None else fold(read_events(reading))
         return [effect.retry_at for effect in run.effects.values()]
 

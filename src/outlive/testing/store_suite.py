@@ -23,11 +23,21 @@ from outlive.testing.store_suite_finding import FindingRules
 from outlive.testing.store_suite_journals import JournalRules
 from outlive.testing.store_suite_leases import LeaseRules
 from outlive.testing.store_suite_mail import DeletionRules, MailroomRules, MailRules, NodeRules
+from outlive.testing.store_suite_queues import QueueLimitRules
+from outlive.testing.store_suite_turns import QueueTurnRules
 
 
 @pytest.mark.asyncio
 class StoreSuite(
-    JournalRules, MailRules, MailroomRules, NodeRules, DeletionRules, LeaseRules, FindingRules
+    JournalRules,
+    MailRules,
+    MailroomRules,
+    NodeRules,
+    DeletionRules,
+    LeaseRules,
+    FindingRules,
+    QueueLimitRules,
+    QueueTurnRules,
 ):
     """Every verb and every rule of the seam."""
 

@@ -19,10 +19,12 @@ from outlive.journal.headers import header_of
 from outlive.journal.reader import begin_of
 from outlive.journal.record import (
     ENVELOPE_BYTES,
+    PARTED,
     Envelope,
     unpack,
     unpack_unlinked,
 )
+from outlive.journal.restored import Restorer
 from outlive.model.events import ChapterBegan, Event, decode_events
 from outlive.model.mail import parse_letter
 from outlive.model.run import Run, fold
@@ -62,6 +64,7 @@ class _Check:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._run_id = reading.head.run_id
+        self._restorer = Restorer(self._run_id, reading.nodes)
         self.result = Checked(records=len(reading.records))
         self._seq, self._link = begin_of(reading)
         self._epoch = 0
@@ -89,6 +92,10 @@ class _Check:
         try:
             envelope = self._open(record)
             events = decode_events(envelope.body)
+            if envelope.flags & PARTED:
+                events = [
+                    self._restorer.event(event, seq) for seq, event in enumerate(events, record.seq)
+                ]
         except (StoreError, msgspec.MsgspecError, RecursionError) as error:
             self._damaged(record, error)
             return

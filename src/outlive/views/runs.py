@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from outlive.journal.headers import HIDDEN
 from outlive.model.run import Run
 from outlive.store import Found, Reading
 from outlive.views.values import as_json, read_value
+
+#: What stands for a text that only a key opens.
+SEALED = "(sealed)"
 
 #: Read a journal after this seq to get its head and header alone.
 AFTER_ALL = 1 << 62
@@ -21,7 +25,7 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "flow": header.flow,
         "version": header.version,
         "status": header.status,
-        "reason": header.reason,
+        "reason": shown(header.reason),
         "seq": head.seq,
         "epoch": head.epoch,
         "link": head.link.hex(),
@@ -31,9 +35,16 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "ended_at": iso(header.ended_at),
         "mail": head.posted - head.consumed,
         "queue": header.queue,
+        "queue_key": header.queue_key or None,
+        "priority": header.priority,
         "parent": header.parent,
-        "tags": dict(header.tags),
+        "tags": {name: shown(value) for name, value in header.tags.items()},
     }
+
+
+def shown(text: str) -> str:
+    """Text of a header; without the key it says nothing."""
+    return SEALED if text.startswith(HIDDEN) else text
 
 
 def outcome(run: Run) -> tuple[Any, dict[str, str] | None]:

@@ -20,6 +20,7 @@ import msgspec
 from outlive.journal.codec_bounds import Refusal
 from outlive.journal.codec_scalars import READERS
 from outlive.journal.codec_walk import ENUM, FROZENSET, ITEMS, OBJECT, SET, TUPLE
+from outlive.journal.parts import whole
 
 #: How much of a value a row of a table shows.
 PREVIEW_CHARS = 80
@@ -79,7 +80,7 @@ class Unread:
 def read_value(data: bytes) -> Any:
     """The value as plain data; never raises."""
     try:
-        return _decode(data)
+        return _decode(whole(data))
     except _UNREADABLE as error:
         return Unread(f"{type(error).__name__}: {error}"[:200])
 

@@ -13,6 +13,7 @@ import msgspec
 
 from outlive.errors import OutliveError
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
 from outlive.store import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
@@ -58,7 +59,7 @@ class Chapter:
 
 async def read_chapter(store: Store, run_id: str) -> Chapter | None:
     """The last chapter of a run; None if there is no such run."""
-    reading = await store.read(run_id, LAST_CHAPTER)
+    reading = await read_whole(store, run_id, LAST_CHAPTER)
     if reading is None:
         return None
     bare = msgspec.structs.replace(reading, records=())

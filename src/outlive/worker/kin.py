@@ -7,12 +7,13 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host
-from outlive.engine.ops import Started
+from outlive.engine.others import Started
 from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter, encode_letter
 from outlive.model.run import ENDED, fold
@@ -55,7 +56,7 @@ class StoreKin:
 
     async def _look(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Who has the id: the child itself, begun by an earlier driver, or somebody else."""
-        reading = await self._lane(self._store.read(run_id))
+        reading = await self._lane(read_whole(self._store, run_id))
         try:
             run = fold([] if reading is None else read_events(reading))
         except (CorruptRecord, WrongVersion) as error:

@@ -95,7 +95,7 @@ class Loading:
             await self._give_back(reading, chapter.error)
             return
         log = self.log_for(run_id)
-        log.resume(run, reading.head, reading.header)
+        log.resume(run, reading.head, reading.header, reading.nodes)
         if run.tells_parent:
             await self._tell_parent(log, run)
             return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from outlive.journal.lane import Lane
 from outlive.journal.outbox import mail_of_each
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault
 from outlive.model.run import fold
 from outlive.store import Mail, Store
@@ -49,7 +50,7 @@ class StorePeer:
 
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
-        reading = await self._lane(self._store.read(run_id))
+        reading = await self._lane(read_whole(self._store, run_id))
         for event in reversed([] if reading is None else read_events(reading)):
             # The last one: a run may have been tried again, and be about to try.
             if isinstance(event, EffectIntended) and event.step == step:

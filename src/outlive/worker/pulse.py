@@ -60,6 +60,13 @@ async def stopped(pulse: Pulse) -> None:
     pulse.stop()
 
 
+def thread_pulses(
+    store: Store, lease: LeaseTime, clock: Clock
+) -> Callable[[str, Callable[[OutliveError], None]], Pulse]:
+    """What starts beating for a worker, given its id and whom to tell if that fails."""
+    return lambda worker, failed: ThreadPulse(store, worker, lease, clock, failed)
+
+
 class ThreadPulse:
     """Beats from a thread of its own, for stores whose verbs never suspend."""
 

@@ -10,15 +10,25 @@ from collections.abc import Iterable
 from typing import Any
 
 from outlive.engine.definitions import Flow
+from outlive.engine.schedules import SCHEDULE
 from outlive.errors import FlowNotRegistered, WrongVersion
 from outlive.journal.record import FORMAT
 from outlive.store import Wanted
 
 
+def all_of(flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None) -> Repertoire:
+    """What a worker drives that takes whatever there is of these flows: schedules, too."""
+    return Repertoire((SCHEDULE, *flows), queues)
+
+
 class Repertoire:
     """The flows of one worker."""
 
-    def __init__(self, flows: Iterable[Flow[Any, Any]]) -> None:
+    def __init__(
+        self, flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None
+    ) -> None:
+        #: Only runs of these queues (None: any).
+        self._queues = queues
         #: By name, in the order of learning.
         self._flows: dict[str, list[Flow[Any, Any]]] = {}
         for flow in flows:
@@ -63,4 +73,4 @@ class Repertoire:
 
     def wanted(self, *, only: frozenset[str] | None) -> Wanted:
         """What to ask a store for: any run that can be driven here, or some of them only."""
-        return Wanted(flows=self.versions(), format=FORMAT, run_ids=only)
+        return Wanted(flows=self.versions(), format=FORMAT, run_ids=only, queues=self._queues)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outlive.engine.host import Host
+from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
 from outlive.journal.lane import Lane
@@ -33,5 +34,7 @@ class Setting:
     poll_seconds: float = POLL_SECONDS
     #: How long what runs may take to reach a durable point when the worker is told to stop.
     drain_seconds: float = 30.0
+    #: What transactional steps need; None: the store can't do them.
+    transactions: Transactions | None = None
     #: None: this worker clears nothing away.
     upkeep: Rules | None = None

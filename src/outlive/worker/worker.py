@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -20,7 +20,6 @@ from outlive.engine.drive import Drive
 from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
 from outlive.engine.ops import Env
-from outlive.engine.schedules import SCHEDULE
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.model.events import Claimed, Event, RunStarted
@@ -51,7 +50,7 @@ class Worker:
     def __init__(
         self,
         setting: Setting,
-        flows: Iterable[Flow[Any, Any]],
+        repertoire: Repertoire,
         *,
         everything: bool,
         concurrency: int = 100,
@@ -59,7 +58,7 @@ class Worker:
         self.id = setting.ports.entropy(8).hex()
         self.failure: OutliveError | None = None
         self._setting = setting
-        self._repertoire = Repertoire((SCHEDULE, *flows) if everything else flows)
+        self._repertoire = repertoire
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
@@ -82,6 +81,7 @@ class Worker:
             kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
+            transactions=setting.transactions,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
@@ -150,6 +150,8 @@ class Worker:
             # A store that is gone can't be told; the others will find out.
             with suppress(OutliveError):
                 await self._setting.lane(self._setting.store.release(self.id))
+            if self._setting.transactions is not None:
+                await self._setting.transactions.flush()
 
     def _pulse_failed(self, error: OutliveError) -> None:
         self._setting.host.call_threadsafe(self._fail, error)
@@ -297,11 +299,9 @@ class Worker:
             ahead = self._next_at - self._setting.ports.clock.now_ms()
             # Not ahead: the store's clock is behind ours, and will be for a while.
             seconds = min(seconds, ahead / 1000) if ahead > 0 else seconds
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._poke.wait()
-        except TimeoutError:
-            pass
         self._poke.clear()
 
     async def _round(self) -> None:
@@ -315,8 +315,8 @@ class Worker:
         self._next_at = claims.next_at
         await self._postman.bring(claims.mail)
         offers = await self._admission.admit(claims.offers)
-        if offers and room <= 0:
-            self._make_room()
+        if claims.crowded or (offers and room <= 0):
+            self._make_room(None if offers and room <= 0 else claims.crowded)
         some, probation = offers[: max(0, room)], self._admission.probation
         if some and not self._departure.is_asked:
             await self._loading.take(some, probation.chapters)
@@ -333,14 +333,14 @@ class Worker:
             self._absent = frozenset(self._only.difference(self._drives))
         return self._repertoire.wanted(only=None if self._everything else self._absent)
 
-    def _make_room(self) -> None:
+    def _make_room(self, queues: Sequence[str] | None) -> None:
         """Others wait for a place: runs that only wait leave memory, however short their wait.
 
-        A parent that stayed for a short time limit of its own could keep its child from ever
-        being driven.
+        A parent with a short time limit of its own could keep its child from ever being driven.
         """
         for drive in list(self._drives.values()):
-            drive.leaving.park_if_idle(patience_ms=-1)
+            if queues is None or drive.start_event.queue in queues:
+                drive.leaving.park_if_idle(patience_ms=-1)
 
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
         if self._is_gone:
@@ -377,8 +377,7 @@ class Worker:
             self._watchers.tell(drive.run_id, error)
         else:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
-            told = None if isinstance(error, LeaseLost) else error
-            self._watchers.tell(drive.run_id, told)
+            self._watchers.tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._departure.notice()
         self._poke.set()
 

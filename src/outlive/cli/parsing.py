@@ -1,0 +1,78 @@
+"""An argument parser that speaks in one line, and knows what may be typed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias
+
+Do = Callable[[argparse.Namespace], int]
+
+CODES = (
+    "exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error"
+)
+
+_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name
+Commands: TypeAlias = "_Subparsers[Parser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(2)
+
+    def commands(self) -> dict[str, Parser]:
+        """The commands that it offers."""
+        found = [each.choices for each in self._actions if isinstance(each, _Subparsers)]
+        return {name: parser for choices in found for name, parser in choices.items()}
+
+    def words(self) -> list[str]:
+        """What may be typed here: words that are one of a few, and long options."""
+        chosen = [str(word) for each in self._actions for word in each.choices or ()]
+        options = [option for each in self._actions for option in each.option_strings]
+        return chosen + [option for option in options if option.startswith("--")]
+
+
+def everywhere() -> Parser:
+    """Options that may stand before and behind the command."""
+    options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    options.add_argument(
+        "--store",
+        metavar="URL",
+        help="the store (default: OUTLIVE_STORE, or a file in this folder)",
+    )
+    options.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return options
+
+
+def add_command(commands: Commands, name: str, do: Do, about: str) -> Parser:
+    """A command: its name, what does it, and what it says of itself."""
+    parser = commands.add_parser(
+        name,
+        help=about[0].lower() + about[1:].partition(".")[0],
+        description=about,
+        epilog=CODES,
+        parents=[everywhere()],
+        allow_abbrev=False,
+    )
+    parser.set_defaults(do=do)
+    return parser
+
+
+def add_json(parser: Parser) -> None:
+    """The option that every command with output has."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def positive(text: str) -> int:
+    """A count from the command line."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return number

@@ -1,0 +1,153 @@
+"""Transactional steps: what the body writes and the step's outcome are committed together.
+
+Such a step is an effect whose receiver is the store's own database, so its doubts settle
+themselves: the outcome is there if and only if the body's writes are. The commit holds the run's
+epoch: a driver that lost the run can't commit any more, so what is not there when another one looks
+will never be. An absence counts at once, and a body that raised has provably left nothing.
+
+The outcome then goes into the journal like any other; when that is durable it is forgotten here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol
+
+from outlive.engine.definitions import NOT_HAPPENED
+from outlive.engine.host import Cancellable, Host
+from outlive.engine.ops import Op, Recorder
+from outlive.errors import LeaseLost, OutliveError, TimedOut
+from outlive.journal.lane import Lane
+from outlive.store import Store
+from outlive.transactional import Attempt, Transactional, Unsure
+
+logger = logging.getLogger("outlive")
+
+#: Outcomes that are forgotten with one statement, and how long the first of them waits for others.
+FORGET_MANY = 100
+FORGET_SECONDS = 0.5
+
+
+class Over(Protocol):
+    """What has an end that must not be cut off."""
+
+    def abort(self) -> None:
+        """It can't be committed any more."""
+        ...
+
+
+class Transactions:
+    """The transactional steps of one worker's runs."""
+
+    def __init__(self, store: Transactional, lane: Lane, host: Host) -> None:
+        self._store, self._lane, self._host = store, lane, host
+        self.seconds_max = store.transaction_seconds_max
+        self._known: list[tuple[str, str]] = []
+        self._timer: Cancellable | None = None
+
+    # one attempt
+
+    def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
+        """The body of a step with a transaction around it."""
+        perform = self._perform if op.definition.is_async else self._perform_plainly
+        return partial(perform, op, attempt_of(drive, op), seconds)
+
+    async def _perform(
+        self, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+    ) -> Any:
+        own = await self._store.begin_async(attempt, seconds)
+        try:
+            _watch(op, own)
+            value = await op.definition.fn(own.connection, *args, **kwargs)
+            outcome = op.definition.value_codec.encode(value)
+            await _undisturbed(own.commit(outcome))
+        except BaseException as error:
+            await _undisturbed(own.roll_back())
+            raise self._late(op, error) from error
+        finally:
+            op.abort = None
+        return value
+
+    def _perform_plainly(
+        self, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+    ) -> Any:
+        own = self._store.begin(attempt, seconds)
+        try:
+            _watch(op, own)
+            value = op.definition.fn(own.connection, *args, **kwargs)
+            own.commit(op.definition.value_codec.encode(value))
+        except BaseException as error:
+            own.roll_back()
+            raise self._late(op, error) from error
+        finally:
+            op.abort = None
+        return value
+
+    def _late(self, op: Op, error: BaseException) -> BaseException:
+        """What a body raises whose transaction was taken away from it is no fault of its own."""
+        is_known = isinstance(error, (Unsure, LeaseLost)) or op.cut or not op.expired
+        if is_known or not isinstance(error, (Exception, asyncio.CancelledError)):
+            return error
+        limit = min(op.definition.timeout_seconds or 0, self.seconds_max)
+        return TimedOut(f"step {op.id} was given {limit:g} s for its transaction, and took longer")
+
+    # doubts
+
+    async def look(self, drive: Recorder, op: Op) -> object:
+        """The outcome that was committed, or NOT_HAPPENED, which is final."""
+        found = await self._lane(self._store.outcome_of(attempt_of(drive, op)))
+        return NOT_HAPPENED if found is None else op.definition.value_codec.decode(found)
+
+    # what the journal has
+
+    def forget(self, run_id: str, step: str) -> None:
+        """This step's end is durable in its journal."""
+        self._known.append((run_id, step))
+        if self._timer is None:
+            self._timer = self._host.call_later(FORGET_SECONDS, self._begin_to_forget)
+
+    def _begin_to_forget(self) -> None:
+        self._timer = None
+        self._host.create_task(self.flush())
+
+    async def flush(self) -> None:
+        """Forget what may be forgotten. What can't be now goes with its run."""
+        while self._known:
+            some, self._known = self._known[:FORGET_MANY], self._known[FORGET_MANY:]
+            try:
+                await self._lane(self._store.forget_outcomes(some))
+            except OutliveError as error:
+                logger.debug("outcomes were not forgotten: %s", error)
+                return
+
+
+def transactions_of(store: Store, lane: Lane, host: Host) -> Transactions | None:
+    """What a worker needs for such steps, if its store can do them."""
+    return Transactions(store, lane, host) if isinstance(store, Transactional) else None
+
+
+def attempt_of(drive: Recorder, op: Op) -> Attempt:
+    """The attempt that is under way, or in doubt."""
+    assert op.effect is not None, "an attempt is made behind its intent"
+    return Attempt(run_id=drive.run_id, step=op.id, seq=op.effect.seq, epoch=drive.log.run.epoch)
+
+
+def _watch(op: Op, own: Over) -> None:
+    """From here on it is ended at its limit, which may have passed while others wrote."""
+    op.abort = own.abort
+    if op.expired:
+        raise TimedOut
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """A cancellation comes too late: how this ends is what counts."""
+    task = asyncio.ensure_future(work)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise

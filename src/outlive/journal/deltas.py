@@ -1,0 +1,169 @@
+"""What is new in bytes that are much like others: pieces of those, and the rest as it is.
+
+Long values of a run mostly differ a little from what they were a step ago: something was appended,
+one place was changed, the oldest part was dropped. ``difference`` finds the pieces that both have
+by comparing from both ends and by looking for what comes next, at the speed of C; ``apply`` puts
+them together. A delta is a flat list: (begin, length) of a piece of the old bytes, or new bytes.
+
+Some bytes mean something only together (a reference): new ones are never torn, so that whoever
+reads a delta alone finds all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Delta: TypeAlias = list[int | bytes]
+#: Where a piece begins in the old bytes, where in the new ones, and where it ends there.
+_Piece: TypeAlias = tuple[int, int, int]
+
+#: How much of what comes next is looked for in the old bytes.
+_PROBE: Final = 24
+#: Looks in vain before the rest counts as new, and bytes that they may search in all.
+_MISSES_MAX: Final = 64
+_SEARCHED_MAX: Final = 8 * 1024 * 1024
+#: A piece that is shorter is cheaper as it is.
+_PIECE_MIN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """Bytes that are not torn: what they begin with, and how many they are."""
+
+    head: bytes
+    size: int
+
+    def begin(self, data: bytes, at: int) -> int:
+        """Where the first one begins that goes on at this place; the place itself if none does."""
+        found = data.find(self.head, max(0, at - self.size + 1), at + len(self.head) - 1)
+        return at if found < 0 else min(at, found)
+
+    def end(self, data: bytes, at: int) -> int:
+        """Where the last one ends that goes on at this place; the place itself if none does."""
+        found = data.rfind(self.head, max(0, at - self.size + 1), at + len(self.head) - 1)
+        return at if found < 0 else max(at, min(len(data), found + self.size))
+
+
+def difference(old: bytes, new: bytes, atom: Atom) -> Delta:
+    """How ``new`` is made of pieces of ``old``."""
+    delta: Delta = []
+    at = 0
+    for source, begin, end in _untorn(_pieces(old, new), new, atom):
+        if begin > at:
+            delta.append(new[at:begin])
+        delta += (source, end - begin)
+        at = end
+    if at < len(new):
+        delta.append(new[at:])
+    return delta
+
+
+def apply(old: bytes, delta: list[Any], size_max: int) -> bytes:
+    """The new bytes.
+
+    Raises:
+        ValueError: the delta does not fit the old bytes, or makes more than ``size_max``.
+    """
+    pieces: list[bytes] = []
+    room = size_max
+    ops = iter(delta)
+    for op in ops:
+        if type(op) is bytes:
+            piece = op
+        else:
+            length = next(ops, None)
+            if type(op) is not int or type(length) is not int or op < 0 or length < 0:
+                raise ValueError("a delta of other things than pieces")
+            piece = old[op : op + length]
+            if len(piece) != length:
+                raise ValueError("a piece of more than there is")
+        room -= len(piece)
+        if room < 0:
+            raise ValueError(f"more than {size_max} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _untorn(pieces: list[_Piece], new: bytes, atom: Atom) -> list[_Piece]:
+    """The pieces without their ends where these belong to an atom that is new."""
+    trimmed: list[_Piece] = []
+    last = len(pieces) - 1
+    at = 0
+    for number, (source, begin, end) in enumerate(pieces):
+        first = atom.end(new, begin) if begin > at else begin
+        at = end
+        is_followed = end < (pieces[number + 1][1] if number < last else len(new))
+        until = atom.begin(new, end) if is_followed else end
+        if until > first:
+            trimmed.append((source + first - begin, first, until))
+    return trimmed
+
+
+def _pieces(old: bytes, new: bytes) -> list[_Piece]:
+    shorter = min(len(old), len(new))
+    head = _common_prefix(old, new, shorter)
+    tail = _common_suffix(old, new, shorter - head)
+    begin, end = (head if head >= _PIECE_MIN else 0), len(new) - (tail if tail >= _PIECE_MIN else 0)
+    pieces = [(0, 0, begin)] if begin else []
+    pieces += _found(old, new, begin, end)
+    if end < len(new):
+        pieces.append((len(old) - len(new) + end, end, len(new)))
+    return pieces
+
+
+def _found(old: bytes, new: bytes, at: int, end: int) -> list[_Piece]:
+    """Greedily: what is found in the old bytes goes as far as both agree, to both sides."""
+    pieces: list[_Piece] = []
+    begin, misses = at, 0
+    misses_max = min(_MISSES_MAX, 1 + _SEARCHED_MAX // (len(old) + 1))
+    while at + _PROBE <= end and misses < misses_max:
+        found = old.find(new[at : at + _PROBE])
+        if found < 0:
+            misses += 1
+            at += _PROBE * misses
+            continue
+        back = _common_suffix(old[:found], new[begin:at], min(found, at - begin))
+        at, found = at - back, found - back
+        length = _common_prefix(old[found:], new[at:end], min(len(old) - found, end - at))
+        pieces.append((found, at, at + length))
+        begin = at = at + length
+        misses = 0
+    return pieces
+
+
+def _common_prefix(one: bytes, other: bytes, most: int) -> int:
+    """How many bytes both begin with, of at most so many."""
+    low, step = 0, 64
+    while low + step <= most and one[low : low + step] == other[low : low + step]:
+        low += step
+        step *= 2
+    high = min(most, low + step)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_suffix(one: bytes, other: bytes, most: int) -> int:
+    """How many bytes both end with, of at most so many."""
+    low, step = 0, 64
+    while low + step <= most and _end_alike(one, other, low, low + step):
+        low += step
+        step *= 2
+    high = min(most, low + step)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _end_alike(one, other, low, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _end_alike(one: bytes, other: bytes, low: int, high: int) -> bool:
+    at, end = len(one), len(other)
+    return one[at - high : at - low] == other[end - high : end - low]

@@ -1,0 +1,77 @@
+"""Changing the master key of a store, and forgetting a family for good.
+
+Records are never rewritten: only what wraps the data keys changes. Both go family by family, and
+both can be killed anywhere and begun again: what is done is found done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from outlive.errors import UsageError
+from outlive.journal.seal import data_key_id
+from outlive.journal.sealed_store import SealedStore
+from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Query, Store
+
+
+async def rekey(store: SealedStore, tell: Callable[[str], None]) -> int:
+    """Have the first master key wrap every data key; how many it did not before."""
+    await store.keyring.veil()
+    count = int(await store.keyring.rewrap_secret())
+    seen: set[tuple[str, bytes]] = set()
+    async for found in _runs(store.below):
+        key = await _data_key(store, found)
+        if key is not None and key not in seen:
+            seen.add(key)
+            if await store.keyring.rewrap(*key):
+                tell(key[0])
+                count += 1
+    return count
+
+
+async def erase(store: Store, run_id: str, *, keep_until: int) -> list[str]:
+    """Drop the data key of a run's family, then its runs; their ids.
+
+    Raises:
+        UsageError: a run of the family has not ended.
+    """
+    below: Store = store.below if isinstance(store, SealedStore) else store
+    reading = await below.read(run_id, LAST_CHAPTER, limit=0)
+    if reading is None:
+        raise UsageError(f"there is no run {run_id}; `outlive runs` lists those that there are")
+    family = reading.header.family
+    members = [found async for found in _runs(below) if found.header.family == family]
+    for found in members:
+        if found.header.ended_at is None:
+            raise UsageError(
+                f"run {found.head.run_id} of the same family has not ended; cancel it first"
+            )
+    if isinstance(store, SealedStore):
+        for key in {await _data_key(store, found) for found in members} - {None}:
+            assert key is not None
+            await store.keyring.erase(*key)
+    # The run that was named goes last, so that it can be named again after a kill.
+    for found in sorted(members, key=lambda found: found.head.run_id == run_id):
+        head = found.head
+        await below.delete(head.run_id, seq=head.seq, digest=b"", keep_until=keep_until)
+    return [found.head.run_id for found in members]
+
+
+async def _data_key(store: SealedStore, found: Found) -> tuple[str, bytes] | None:
+    """The family of a run and the id of its data key, if it has one of its own."""
+    reading = await store.below.read(found.head.run_id, LAST_CHAPTER, limit=1)
+    if reading is None or not reading.records or not found.header.family:
+        return None
+    key_id = data_key_id(reading.records[0].body)
+    return None if key_id is None else (found.header.family, key_id)
+
+
+async def _runs(store: Store) -> AsyncIterator[Found]:
+    after: str | None = None
+    while True:
+        page = await store.find(Query(), after, PAGE_MAX)
+        for found in page.items:
+            yield found
+        if page.next is None:
+            return
+        after = page.next

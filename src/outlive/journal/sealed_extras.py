@@ -1,0 +1,118 @@
+"""What a store may offer beyond its verbs, sealed: only what the store below offers is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from outlive.journal.keeper import run_immediate
+from outlive.journal.master_keys import MasterKeys
+from outlive.journal.sealed_store import SealedStore
+from outlive.store import (
+    Conflict,
+    Entry,
+    Mail,
+    Mailroom,
+    Posted,
+    Posting,
+    Prompt,
+    Queueing,
+    QueueLimits,
+    QueueState,
+    Reading,
+    Store,
+    Watchable,
+)
+from outlive.transactional import Enlisting
+
+
+class _SealedPrompt(SealedStore):
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        """As ``commit``; None, and nothing is written, if somebody else is writing just now."""
+        sealed = await self._close_all(batch)
+        answers: Sequence[Conflict | None] | None = await self.below.commit_at_once(sealed)
+        if answers is not None:
+            self._heard(sealed, answers)
+        return answers
+
+
+class _SealedMailroom(SealedStore):
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        """Each as ``post`` would, in this order, all with one flush."""
+        sealed = [
+            replace(each, body=await self._close_mail(each.run_id, each.mail_id, each.body))
+            for each in batch
+        ]
+        posted: Sequence[Posted] = await self.below.post_all(sealed)
+        return posted
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        """What each of these runs has waiting, in the order of its posting; runs without: none."""
+        opened: dict[str, Sequence[Mail]] = {}
+        waiting: Mapping[str, Sequence[Mail]] = await self.below.mail_of(run_ids)
+        for run_id, letters in waiting.items():
+            sealing = await self._sealing_of(run_id)
+            family = "" if sealing is None else sealing.family
+            opened[run_id] = [await self._open_mail(run_id, family, each) for each in letters]
+        return opened
+
+
+class _SealedWatchable(SealedStore):
+    def watch(self, worker: str, callback: Callable[[], object]) -> Callable[[], object]:
+        """Call back when there may be something for this worker; returns what ends it."""
+        end: Callable[[], object] = self.below.watch(worker, callback)
+        return end
+
+
+class _SealedEnlisting(SealedStore):
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """Begin a run in the user's own transaction: whether it is in, else the run of that id."""
+        sealed = run_immediate(self._close_enlisted(entry))
+        is_in, there = self.below.enlist(connection, sealed)
+        return is_in, None if there is None else run_immediate(self.open_reading(there))
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """The same over a connection that awaits; one that does not is fine, too."""
+        sealed = await self._close_enlisted(entry)
+        is_in, there = await self.below.enlist_async(connection, sealed)
+        return is_in, None if there is None else await self.open_reading(there)
+
+    async def _close_enlisted(self, entry: Entry) -> Entry:
+        (sealed,) = await self._close_all([entry])
+        self._beginning.pop(sealed.run_id, None)  # whether it comes to be is the user's affair
+        return sealed
+
+
+class _SealedQueueing(SealedStore):
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        """Limits for all workers; queues and their keys have names that can be read."""
+        held: QueueLimits = await self.below.set_queue(name, limits, replace=replace)
+        return held
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        """The limits of a queue, if any are set."""
+        found: QueueLimits | None = await self.below.find_queue(name)
+        return found
+
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs."""
+        states: Sequence[QueueState] = await self.below.queues()
+        return states
+
+
+_EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
+    (Prompt, _SealedPrompt),
+    (Mailroom, _SealedMailroom),
+    (Watchable, _SealedWatchable),
+    (Queueing, _SealedQueueing),
+    (Enlisting, _SealedEnlisting),
+)
+
+
+def seal_store(store: Store, keys: MasterKeys) -> SealedStore:
+    """A store that offers what the one below offers, and shows it nothing."""
+    parts = tuple(part for extra, part in _EXTRAS if isinstance(store, extra))
+    kind: type[SealedStore] = type("SealedStore", (*parts, SealedStore), {})
+    return kind(store, keys)

@@ -1,0 +1,347 @@
+"""Any store, sealed: what goes through here is unreadable below, and the same again above.
+
+It stands at the seam, so everything above it works as on a store without a key, and every store
+below can be sealed. Records, mail and nodes are sealed with the data key of their family; tag
+values and reasons with the store's secret, so that they can still be asked for. What stays readable
+is what a store needs to work: ids of runs, names of flows, versions, statuses, times, sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from outlive.errors import CorruptRecord, Erased, WrongKey
+from outlive.journal.keyring import Keyring
+from outlive.journal.master_keys import MasterKeys
+from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
+from outlive.journal.seal import Seal, Veil, data_key_id
+from outlive.journal.sealed_rows import (
+    SEALED_FORMAT,
+    close_node,
+    hide_header,
+    mail_place,
+    open_node,
+    record_place,
+    show_head,
+    show_header,
+    stored_id,
+)
+from outlive.store import (
+    LAST_CHAPTER,
+    Claims,
+    Conflict,
+    Entry,
+    Found,
+    Health,
+    Mail,
+    Node,
+    Offer,
+    Page,
+    Posted,
+    Query,
+    Reading,
+    Store,
+    StoredRecord,
+    Wanted,
+)
+
+T = TypeVar("T")
+logger = logging.getLogger("outlive")
+
+#: Runs and families whose keys are kept at hand.
+_KEPT_MAX = 100_000
+
+
+class Sealing(NamedTuple):
+    """What a run is sealed with (None: it was begun without a key), and its family."""
+
+    seal: Seal | None
+    family: str
+
+
+class SealedStore:
+    """The verbs of a store, each with what it carries sealed."""
+
+    def __init__(self, store: Store, keys: MasterKeys) -> None:
+        #: The store that sees nothing.
+        self.below: Any = store
+        self._keys = keys
+        self.keyring = Keyring(store, keys)
+        self._runs: dict[str, Sealing] = {}
+        #: Runs that are begun here and not yet acknowledged, and the node of a key that is new.
+        self._beginning: dict[str, tuple[Sealing, tuple[Node, ...]]] = {}
+        #: By family: what seals the runs that join it.
+        self._families: dict[str, Seal] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> int | None:
+        """How many calls the store takes at once, if it says so; nothing else passes unseen."""
+        return getattr(self.below, "threads", None)
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        sealed = await self._close_all(batch)
+        answers: Sequence[Conflict | None] = await self.below.commit(sealed)
+        self._heard(sealed, answers)
+        return answers
+
+    async def _close_all(self, batch: Sequence[Entry]) -> list[Entry]:
+        veil = await self.keyring.veil()
+        return [await self._close_entry(entry, veil) for entry in batch]
+
+    async def _close_entry(self, entry: Entry, veil: Veil) -> Entry:
+        run_id = stored_id(entry.run_id, veil)
+        (seal, family), keys = await self._sealing_for(entry, run_id, veil)
+        if seal is None:
+            return entry
+        header = entry.header
+        return replace(
+            entry,
+            run_id=run_id,
+            record=seal.close(entry.record, record_place(run_id, entry.after + 1)),
+            link=veil.mask(entry.link, run_id, entry.last),
+            header=None if header is None else hide_header(header, run_id, veil),
+            nodes=keys + tuple(close_node(seal, family, node, veil) for node in entry.nodes),
+        )
+
+    async def _sealing_for(
+        self, entry: Entry, run_id: str, veil: Veil
+    ) -> tuple[Sealing, tuple[Node, ...]]:
+        """What seals an entry, and its key's own node where that is new."""
+        known = self._runs.get(run_id)
+        if known is not None:
+            return known, ()
+        if run_id not in self._beginning:
+            if entry.after or entry.header is None:
+                return await self._sealing_of(run_id) or Sealing(veil.common, ""), ()
+            family = entry.header.family
+            self._beginning[run_id] = await self._sealing_of_new(family, run_id, veil)
+        sealing, keys = self._beginning[run_id]
+        return sealing, () if entry.after else keys
+
+    async def _sealing_of_new(
+        self, family: str, run_id: str, veil: Veil
+    ) -> tuple[Sealing, tuple[Node, ...]]:
+        if not family:
+            return Sealing(veil.common, ""), ()
+        seal = self._families.get(family)
+        if seal is None and family != run_id:
+            root = await self._sealing_of(family)
+            if root is not None:
+                return Sealing(root.seal, family), ()
+        if seal is not None:
+            return Sealing(seal, family), ()
+        seal, node = self.keyring.new_seal(family)
+        return Sealing(seal, family), (node,)
+
+    def _heard(self, sealed: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+        """What was begun here is sealed as it was begun; what was there before, as it is."""
+        for entry, answer in zip(sealed, answers, strict=True):
+            if entry.after == 0 and entry.run_id in self._beginning:
+                sealing, _ = self._beginning.pop(entry.run_id)
+                if answer is None:
+                    self._remember(entry.run_id, sealing)
+
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        stored = stored_id(run_id, await self.keyring.veil())
+        reading: Reading | None = await self.below.read(stored, after, limit=limit)
+        return None if reading is None else await self.open_reading(reading)
+
+    async def open_reading(self, reading: Reading) -> Reading:
+        """What was read below, as it was written."""
+        veil = await self.keyring.veil()
+        run_id, header = reading.head.run_id, reading.header
+        records = [
+            StoredRecord(record.seq, await self._open_record(run_id, header.family, record))
+            for record in reading.records
+        ]
+        head = show_head(reading.head, header, veil)
+        mail = [await self._open_mail(run_id, header.family, each) for each in reading.mail]
+        shown = show_header(header, run_id, veil)
+        return Reading(head=head, header=shown, records=records, mail=mail)
+
+    async def _open_record(self, run_id: str, family: str, record: StoredRecord) -> bytes:
+        key_id = data_key_id(record.body)
+        if key_id is None:
+            return record.body if self._may_be_plain(run_id, family) else SEAL_BROKEN
+        seal = await self.keyring.seal(family, key_id)
+        if seal is None:  # its key was dropped, unless the run has another
+            return SEAL_BROKEN if run_id in self._runs else SEAL_ERASED
+        opened = seal.open(record.body, record_place(run_id, record.seq))
+        if opened is None:
+            return SEAL_BROKEN
+        if run_id not in self._runs:
+            self._remember(run_id, Sealing(seal, family))
+        return opened
+
+    def _may_be_plain(self, run_id: str, family: str) -> bool:
+        """Only what was begun without a key goes on without."""
+        known = self._runs.get(run_id)
+        if self.keyring.is_pure or (known is not None and known.seal is not None):
+            return False
+        self._remember(run_id, Sealing(None, family))
+        return True
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        veil = await self.keyring.veil()
+        if query.tag is not None:
+            name, value = query.tag
+            query = replace(query, tag=(name, veil.hide(value, name)))
+        page: Page = await self.below.find(query, after, limit)
+        items = [
+            Found(
+                head=show_head(each.head, each.header, veil),
+                header=show_header(each.header, each.head.run_id, veil),
+            )
+            for each in page.items
+        ]
+        return Page(items=items, next=page.next)
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        veil = await self.keyring.veil()
+        run_id, digest = stored_id(run_id, veil), veil.digest(digest)
+        gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
+        if gone:
+            self._runs.pop(run_id, None)
+        return gone
+
+    # ------------------------------------------------------------------ mail
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        sealed = await self._close_mail(run_id, mail_id, body)
+        posted: Posted = await self.below.post(run_id, mail_id, sealed)
+        return posted
+
+    async def _close_mail(self, run_id: str, mail_id: str, body: bytes) -> bytes:
+        sealing = await self._sealing_of(run_id)
+        if sealing is None:  # there is no such run, or just now
+            sealing = Sealing((await self.keyring.veil()).common, "")
+        if sealing.seal is None:
+            return body
+        return sealing.seal.close(body, mail_place(run_id, mail_id))
+
+    async def _open_mail(self, run_id: str, family: str, mail: Mail) -> Mail:
+        key_id = data_key_id(mail.body)
+        if key_id is None:
+            return mail
+        common = (await self.keyring.veil()).common
+        seal = common if key_id == common.id else await self.keyring.seal(family, key_id)
+        body = None if seal is None else seal.open(mail.body, mail_place(run_id, mail.mail_id))
+        return mail if body is None else replace(mail, body=body)
+
+    # ------------------------------------------------------------------ nodes
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        veil = await self.keyring.veil()
+        seal = self._families.get(family)
+        root = None if seal is not None else await self._sealing_of(family)
+        if root is not None:
+            seal = root.seal
+        elif seal is None:
+            seal, key = self.keyring.new_seal(family)
+            await self.below.put_blob(family, key)
+            self._keep(self._families, family, seal)
+        stored = node if seal is None else close_node(seal, family, node, veil)
+        await self.below.put_blob(family, stored)
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        veil = await self.keyring.veil()
+        asked = {veil.address(address, family): address for address in addresses}
+        stored: Mapping[bytes, bytes] = await self.below.get_blobs(family, list(asked))
+        found: dict[bytes, bytes] = {}
+        for address, body in stored.items():
+            key_id = data_key_id(body)
+            seal = None if key_id is None else await self.keyring.seal(family, key_id)
+            found[asked[address]] = open_node(seal, family, Node(address, body))
+        plain = [address for address in addresses if address not in found]
+        if plain and not self.keyring.is_pure:
+            found |= await self.below.get_blobs(family, plain)
+        return found
+
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        veil = await self.keyring.veil()
+        stored = [veil.address(address, family) for address in addresses]
+        await self.below.drop_blobs(family, [*stored, *addresses])
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        veil = await self.keyring.veil()
+        wanted = replace(wanted, format=wanted.format + SEALED_FORMAT)
+        claims: Claims = await self.below.claim(worker, wanted, limit)
+        offers = []
+        for offer in claims.offers:
+            if await self._can_be_driven(offer):
+                head = show_head(offer.head, offer.header, veil)
+                header = show_header(offer.header, offer.head.run_id, veil)
+                offers.append(replace(offer, head=head, header=header))
+        return replace(claims, offers=offers)
+
+    async def _can_be_driven(self, offer: Offer) -> bool:
+        """Without its key a run stays where it is; nothing of it is lost."""
+        try:
+            await self._sealing_of(offer.head.run_id)
+        except (WrongKey, Erased, CorruptRecord) as error:
+            logger.warning("%s is not driven here: %s", offer.head.run_id, error)
+            return False
+        return True
+
+    async def beat(self, worker: str) -> int:
+        now: int = await self.below.beat(worker)
+        return now
+
+    async def release(self, worker: str) -> None:
+        await self.below.release(worker)
+
+    async def health(self) -> Health:
+        health: Health = await self.below.health()
+        await self.keyring.veil()
+        facts = {**health.facts, "sealed": f"yes, with key {self._keys.ids[0]}"}
+        return replace(health, facts=facts)
+
+    async def close(self) -> None:
+        await self.below.close()
+
+    # ------------------------------------------------------------------ keys
+
+    async def _sealing_of(self, run_id: str) -> Sealing | None:
+        """What seals a run; None: there is no such run.
+
+        Raises:
+            WrongKey: its key is wrapped with a master key that was not given.
+            Erased: its key was dropped.
+            CorruptRecord: its first record does not open.
+        """
+        known = self._runs.get(run_id)
+        if known is not None:
+            return known
+        reading: Reading | None = await self.below.read(run_id, LAST_CHAPTER, limit=1)
+        if reading is None or not reading.records:
+            return None
+        record = reading.records[0]
+        body = await self._open_record(run_id, reading.header.family, record)
+        if body == SEAL_ERASED:
+            raise Erased(run_id)
+        if body == SEAL_BROKEN:
+            raise CorruptRecord(run_id, record.seq, "its seal does not hold")
+        return self._runs.get(run_id)
+
+    def _remember(self, run_id: str, sealing: Sealing) -> None:
+        self._keep(self._runs, run_id, sealing)
+        if sealing.seal is not None and sealing.family:
+            self._keep(self._families, sealing.family, sealing.seal)
+
+    def _keep(self, kept: dict[str, T], name: str, value: T) -> None:
+        with self._lock:
+            while len(kept) >= _KEPT_MAX and name not in kept:
+                del kept[next(iter(kept))]
+            kept[name] = value

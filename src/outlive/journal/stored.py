@@ -1,0 +1,65 @@
+"""The values inside events: where they stand, and how they change on their way to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from outlive.model.events import (
+    ChapterBegan,
+    ChildEnded,
+    ChildIntended,
+    EffectDone,
+    EffectIntended,
+    Event,
+    Replied,
+    RunCompleted,
+    RunStarted,
+    SignalReceived,
+    StepDone,
+    StepRaised,
+    Undoable,
+)
+
+Change: TypeAlias = Callable[[bytes], bytes]
+
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {
+    StepDone: ("args", "value"),
+    StepRaised: ("args",),
+    EffectIntended: ("args",),
+    EffectDone: ("value",),
+    RunStarted: ("args",),
+    SignalReceived: ("value",),
+    Replied: ("value",),
+    RunCompleted: ("value",),
+    ChildIntended: ("args",),
+    ChildEnded: ("value",),
+    ChapterBegan: ("args",),
+    Undoable: ("args",),
+}
+
+
+def with_values(event: Event, change: Change) -> Event:
+    """The event with each value of a user's as this makes it; itself if nothing changes."""
+    changed: Event = _with(event, change)
+    return changed
+
+
+def _with(event: Any, change: Change) -> Any:
+    if type(event) is SignalReceived and event.is_json:
+        return event  # from someone who does not know our codec
+    changed: dict[str, Any] = {}
+    for name in _FIELDS.get(type(event), ()):
+        value = getattr(event, name)
+        other = change(value)
+        if other is not value:
+            changed[name] = other
+    if type(event) is ChapterBegan:
+        changed["start"] = _with(event.start, change)
+        changed["signals"] = [_with(each, change) for each in event.signals]
+        changed["happened"] = [_with(each, change) for each in event.happened]
+    elif type(event) is Undoable:
+        changed["end"] = _with(event.end, change)
+    return msgspec.structs.replace(event, **changed) if changed else event

@@ -1,0 +1,160 @@
+"""Values stored once: how a run's large values become nodes and what stands in its records.
+
+In memory a value is whole bytes, or ``Parted``: a *form* with references, and its leaves. In a
+record stands one of
+
+    the form itself, if it has no leaves and is short
+    49  a short form with references
+    50  a long form as a delta: the address of the form it is based on, pieces, new references
+    51  the address of a node that holds such a delta
+
+Leaves are nodes. Long forms that are much alike follow one another in a *line*: the i-th is
+written against number ``i & (i - 1)``, so that it is read with as many nodes as i has bits set.
+Those with odd numbers are nobody's base and stay in their record.
+
+What a run's driver has written it need not write again; what it does not know of is sent once more
+and the store keeps the first. A line begins anew with each driver and each chapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.msgpack import Ext
+
+from outlive.journal.codec_scalars import pack
+from outlive.journal.deltas import Atom, difference
+from outlive.journal.nodes import node_of
+from outlive.journal.parts import ADDRESS_BYTES, LEAF, LEAF_MIN, Leaf, Parted, part
+from outlive.journal.record import PARTED
+from outlive.journal.stored import with_values
+from outlive.model.events import ChapterBegan, Event, encode_events
+from outlive.store import Node
+
+SHORT, DELTA, KEPT = 49, 50, 51
+#: Forms up to this size stand in their record.
+FORM_SHORT: Final = 1024
+#: A delta that saves less begins a new line.
+_DELTA_SHARE_MAX: Final = 0.7
+LINES_MAX: Final = 16
+#: Forms kept in memory as bases; beyond that the oldest lines begin anew.
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+#: How much of a form is looked for in another to tell whether they are alike.
+_PLACE: Final = 24
+_REFERENCE: Final = pack(Ext(LEAF, bytes(ADDRESS_BYTES)))
+REFERENCE: Final = Atom(_REFERENCE[:-ADDRESS_BYTES], len(_REFERENCE))
+
+
+def parted_body(events: Sequence[Event], values: Values) -> tuple[bytes, tuple[Node, ...], int]:
+    """The events' bytes, the nodes that their values need and nobody wrote yet, and the flags."""
+    if type(events[0]) is ChapterBegan:
+        values.begin_anew()
+    written = [with_values(event, values.stored) for event in events]
+    is_parted = any(one is not other for one, other in zip(events, written, strict=True))
+    return encode_events(written), values.take_nodes(), PARTED if is_parted else 0
+
+
+class _Line:
+    """Forms that are much alike: the newest, and those that later ones may be based on."""
+
+    __slots__ = ("bases", "count", "newest")
+
+    def __init__(self) -> None:
+        #: number, form, address; each a base of those behind it.
+        self.bases: list[tuple[int, bytes, bytes]] = []
+        self.count = 0
+        self.newest = b""
+
+    @property
+    def size(self) -> int:
+        return sum(len(form) for _, form, _ in self.bases)
+
+    def resembles(self, form: bytes) -> bool:
+        """Whether most places of the newest form are found in this one, too."""
+        newest, quarter = self.newest, len(self.newest) // 4
+        places = (quarter, 2 * quarter, 3 * quarter)
+        return sum(newest[at : at + _PLACE] in form for at in places) > 1
+
+    def delta(self, form: bytes) -> bytes | None:
+        """The next form against its base; None: it saves too little."""
+        base = self.count & (self.count - 1)
+        while self.bases[-1][0] != base:
+            self.bases.pop()
+        _, old, address = self.bases[-1]
+        payload = pack([address, *difference(old, form, REFERENCE)])
+        return payload if len(payload) <= _DELTA_SHARE_MAX * len(form) else None
+
+
+class Values:
+    """How one driver writes the values of one run."""
+
+    def __init__(self, known: Iterable[bytes] = ()) -> None:
+        #: Addresses that the family has, or that this entry and those before it bring.
+        self._known = set(known)
+        #: The newest last.
+        self._lines: list[_Line] = []
+        #: What the next entry has to bring.
+        self._fresh: list[Node] = []
+
+    def take_nodes(self) -> tuple[Node, ...]:
+        """What was named since the last time and is not stored yet."""
+        fresh, self._fresh = tuple(self._fresh), []
+        return fresh
+
+    def begin_anew(self) -> None:
+        """Nothing that follows is based on what came before: a chapter begins."""
+        self._lines.clear()
+
+    def stored(self, raw: bytes) -> bytes:
+        """What stands in the record for this value."""
+        if len(raw) < LEAF_MIN and type(raw) is bytes:
+            return raw
+        form = part(raw)
+        leaves: Mapping[bytes, Leaf] = form.leaves if type(form) is Parted else {}
+        form = bytes(form)
+        for address in leaves.keys() - self._known:
+            if address in form:
+                self._bring(node_of(pack(leaves[address]), address))
+        if len(form) > FORM_SHORT:
+            return pack(self._follow(form))
+        return pack(Ext(SHORT, form)) if leaves else form
+
+    def _bring(self, node: Node) -> None:
+        if node.address not in self._known:
+            self._known.add(node.address)
+            self._fresh.append(node)
+
+    def _follow(self, form: bytes) -> Ext:
+        line = self._line_for(form)
+        if line.bases and line.bases[-1][1] == form:
+            return Ext(KEPT, line.bases[-1][2])
+        payload = line.delta(form) if line.bases else None
+        if payload is None and line.bases:
+            line = self._begin_line()
+        number = line.count
+        line.count, line.newest = number + 1, form
+        payload = payload or pack([b"", form])
+        if number & 1:
+            return Ext(DELTA, payload)
+        node = node_of(payload)
+        self._bring(node)
+        line.bases.append((number, form, node.address))
+        return Ext(KEPT, node.address)
+
+    def _line_for(self, form: bytes) -> _Line:
+        for line in reversed(self._lines):
+            if line.resembles(form):
+                self._lines.remove(line)
+                self._lines.append(line)
+                return line
+        return self._begin_line()
+
+    def _begin_line(self) -> _Line:
+        lines = self._lines
+        lines.append(_Line())
+        while len(lines) > LINES_MAX or sum(line.size for line in lines) > LINE_BYTES_MAX:
+            del lines[0]
+            if len(lines) == 1:
+                break
+        return lines[-1]

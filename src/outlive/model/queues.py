@@ -1,0 +1,110 @@
+"""Queues as users declare them: how much of one may be under way, and how fast it may begin.
+
+A queue is a name on runs. Its limits are kept by the store, the same for all workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import msgspec
+
+from outlive.errors import DefinitionRefused
+from outlive.model.retry import Duration, parse_duration
+
+#: The queue of runs that name none. It has no limits.
+DEFAULT_QUEUE = "default"
+
+#: Bounds, named in one place.
+NAME_CHARS_MAX = 200
+PRIORITY_MAX = 100
+COUNT_MAX = 1 << 31
+UNITS_MAX = 1 << 53
+RATE_SECONDS_MAX = 366 * 86_400
+
+
+class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where in its queue a run stands."""
+
+    key: str = ""
+    #: Lower goes first.
+    priority: int = 0
+    #: What its start costs where starts are limited by a rate.
+    units: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many units within any stretch of time that is ``per`` long."""
+
+    units: int
+    #: How long the stretch is.
+    per: Duration = "1m"
+
+    def __post_init__(self) -> None:
+        check_count("Rate", "units", self.units, UNITS_MAX)
+        if not 0.001 <= self.seconds <= RATE_SECONDS_MAX:
+            raise DefinitionRefused(f"Rate(per={self.per!r}): from a millisecond to a year")
+
+    @property
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return parse_duration(self.per)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named queue and its limits; None: not limited so."""
+
+    name: str
+    _: KW_ONLY
+    #: Runs that workers hold at once, in all.
+    concurrency: int | None = None
+    #: The same of those with the same queue_key; runs without one are not counted.
+    per_key: int | None = None
+    #: The same by one worker.
+    per_worker: int | None = None
+    #: Starts, or the units that they cost, within a time.
+    rate: Rate | None = None
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.name)
+        if self.name == DEFAULT_QUEUE:
+            raise DefinitionRefused('queue "default" is for runs without limits; name another one')
+        for what in ("concurrency", "per_key", "per_worker"):
+            given = getattr(self, what)
+            if given is not None:
+                check_count(f"queue {self.name!r}", what, given, COUNT_MAX)
+        if self.rate is not None and not isinstance(self.rate, Rate):
+            raise DefinitionRefused(
+                f'queue {self.name!r}: rate={self.rate!r}; write rate=outlive.Rate(100, per="1m")'
+            )
+
+
+def check_queue_name(name: object) -> None:
+    """A name that a queue can have."""
+    if type(name) is not str or not _is_word(name):
+        raise DefinitionRefused(f"a queue is named by a text of 1 to 200 characters, not {name!r}")
+
+
+def check_count(where: str, what: str, given: object, most: int) -> None:
+    """A whole number from 1 on."""
+    if type(given) is not int or not 1 <= given <= most:
+        raise DefinitionRefused(f"{where}: {what}={given!r} is no whole number from 1 to {most}")
+
+
+def check_place(place: QueuePlace) -> QueuePlace:
+    """A place that a run can have."""
+    if type(place.key) is not str or (place.key and not _is_word(place.key)):
+        raise DefinitionRefused(f"queue_key={place.key!r} is no text of 1 to 200 characters")
+    if type(place.priority) is not int or abs(place.priority) > PRIORITY_MAX:
+        raise DefinitionRefused(
+            f"priority={place.priority!r} is no whole number from -{PRIORITY_MAX} (goes first) to "
+            f"{PRIORITY_MAX}"
+        )
+    check_count("a run", "units", place.units, UNITS_MAX)
+    return place
+
+
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS_MAX and not any(c in text for c in "\0\n")

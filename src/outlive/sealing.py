@@ -1,0 +1,70 @@
+"""With a key: every store is sealed. Without one: nothing is written to a store that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlive.errors import UsageError, WrongKey
+from outlive.journal.keeper import run_immediate
+from outlive.journal.key_places import sealed_with
+from outlive.ports import Ports
+from outlive.store import Store
+
+#: How long the id of an erased run can't be used again.
+ID_WINDOW_MS = 90 * 24 * 3600 * 1000
+
+
+def sealed(store: Store, key: str, ports: Ports) -> Store:
+    """The store as those see it who have the key.
+
+    Raises:
+        UsageError: this is no key, or what seals is not installed.
+    """
+    _check_installed()
+    from outlive.journal.master_keys import MasterKeys
+    from outlive.journal.sealed_extras import seal_store
+
+    return seal_store(store, MasterKeys.parse(key, ports.entropy))
+
+
+def new_master_key(ports: Ports) -> str:
+    """A key for ``OUTLIVE_KEY``."""
+    _check_installed()
+    from outlive.journal.master_keys import new_key
+
+    return new_key(ports.entropy)
+
+
+async def rekey_store(store: Store, tell: Callable[[str], None]) -> int:
+    """Have the first master key wrap every data key; how many it did not before."""
+    _check_installed()
+    from outlive.journal.rekeying import rekey
+    from outlive.journal.sealed_store import SealedStore
+
+    if not isinstance(store, SealedStore):
+        raise UsageError("there is no key: set OUTLIVE_KEY to the new key, a comma, the old one")
+    return await rekey(store, tell)
+
+
+async def erase_family(store: Store, run_id: str, keep_until: int) -> list[str]:
+    """Drop the data key of a run's family, then its runs; their ids."""
+    _check_installed()
+    from outlive.journal.rekeying import erase
+
+    return await erase(store, run_id, keep_until=keep_until)
+
+
+def _check_installed() -> None:
+    try:
+        import cryptography  # noqa: F401 - what seals needs it, and only what seals
+    except ImportError as error:
+        raise UsageError(
+            f"sealing needs the cryptography package ({error}); `pip install 'outlive[seal]'`"
+        ) from error
+
+
+def check_unsealed(store: Store) -> None:
+    """Refuse to write what anybody can read beside what nobody else can."""
+    ids = run_immediate(sealed_with(store))
+    if ids:
+        raise WrongKey("this store", ids)

@@ -1,0 +1,168 @@
+"""Who is next: within a queue by priority and by turns among keys, and by turns among queues.
+
+A store collects candidates, some of each key; here they are put in order. A queue's *turn* counts
+the runs it gave out. All but every eighth go by priority; that one begins with another priority,
+each in its turn, so that the last is late but is never forgotten. Keys go round from the one that
+was last served.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from outlive.store import DEFAULT_QUEUE, Found, QueueLimits
+from outlive.stores.gate import Load, Turn
+
+#: One run of so many is taken by turns among priorities.
+FAIR_TURNS = 8
+#: Queues whose turns a process remembers.
+QUEUES_MAX = 10_000
+
+
+class Turns:
+    """The turns of queues that have no limits, as one process knows them; and whose is next."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, Turn] = {}
+        self._rounds = 0
+
+    def of(self, queue: str) -> Turn:
+        """How far the queue has come here."""
+        return self._turns.get(queue, Turn())
+
+    def all(self) -> Mapping[str, Turn]:
+        """How far all have come that are known here."""
+        return self._turns
+
+    def count(self, queue: str, taken: Sequence[Found]) -> None:
+        """These were offered."""
+        if len(self._turns) >= QUEUES_MAX:
+            self._turns.clear()
+        if taken:
+            number = self.of(queue).number + len(taken)
+            self._turns[queue] = Turn(number, taken[-1].header.queue_key)
+
+    def arrange(
+        self, due: Iterable[Found], loads: Mapping[str, Load], worker: str, limit: int
+    ) -> list[Found]:
+        """What a worker is offered of these: at most so many, none beyond the limits of its queue.
+
+        What the gone held comes first: it takes what is taken already.
+        """
+        orphans: list[Found] = []
+        free: dict[str, list[Found]] = {}
+        for run in sorted(due, key=_since):
+            if run.head.worker is None:
+                free.setdefault(run.header.queue, []).append(run)
+            elif len(orphans) < limit and _takes(loads.get(run.header.queue), run, worker):
+                orphans.append(run)
+        room = limit - len(orphans)
+        groups = [
+            some if queue == DEFAULT_QUEUE else self._chosen(queue, some, loads, worker, room)
+            for queue, some in free.items()
+        ]
+        return [*orphans, *self._shuffle(groups, room)]
+
+    def _chosen(
+        self, queue: str, some: list[Found], loads: Mapping[str, Load], worker: str, room: int
+    ) -> list[Found]:
+        load = loads.get(queue)
+        if load is not None:
+            return choose(some, load, load.turn, worker, room)
+        chosen = choose(some, Load(limits=QueueLimits()), self.of(queue), worker, room)
+        self.count(queue, chosen)
+        return chosen
+
+    def _shuffle(self, groups: Sequence[Sequence[Found]], limit: int) -> list[Found]:
+        """One of each group in turn, another group first every time; no more than the limit."""
+        there = [list(group) for group in groups if group]
+        if not there:
+            return []
+        self._rounds += 1
+        start = self._rounds % len(there)
+        lanes = deque(deque(group) for group in [*there[start:], *there[:start]])
+        taken: list[Found] = []
+        while lanes and len(taken) < limit:
+            lane = lanes.popleft()
+            taken.append(lane.popleft())
+            if lane:
+                lanes.append(lane)
+        return taken
+
+
+def _takes(load: Load | None, run: Found, worker: str) -> bool:
+    if load is not None and not load.admits(run, worker):
+        return False
+    if load is not None:
+        load.add(run, worker)
+    return True
+
+
+def choose(
+    candidates: Iterable[Found], load: Load, turn: Turn, worker: str, room: int
+) -> list[Found]:
+    """The runs of one queue that a worker may take, in order, as far as limits and room allow."""
+    levels = _lanes(candidates, turn.key)
+    chosen: list[Found] = []
+    while levels and len(chosen) < room:
+        run = _next(levels, load, turn.number + len(chosen), worker)
+        if run is None:
+            break
+        load.add(run, worker)
+        chosen.append(run)
+    return chosen
+
+
+def levels_in_turn(levels: Sequence[int], number: int) -> list[int]:
+    """Priorities in the order in which this turn looks at them."""
+    ordered = sorted(levels)
+    if number % FAIR_TURNS != FAIR_TURNS - 1:
+        return ordered
+    start = (number // FAIR_TURNS) % len(ordered)
+    return ordered[start:] + ordered[:start]
+
+
+def _lanes(candidates: Iterable[Found], after: str) -> dict[int, deque[deque[Found]]]:
+    """By priority, a lane for each key: the keys in a round that begins behind the last one."""
+    levels: dict[int, dict[str, list[Found]]] = {}
+    for run in {run.head.run_id: run for run in candidates}.values():
+        lanes = levels.setdefault(run.header.priority, {})
+        lanes.setdefault(run.header.queue_key, []).append(run)
+    return {
+        priority: deque(
+            deque(sorted(lanes[key], key=_since))
+            for key in sorted(lanes, key=lambda key: (key <= after, key))
+        )
+        for priority, lanes in levels.items()
+    }
+
+
+def _since(run: Found) -> int:
+    return run.header.wake_at or 0
+
+
+def _next(
+    levels: dict[int, deque[deque[Found]]], load: Load, number: int, worker: str
+) -> Found | None:
+    for level in levels_in_turn(list(levels), number):
+        lanes = levels[level]
+        for _ in range(len(lanes)):
+            lane = lanes.popleft()
+            run = _first_admitted(lane, load, worker)
+            if lane:
+                lanes.append(lane)
+            if run is not None:
+                return run
+        if not lanes:
+            del levels[level]
+    return None
+
+
+def _first_admitted(lane: deque[Found], load: Load, worker: str) -> Found | None:
+    """The first of a key that may be taken; what may not now is passed over."""
+    while lane:
+        run = lane.popleft()
+        if load.admits(run, worker):
+            return run
+    return None

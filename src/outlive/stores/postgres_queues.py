@@ -1,0 +1,351 @@
+"""Limits of queues inside PostgreSQL: the gate that a claim goes through, and who is next.
+
+Whoever takes runs of a queue that has limits locks the queue's row first (queues by name, and
+before any run), then counts: of those who claim at once, one after the other sees what the one
+before took. The rows are few and the lock is held for one commit.
+
+Candidates are found by jumps through the index: from priority to priority, from key to key.
+"""
+
+from __future__ import annotations
+
+from outlive.stores.fair import FAIR_TURNS
+from outlive.stores.gate import SLICES
+from outlive.stores.postgres_functions import PROBING
+
+_LEVEL_BELOW_ALL = -(1 << 31)
+
+TABLES = (
+    "ALTER TABLE {s}.runs ADD COLUMN queue_key text COLLATE \"C\" NOT NULL DEFAULT '',"
+    " ADD COLUMN priority bigint NOT NULL DEFAULT 0, ADD COLUMN units bigint NOT NULL DEFAULT 1",
+    """
+    CREATE TABLE {s}.queues (
+        name text COLLATE "C" PRIMARY KEY,
+        concurrency bigint,
+        per_key bigint,
+        per_worker bigint,
+        rate bigint,
+        rate_ms bigint NOT NULL,
+        turn bigint NOT NULL DEFAULT 0,
+        turn_key text COLLATE "C" NOT NULL DEFAULT ''
+    ) WITH (fillfactor = 20)
+    """,
+    """
+    CREATE TABLE {s}.spent (
+        queue text COLLATE "C" NOT NULL,
+        slice_at bigint NOT NULL,
+        units bigint NOT NULL,
+        PRIMARY KEY (queue, slice_at)
+    ) WITH (fillfactor = 20)
+    """,
+    "DROP INDEX {s}.runs_due",
+    "DROP INDEX {s}.runs_with_mail",
+    """
+    CREATE INDEX runs_due ON {s}.runs (flow, version, wake_at)
+    WHERE worker IS NULL AND ended_at IS NULL AND wake_at IS NOT NULL AND queue = 'default'
+    """,
+    """
+    CREATE INDEX runs_with_mail ON {s}.runs (coalesce(worker, ''), flow, version, queue)
+    WHERE ended_at IS NULL AND posted <> consumed
+    """,
+    """
+    CREATE INDEX runs_queued ON {s}.runs (queue, flow, version, priority, queue_key, id)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
+    """,
+    """
+    CREATE INDEX runs_woken ON {s}.runs (queue, flow, version, wake_at)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch > 0
+    """,
+    """
+    CREATE INDEX runs_held_of_queue ON {s}.runs (queue, queue_key, worker)
+    WHERE worker IS NOT NULL AND queue <> 'default'
+    """,
+)
+
+_HELD = "h.worker IS NOT NULL AND h.queue <> 'default'"
+_FREE = "r.worker IS NULL AND r.ended_at IS NULL AND r.queue <> 'default'"
+_KIND = "r.queue = queue_name AND r.flow = w.flow AND r.version = w.version"
+_NEW = f"{_KIND} AND {_FREE} AND r.epoch = 0"
+
+#: What of a rate counts as spent; what was spent after now is not yet seen: the clock was set.
+_SPENT = f"""
+CREATE FUNCTION {{s}}.spent_v1(queue_name text, rate_ms bigint, instant bigint)
+RETURNS bigint LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    width CONSTANT bigint := (rate_ms + {SLICES - 1}) / {SLICES};
+    here CONSTANT bigint := instant - instant % width;
+BEGIN
+    RETURN (SELECT coalesce(sum(x.units), 0) FROM {{s}}.spent x
+        WHERE x.queue = queue_name AND x.slice_at BETWEEN here - {SLICES} * width AND here);
+END $$
+"""
+
+#: Units are spent now; what counts no more is forgotten. What was spent before the clock was set
+#: back counts as spent now.
+_SPEND = f"""
+CREATE FUNCTION {{s}}.spend_v1(queue_name text, rate_ms bigint, instant bigint, more bigint)
+RETURNS void LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    width CONSTANT bigint := (rate_ms + {SLICES - 1}) / {SLICES};
+    here CONSTANT bigint := instant - instant % width;
+    ahead bigint;
+BEGIN
+    WITH gone AS (
+        DELETE FROM {{s}}.spent x WHERE x.queue = queue_name
+        AND (x.slice_at > here OR x.slice_at < here - {SLICES} * width)
+        RETURNING x.slice_at, x.units
+    )
+    SELECT coalesce(sum(gone.units), 0) INTO ahead FROM gone WHERE gone.slice_at > here;
+    IF ahead + more > 0 THEN
+        INSERT INTO {{s}}.spent AS x VALUES (queue_name, here, ahead + more)
+        ON CONFLICT (queue, slice_at) DO UPDATE SET units = x.units + excluded.units;
+    END IF;
+END $$
+"""
+
+#: The epochs that entries must find, with one that no run has for those whose queue has no place.
+_ADMIT = f"""
+CREATE FUNCTION {{s}}.admit_v1(
+    run_ids text[], afters bigint[], befores bigint[], leases bigint[], takers text[], at bigint
+) RETURNS bigint[] LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    instant bigint;
+    e record;
+    q {{s}}.queues%ROWTYPE;
+    keys text[];
+    workers text[];
+    held bigint;
+    spent bigint;
+BEGIN
+    PERFORM 1 FROM {{s}}.queues x WHERE x.name = ANY (ARRAY(
+        SELECT r.queue FROM unnest(run_ids, leases) AS g (run_id, lease)
+        JOIN {{s}}.runs r ON r.run_id = g.run_id WHERE g.lease = 1 AND r.queue <> 'default'
+    )) ORDER BY x.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN befores;
+    END IF;
+    instant := {{s}}.now_v1(at);
+    FOR e IN
+        SELECT g.place, g.taker, r.queue, r.queue_key, r.units, r.worker, r.epoch
+        FROM unnest(run_ids, afters, befores, leases, takers) WITH ORDINALITY
+            AS g (run_id, after, before, lease, taker, place)
+        JOIN {{s}}.runs r ON r.run_id = g.run_id
+        WHERE g.lease = 1 AND r.seq = g.after AND r.epoch = g.before
+        AND EXISTS (SELECT 1 FROM {{s}}.queues x WHERE x.name = r.queue)
+        ORDER BY r.queue, g.place
+    LOOP
+        IF q.name IS DISTINCT FROM e.queue THEN
+            SELECT * INTO q FROM {{s}}.queues x WHERE x.name = e.queue;
+            keys := '{{}}';
+            workers := '{{}}';
+            held := 0;
+            IF q.concurrency IS NOT NULL THEN
+                held := (SELECT count(*) FROM {{s}}.runs h WHERE h.queue = q.name AND {_HELD});
+            END IF;
+            IF q.rate IS NOT NULL THEN
+                PERFORM {{s}}.spend_v1(q.name, q.rate_ms, instant, 0);
+                spent := {{s}}.spent_v1(q.name, q.rate_ms, instant);
+            END IF;
+        END IF;
+        IF (q.per_worker <= (
+                SELECT count(*) FROM {{s}}.runs h
+                WHERE h.queue = q.name AND {_HELD} AND h.worker = e.taker
+            ) + cardinality(array_positions(workers, e.taker))) IS TRUE
+        OR (e.worker IS NULL AND (
+            (q.concurrency <= held) IS TRUE
+            OR (e.queue_key <> '' AND q.per_key <= (
+                    SELECT count(*) FROM {{s}}.runs h
+                    WHERE h.queue = q.name AND {_HELD} AND h.queue_key = e.queue_key
+                ) + cardinality(array_positions(keys, e.queue_key))) IS TRUE
+            OR (e.epoch = 0 AND spent + e.units > q.rate) IS TRUE))
+        THEN
+            befores[e.place] := -1;
+            CONTINUE;
+        END IF;
+        workers := workers || e.taker;
+        IF e.worker IS NULL THEN
+            held := held + 1;
+            keys := keys || e.queue_key;
+            UPDATE {{s}}.queues x SET turn = x.turn + 1, turn_key = e.queue_key
+                WHERE x.name = q.name;
+            IF e.epoch = 0 AND q.rate IS NOT NULL THEN
+                spent := spent + e.units;
+                PERFORM {{s}}.spend_v1(q.name, q.rate_ms, instant, e.units);
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN befores;
+END $$
+"""
+
+#: The queues that free runs are in, by jumping from one to the next.
+_NAMES = f"""
+CREATE FUNCTION {{s}}.queue_names_v1(names text[])
+RETURNS text[] LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    name text := '';
+    found text[] := '{{}}';
+BEGIN
+    LOOP
+        name := (SELECT least(
+            (SELECT r.queue FROM {{s}}.runs r WHERE r.queue > name AND {_FREE} AND r.epoch = 0
+                ORDER BY r.queue LIMIT 1),
+            (SELECT r.queue FROM {{s}}.runs r WHERE r.queue > name AND {_FREE} AND r.epoch > 0
+                ORDER BY r.queue LIMIT 1)));
+        EXIT WHEN name IS NULL;
+        IF names IS NULL OR name = ANY (names) THEN
+            found := found || name;
+        END IF;
+    END LOOP;
+    RETURN found;
+END $$
+"""
+
+#: The next keys of a lane, in a round that begins behind the last one; not those that are full.
+_KEYS = f"""
+CREATE FUNCTION {{s}}.lane_keys_v1(
+    queue_name text, flow text, version text, level bigint, last text, count bigint,
+    full_keys text[]
+) RETURNS text[] LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    key text := last;
+    found text[] := '{{}}';
+    has_wrapped boolean := false;
+BEGIN
+    WHILE cardinality(found) < count LOOP
+        IF key IS NULL THEN
+            SELECT min(r.queue_key) INTO key FROM {{s}}.runs r, (SELECT $2, $3) AS w (flow, version)
+                WHERE {_NEW} AND r.priority = level;
+        ELSE
+            key := (SELECT r.queue_key FROM {{s}}.runs r, (SELECT $2, $3) AS w (flow, version)
+                WHERE {_NEW} AND r.priority = level AND r.queue_key > key
+                ORDER BY r.queue_key LIMIT 1);
+        END IF;
+        IF key IS NULL OR (has_wrapped AND key > last) THEN
+            EXIT WHEN has_wrapped;
+            has_wrapped := true;
+            key := NULL;
+        ELSIF key <> ALL (full_keys) THEN
+            found := found || key;
+        END IF;
+    END LOOP;
+    RETURN found;
+END $$
+"""
+
+#: Free runs of queues: some of each priority and key, no more than there is room for.
+_QUEUED = f"""
+CREATE FUNCTION {{s}}.queued_v1(
+    flows text[], versions text[], newest bigint, names text[], asker text,
+    turn_queues text[], turn_keys text[], at bigint, count bigint
+) RETURNS SETOF {{s}}.runs LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    instant CONSTANT bigint := {{s}}.now_v1(at);
+    queue_name text;
+    q {{s}}.queues%ROWTYPE;
+    w record;
+    room bigint;
+    level bigint;
+    taken bigint;
+    more bigint;
+    keys text[];
+    full_keys text[];
+BEGIN
+    FOREACH queue_name IN ARRAY {{s}}.queue_names_v1(names) LOOP
+        SELECT * INTO q FROM {{s}}.queues x WHERE x.name = queue_name;
+        room := least(count,
+            q.concurrency - (SELECT count(*) FROM {{s}}.runs h
+                WHERE q.concurrency IS NOT NULL AND h.queue = queue_name AND {_HELD}),
+            q.per_worker - (SELECT count(*) FROM {{s}}.runs h
+                WHERE q.per_worker IS NOT NULL AND h.queue = queue_name AND {_HELD}
+                AND h.worker = asker));
+        CONTINUE WHEN room <= 0;
+        full_keys := ARRAY(SELECT h.queue_key FROM {{s}}.runs h
+            WHERE q.per_key IS NOT NULL AND h.queue = queue_name AND {_HELD} AND h.queue_key <> ''
+            GROUP BY h.queue_key HAVING count(*) >= q.per_key);
+        FOR w IN SELECT * FROM unnest(flows, versions) AS w (flow, version) LOOP
+            RETURN QUERY SELECT * FROM {{s}}.runs r
+                WHERE {_KIND} AND {_FREE} AND r.epoch > 0 AND r.wake_at <= instant
+                AND r.format <= newest AND r.queue_key <> ALL (full_keys)
+                ORDER BY r.wake_at LIMIT room FOR UPDATE SKIP LOCKED;
+            RETURN QUERY SELECT * FROM {{s}}.runs r
+                WHERE {_KIND} AND coalesce(r.worker, '') = '' AND r.ended_at IS NULL
+                AND r.posted <> r.consumed AND r.format <= newest
+                AND r.queue_key <> ALL (full_keys) LIMIT room FOR UPDATE SKIP LOCKED;
+            taken := 0;
+            level := {_LEVEL_BELOW_ALL};
+            LOOP
+                level := (SELECT r.priority FROM {{s}}.runs r WHERE {_NEW} AND r.priority > level
+                    ORDER BY r.priority LIMIT 1);
+                EXIT WHEN level IS NULL;
+                -- Of what comes behind only as much as turns among priorities may ask for.
+                more := CASE WHEN taken < room THEN room ELSE 1 + room / {FAIR_TURNS} END;
+                keys := {{s}}.lane_keys_v1(queue_name, w.flow, w.version, level,
+                    coalesce(q.turn_key, turn_keys[array_position(turn_queues, queue_name)], ''),
+                    more, full_keys);
+                more := 1 + more / greatest(1, cardinality(keys));
+                RETURN QUERY SELECT r.* FROM unnest(keys) AS k (key) CROSS JOIN LATERAL (
+                    SELECT * FROM {{s}}.runs r WHERE {_NEW} AND r.priority = level
+                    AND r.queue_key = k.key AND r.format <= newest
+                    ORDER BY r.id LIMIT more FOR UPDATE SKIP LOCKED
+                ) AS r;
+                GET DIAGNOSTICS more = ROW_COUNT;
+                taken := taken + more;
+            END LOOP;
+        END LOOP;
+    END LOOP;
+END $$
+"""
+
+#: What is held and spent of every queue that has limits.
+_LOADS = f"""
+CREATE FUNCTION {{s}}.loads_v1(at bigint) RETURNS TABLE (
+    name text, concurrency bigint, per_key bigint, per_worker bigint, rate bigint, rate_ms bigint,
+    turn bigint, turn_key text, spent bigint, is_waited boolean,
+    queue_key text, worker text, held bigint
+) LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    instant CONSTANT bigint := {{s}}.now_v1(at);
+BEGIN
+    RETURN QUERY SELECT q.name, q.concurrency, q.per_key, q.per_worker, q.rate, q.rate_ms,
+        q.turn, q.turn_key,
+        CASE WHEN q.rate IS NOT NULL THEN {{s}}.spent_v1(q.name, q.rate_ms, instant) ELSE 0 END,
+        EXISTS (SELECT 1 FROM {{s}}.runs r WHERE r.queue = q.name AND {_FREE} AND r.epoch = 0)
+            OR EXISTS (
+                SELECT 1 FROM {{s}}.runs r WHERE r.queue = q.name AND {_FREE} AND r.epoch > 0),
+        h.queue_key, h.worker, h.count
+    FROM {{s}}.queues q LEFT JOIN LATERAL (
+        SELECT h.queue_key, h.worker, count(*) FROM {{s}}.runs h
+        WHERE h.queue = q.name AND {_HELD} GROUP BY 1, 2
+    ) AS h ON true;
+END $$
+"""
+
+#: The limits that hold afterwards. What was spent in slices of another length counts as spent now.
+_SET = f"""
+CREATE FUNCTION {{s}}.set_queue_v1(
+    given text, new_concurrency bigint, new_per_key bigint, new_per_worker bigint, new_rate bigint,
+    new_rate_ms bigint, replaces boolean, at bigint
+) RETURNS SETOF {{s}}.queues LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    q {{s}}.queues%ROWTYPE;
+    before bigint;
+BEGIN
+    INSERT INTO {{s}}.queues VALUES (given, new_concurrency, new_per_key, new_per_worker, new_rate,
+        new_rate_ms) ON CONFLICT (name) DO NOTHING;
+    SELECT * INTO q FROM {{s}}.queues x WHERE x.name = given FOR UPDATE;
+    IF replaces THEN
+        UPDATE {{s}}.queues x SET concurrency = new_concurrency, per_key = new_per_key,
+            per_worker = new_per_worker, rate = new_rate, rate_ms = new_rate_ms
+            WHERE x.name = given;
+        IF q.rate_ms <> new_rate_ms THEN
+            WITH gone AS (DELETE FROM {{s}}.spent x WHERE x.queue = given RETURNING x.units)
+            SELECT coalesce(sum(gone.units), 0) INTO before FROM gone;
+            PERFORM {{s}}.spend_v1(given, new_rate_ms, {{s}}.now_v1(at), before);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM {{s}}.queues x WHERE x.name = given;
+END $$
+"""
+
+QUEUES = (_SPENT, _SPEND, _ADMIT, _NAMES, _KEYS, _QUEUED, _LOADS, _SET)

@@ -1,0 +1,318 @@
+"""What a store owes limited queues: no limit is ever exceeded, whoever claims, dies or repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlive.store import Queueing, QueueLimits, QueueState, Store
+from outlive.testing.store_entries import LEASE_SECONDS, START_MS, HandClock, entry
+from outlive.testing.store_queued import Desk, claim_of, limit_queue, offer_of, queued
+
+
+class QueueLimitRules:
+    """Concurrency, keys, workers and rates, where a store keeps them."""
+
+    async def test_no_more_are_held_than_a_queue_allows(self, store: Store) -> None:
+        """What is over the limit is neither offered nor given, until something ends."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=2)
+        await store.commit([queued(f"r{n}") for n in range(4)])
+        desk = Desk(store, "w")
+
+        assert ["r0", "r1"] == await desk.take()
+        assert [] == await desk.offered()
+        assert [] == await desk.take_these([await offer_of(store, "r2")])
+
+        await desk.end("r0")
+        assert ["r2"] == await desk.take()
+
+    async def test_a_refusal_leaves_the_run_as_it_was(self, store: Store) -> None:
+        """The head that a refused claim is shown is the one it followed."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=1)
+        await store.commit([queued("a"), queued("b")])
+        await Desk(store, "w").take()
+        offer = await offer_of(store, "b")
+
+        (answer,) = await store.commit([claim_of(offer, "v")])
+
+        assert answer is not None
+        assert (offer.head.seq, offer.head.epoch) == (answer.seq, answer.epoch)
+        assert offer == await offer_of(store, "b")
+
+    async def test_limits_hold_within_a_batch(self, store: Store) -> None:
+        """Of many claims in one commit as many are done as fit; others are not disturbed."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=3)
+        await store.commit([queued(f"r{n}") for n in range(8)] + [entry("other", 0)])
+        claims = [claim_of(await offer_of(store, f"r{n}"), "w") for n in range(8)]
+
+        answers = await store.commit([*claims[:4], entry("other", 1), *claims[4:]])
+
+        assert 3 == sum(answer is None for answer in [*answers[:4], *answers[5:]])
+        assert answers[4] is None
+
+    async def test_limits_hold_among_those_who_claim_at_once(
+        self, store: Store, make_store: Callable[[], Store]
+    ) -> None:
+        """Eight who claim the same runs at the same moment never hold more than allowed."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=5, per_key=2, per_worker=2, rate=9, rate_ms=60_000)
+        await store.commit([queued(f"r{n}", queue_key=f"k{n % 3}") for n in range(40)])
+        offers = [await offer_of(store, f"r{n}") for n in range(40)]
+        stores = [make_store() for _ in range(8)]
+
+        def claim(number: int) -> None:
+            order = random.Random(number).sample(offers, len(offers))
+            for offer in order:
+                asyncio.run(_commit(stores[number], claim_of(offer, f"w{number}")))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(claim, range(8)))
+
+        after = [(await offer_of(store, f"r{n}")) for n in range(40)]
+        held = [offer for offer in after if offer.head.worker is not None]
+        assert 5 == len(held)
+        for part in ("queue_key", "worker"):
+            named = [getattr(o.header, part, None) or getattr(o.head, part, "") for o in held]
+            assert max(named.count(name) for name in named) <= 2
+        await _close(stores, store)
+
+    async def test_who_waits_takes_nothing_of_its_queue(self, store: Store) -> None:
+        """A run that sleeps makes way for another, and needs a place again when it wakes."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=1)
+        await store.commit([queued("a"), queued("b")])
+        desk = Desk(store, "w")
+        assert ["a"] == await desk.take()
+
+        await desk.leave("a", wake_at=START_MS)
+        assert ["a"] == await desk.offered(1)
+        assert ["b"] == await desk.take_these([await offer_of(store, "b")])
+
+        assert [] == await desk.offered()
+        assert [] == await desk.take_these([await offer_of(store, "a")])
+
+    async def test_the_dead_keep_their_place_until_somebody_takes_over(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        """What a dead worker held counts as held, and may be taken over though all is full."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=1, rate=1)
+        await store.commit([queued("a"), queued("b")])
+        await Desk(store, "dead").take()
+        heir = Desk(store, "heir")
+        await heir.offered()  # some stores only suspect from the first look on
+        clock.advance(2 * LEASE_SECONDS)
+
+        assert ["a"] == await heir.offered()
+        assert [] == await heir.take_these([await offer_of(store, "b")])
+        assert ["a"] == await heir.take()
+        assert [] == await heir.take_these([await offer_of(store, "b")])
+
+    async def test_no_key_has_more_than_its_part(self, store: Store) -> None:
+        """A key that is full hides nobody behind it; runs without a key are not counted."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, per_key=2)
+        await store.commit([queued(f"a{n}", queue_key="a") for n in range(9)])
+        await store.commit([queued("b0", queue_key="b"), *(queued(f"none{n}") for n in range(3))])
+        desk = Desk(store, "w")
+
+        assert {"a0", "a1", "b0", "none0", "none1", "none2"} == set(await desk.take())
+        assert [] == await desk.take_these([await offer_of(store, "a2")])
+
+        await desk.end("a0")
+        assert ["a2"] == await desk.take()
+
+    async def test_no_worker_has_more_than_its_part(self, store: Store, clock: HandClock) -> None:
+        """Neither by claiming nor by taking over."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, per_worker=2)
+        await store.commit([queued(f"r{n}") for n in range(6)])
+        dead, heir, other = (Desk(store, name) for name in ("dead", "heir", "other"))
+        assert ["r0", "r1"] == await dead.take()
+        assert ["r2"] == await heir.take_these([await offer_of(store, "r2")])
+        await heir.offered()
+        clock.advance(2 * LEASE_SECONDS)
+        await store.beat("heir")
+
+        assert 1 == len(await heir.take())
+        orphan = "r0" if "r1" in heir.held else "r1"
+        assert [] == await heir.take_these([await offer_of(store, orphan)])
+        assert orphan in await other.take()
+
+    # ------------------------------------------------------------------ rates
+
+    async def test_no_more_begin_than_a_rate_allows(self, store: Store, clock: HandClock) -> None:
+        """However they are asked for: in no stretch of time do more begin."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=3, rate_ms=10_000)
+        await store.commit([queued(f"r{n}") for n in range(40)])
+        desk = Desk(store, "w")
+        begun: list[int] = []
+        chance = random.Random(7)
+        for number in count():
+            if number == 40 or len(begun) == 40:
+                break
+            for n in range(40):
+                if f"r{n}" in desk.held:
+                    continue
+                if not await desk.take_these([await offer_of(store, f"r{n}")]):
+                    break
+                begun.append(clock.now_ms())
+            clock.advance(chance.choice((0.0, 0.4, 1.0, 3.0, 6.0, 9.7)))
+
+        assert 20 <= len(begun)
+        for begin in begun:
+            assert 3 >= sum(begin <= at < begin + 10_000 for at in begun)
+
+    async def test_units_are_what_a_rate_counts(self, store: Store, clock: HandClock) -> None:
+        """A dear run waits until it can be paid for, and nobody passes it meanwhile."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=1000)
+        await store.commit([queued("a", units=600), queued("b", units=500), queued("c", units=1)])
+        desk = Desk(store, "w")
+
+        assert ["a"] == await desk.take()
+        clock.advance(30)
+        assert [] == await desk.offered()
+        assert [] == await desk.take_these([await offer_of(store, "b")])
+
+        clock.advance(33.1)
+        assert ["b", "c"] == await desk.take()
+
+    async def test_only_the_first_claim_is_charged(self, store: Store, clock: HandClock) -> None:
+        """Not a repeated commit, not a run that wakes, not one that is taken over."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=2, rate_ms=1_000_000)
+        await store.commit([queued("a"), queued("b"), queued("c")])
+        first, desk = claim_of(await offer_of(store, "a"), "w"), Desk(store, "w")
+        desk.held["a"] = await offer_of(store, "a")
+
+        assert [None] == list(await store.commit([first]))
+        assert [None] == list(await store.commit([first]))
+        await desk.leave("a", wake_at=START_MS)
+        assert ["a", "b"] == sorted(await desk.take())
+        heir = Desk(store, "heir")
+        await heir.offered()
+        clock.advance(2 * LEASE_SECONDS)
+        assert {"a", "b"} == set(await heir.take())
+        assert 2 == (await _state(store)).spent
+
+    async def test_a_clock_that_is_set_back_stops_nobody_for_long(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        """What was spent in what is now the future counts as spent now."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=1, rate_ms=10_000)
+        await store.commit([queued("a", wake_at=0), queued("b", wake_at=0)])
+        desk = Desk(store, "w")
+        await desk.take()
+        clock.wall_ms -= 3_600_000
+
+        assert [] == await desk.take()
+        clock.advance(9)
+        assert [] == await desk.take()
+        clock.advance(2)
+        assert ["b"] == await desk.take()
+
+    async def test_another_stretch_forgets_nothing(self, store: Store, clock: HandClock) -> None:
+        """A rate that is set anew counts what was spent before."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=2, rate_ms=60_000)
+        await store.commit([queued(name) for name in "abc"])
+        desk = Desk(store, "w")
+        await desk.take()
+
+        await limit_queue(store, rate=2, rate_ms=10_000)
+
+        assert [] == await desk.take_these([await offer_of(store, "c")])
+        clock.advance(10.5)
+        assert ["c"] == await desk.take()
+
+    # ------------------------------------------------------------------ setting and looking
+
+    async def test_limits_are_set_once_or_anew(self, store: Store) -> None:
+        """Who only declares a queue leaves limits that are set; whoever sets them changes them."""
+        if not isinstance(store, Queueing):
+            return
+        few, many = QueueLimits(concurrency=1), QueueLimits(per_worker=9, rate=7, rate_ms=5)
+        assert await store.find_queue("q") is None
+
+        assert few == await store.set_queue("q", few, replace=False)
+        assert few == await store.set_queue("q", many, replace=False)
+        assert few == await store.find_queue("q")
+        assert many == await store.set_queue("q", many, replace=True)
+        assert many == await store.find_queue("q")
+
+    async def test_what_a_queue_shows(self, store: Store, clock: HandClock) -> None:
+        """Limits, how many wait and since when, how many are held, what is spent."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=1, rate=5)
+        await limit_queue(store, "empty", per_key=3)
+        await store.commit([queued("a", units=2), queued("b"), queued("c", wake_at=START_MS + 1)])
+        await Desk(store, "w").take(1)
+        await store.commit([queued("free", "unlimited"), entry("plain", 0)])
+        clock.advance(1)
+
+        shown = {state.name: state for state in await store.queues()}
+
+        assert ["empty", "q", "unlimited"] == list(shown)
+        assert (0, 0, None) == _counts(shown["empty"])
+        assert QueueLimits(per_key=3) == shown["empty"].limits
+        assert shown["unlimited"].limits is None
+        assert (1, 0, START_MS) == _counts(shown["unlimited"])
+        assert (2, 1, START_MS) == _counts(shown["q"])
+        assert 2 == shown["q"].spent
+
+    @pytest.mark.parametrize("queue", ["q", "unlimited"])
+    async def test_nobody_jumps_a_queue(self, store: Store, queue: str) -> None:
+        """A run of a queue can't begin with its creation."""
+        if not isinstance(store, Queueing):
+            return
+        jumping: dict[str, Any] = {"lease": "take", "worker": "w", "epoch": 1}
+        with pytest.raises(ValueError, match="jumps its queue"):
+            await store.commit([msgspec.structs.replace(queued("r", queue), **jumping)])
+        assert await store.read("r") is None
+
+
+def _counts(state: QueueState) -> tuple[int, int, int | None]:
+    return state.waiting, state.held, state.oldest_at
+
+
+async def _state(store: Store) -> QueueState:
+    assert isinstance(store, Queueing)
+    (state,) = [each for each in await store.queues() if each.name == "q"]
+    return state
+
+
+async def _commit(store: Store, claim: Any) -> None:
+    await store.commit([claim])
+
+
+async def _close(stores: list[Store], kept: Store) -> None:
+    for store in stores:
+        if store is not kept:
+            await store.close()

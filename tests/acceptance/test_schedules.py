@@ -1,0 +1,96 @@
+"""Schedules from the command line and from plain code, with a real worker."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlive import sync as outlive
+from tests.acceptance.conftest import Cli
+from tests.acceptance.shop import greet
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture
+def shop(cli: Cli) -> Any:
+    """An app of plain code on the store of the command line."""
+    with outlive.open(f"sqlite:///{cli.database}") as app:
+        yield app
+
+
+def until(condition: Any) -> Any:
+    limit = time.monotonic() + 30
+    while not (met := condition()):
+        assert time.monotonic() < limit, "it never came true"
+        time.sleep(0.05)
+    return met
+
+
+def test_they_are_listed_and_changed(cli: Cli, shop: Any) -> None:
+    """Name, flow, times, next instant and last run; pause, resume, fire and remove one."""
+    shop.schedule("nightly", greet, cron="0 3 * * *", tz="Europe/Berlin", missed="once")
+    shop.schedule("often", greet, "ann", every="90m")
+
+    text = cli("schedules").out.splitlines()
+    assert ["SCHEDULE", "FLOW", "WHEN", "NEXT", "IN", "LAST", "RUN", "STATUS"] == text[0].split()
+    assert "nightly   greet  0 3 * * * Europe/Berlin" in text[1]
+    assert "often     greet  every 1:30:00" in text[2]
+    assert (
+        "nightly is paused; `resume` goes on with it\n" == cli("schedules", "pause", "nightly").out
+    )
+    assert "paused" in cli("schedules").out
+    assert "nightly goes on at 20" in cli("schedules", "resume", "nightly").out
+    fired = cli("schedules", "fire", "often", "--json").json
+    assert fired["run"].startswith("often@")
+    assert "often is removed; its runs go on\n" == cli("schedules", "remove", "often").out
+
+    (left,) = cli("schedules", "--json").json
+    wanted = {"name": "nightly", "flow": "greet", "paused": False, "missed": "once", "runs": []}
+    assert wanted == {name: left[name] for name in wanted}
+    assert [fired["run"]] == [run["id"] for run in cli("runs", "--flow", "greet", "--json").json]
+
+
+def test_a_worker_fires_them(cli: Cli, shop: Any) -> None:
+    """The list shows what was started last, and what became of it."""
+    shop.schedule("often", greet, "ann", every="1s")
+    cli.start_worker()
+    (there,) = until(lambda: [s for s in shop.schedules() if len(s.recent) >= 2])
+    until(lambda: "completed" == shop.get(there.recent[0].id).status())
+
+    first, second = there.recent[:2]
+    assert 1 == (second.at - first.at).total_seconds()
+    assert "hello ann" == shop.get(first.id).outcome()
+    assert shop.unschedule("often")
+    assert not shop.unschedule("often")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pause", "nightly"), "there is no schedule 'nightly'"),
+        (("remove", "nightly"), "there is no schedule 'nightly'"),
+        (("fire",), "needs the name of a schedule"),
+        (("dance", "nightly"), "invalid choice: 'dance'"),
+    ],
+)
+def test_bad_words_are_usage_errors(cli: Cli, shop: Any, words: Any, said: str) -> None:
+    """One line, exit code 2."""
+    assert [] == shop.schedules()
+
+    ran = cli("schedules", *words)
+
+    assert 2 == ran.code
+    assert said in ran.err
+    assert 1 == len(ran.err.splitlines())
+
+
+def test_no_store_is_no_empty_list(cli: Cli) -> None:
+    """A mistyped store is an error, and none is made."""
+    ran = cli("schedules")
+
+    assert 3 == ran.code
+    assert not Path(cli.database).exists()

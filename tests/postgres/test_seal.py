@@ -1,0 +1,63 @@
+"""A sealed store on PostgreSQL: the promises of the seam, and nothing readable in its folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.journal.sealed_extras import seal_store
+from outlive.ports import Ports
+from outlive.store import Store
+from outlive.stores.postgres import PostgresStore
+from outlive.testing.postgres_server import PostgresServer
+from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.testing.store_suite import StoreSuite
+from tests.conftest import Figure
+from tests.seal.test_secrets import SECRETS, found_in, live_it
+
+KEY = new_key(os.urandom)
+
+
+class TestSealedPostgres(StoreSuite):
+    """On a real server; each opening has to find the keys there."""
+
+    deaths_are_certain = False
+
+    @pytest.fixture
+    def make_store(self, ports: Ports, clock: HandClock, url: str) -> Iterator[Callable[[], Store]]:
+        opened: list[PostgresStore] = []
+
+        def make() -> Store:
+            store = PostgresStore(
+                url, ports=ports, lease_seconds=LEASE_SECONDS, server_time=clock.now_ms
+            )
+            opened.append(store)
+            return seal_store(store, MasterKeys.parse(KEY, os.urandom))
+
+        yield make
+        for store in opened:
+            asyncio.run(store.close())
+
+
+@pytest.mark.alone
+async def test_no_secret_is_in_the_data_folder(
+    own_postgres: PostgresServer, figure: Figure
+) -> None:
+    """Neither in tables nor in the log of writes nor in what the server says."""
+    server, url = own_postgres, own_postgres.url(schema="sealed")
+    seen: set[str] = set()
+    await live_it(url, KEY, lambda: seen.update(found_in(server.folder)))
+    server.stop()
+
+    assert set() == seen | found_in(server.folder)
+
+    server.start()
+    await live_it(server.url(schema="plain"), None)
+    server.stop()
+    plain = found_in(server.folder)
+    figure("sealed: secrets readable in PostgreSQL", f"0 of 20, without a key {len(plain)} of 20")
+    assert len(SECRETS) - 1 <= len(plain)  # a long text is compressed by the server

@@ -1,0 +1,144 @@
+"""What a body may not do to its transaction, and what becomes of one that tries."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.errors import TimedOut, UsageError
+from tests.transactions.places import Place, PostgresPlace, SQLitePlace
+from tests.transactions.test_steps import drive, write
+
+ENDINGS: dict[str, Callable[[Any], Any]] = {
+    "commit": lambda connection: connection.commit(),
+    "rollback": lambda connection: connection.rollback(),
+    "with": lambda connection: connection.__enter__(),
+    "statement": lambda connection: connection.execute("COMMIT"),
+    "undoing": lambda connection: connection.execute("ROLLBACK"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_transaction_is_the_engines_to_end(place: Place, ending: str) -> None:
+    """A body that tries is told so; what it wrote is not committed by half."""
+
+    @outlive.step(transaction=True, raises=(UsageError,))
+    def book(connection: Any) -> None:
+        write(connection, place, "before")
+        ENDINGS[ending](connection)
+
+    @outlive.flow
+    async def trip() -> str:
+        try:
+            await book()
+        except (UsageError, outlive.errors.StepFailed) as error:
+            return str(error)
+        return "committed"
+
+    told = await drive(place, trip)
+    assert "committed" != told
+    # In PostgreSQL a statement can't be kept from it, only noticed.
+    expected = ["before"] if ending == "statement" and isinstance(place, PostgresPlace) else []
+    assert expected == place.rows()
+    assert 0 == place.count("outcomes")
+
+
+async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePlace) -> None:
+    """Not even after a statement that rolls back by itself, whose error the body swallows."""
+    place = sqlite_place
+
+    @outlive.step(transaction=True)
+    def book(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE rooms (id INTEGER PRIMARY KEY)")
+        connection.execute("INSERT INTO rooms VALUES (1)")
+        try:
+            connection.execute("INSERT OR ROLLBACK INTO rooms VALUES (1)")
+        except sqlite3.IntegrityError:
+            connection.execute(place.insert(), ("after all",))
+
+    @outlive.flow
+    async def trip() -> str:
+        try:
+            await book()
+        except outlive.errors.StepFailed:
+            return "failed"
+        return "committed"
+
+    assert "failed" == await drive(place, trip)
+    assert [] == place.rows()
+
+
+async def test_a_constraint_that_is_checked_at_the_end(place: Place) -> None:
+    """Fails the step; nothing of it is there."""
+    key = "PRIMARY KEY" if isinstance(place, SQLitePlace) else "int PRIMARY KEY"
+    with place.connect() as db:
+        db.execute(f"CREATE TABLE hotels_{place.number} (id {key})")
+        db.execute(
+            f"CREATE TABLE rooms_{place.number} (hotel int REFERENCES hotels_{place.number} (id)"
+            " DEFERRABLE INITIALLY DEFERRED)"
+        )
+
+    @outlive.step(transaction=True)
+    def book(connection: Any) -> None:
+        connection.execute(f"INSERT INTO rooms_{place.number} VALUES (7)")
+        write(connection, place, "a room")
+
+    @outlive.flow
+    async def trip() -> str:
+        try:
+            await book()
+        except outlive.errors.StepFailed as error:
+            return error.type_name
+        return "committed"
+
+    assert "committed" != await drive(place, trip)
+    assert [] == place.rows()
+    assert 0 == place.count("outcomes")
+
+
+async def test_a_body_that_takes_too_long_is_rolled_back(place: Place) -> None:
+    """An awaiting one is cancelled; a plain one loses its transaction, and others can write."""
+    going_on = threading.Event()
+
+    @outlive.step(transaction=True, timeout="300ms")
+    async def dawdle(connection: Any) -> None:
+        found = write(connection, place, "late")
+        if asyncio.iscoroutine(found):
+            await found
+        await asyncio.sleep(60)
+
+    @outlive.step(transaction=True, timeout="300ms", raises=(TimedOut,))
+    def dawdle_plainly(connection: Any) -> None:
+        write(connection, place, "late")
+        going_on.wait(60)
+        write(connection, place, "later")
+
+    @outlive.step
+    def let_go() -> None:
+        going_on.set()
+
+    async def told(step: Any) -> str:
+        try:
+            await step()
+        except TimedOut as error:
+            return str(error)
+        return "committed"
+
+    @outlive.flow
+    async def trip() -> list[str]:
+        first = await told(dawdle)
+        second = asyncio.create_task(told(dawdle_plainly))
+        await outlive.sleep("1s")
+        await let_go()
+        return [first, await second]
+
+    both = await drive(place, trip)
+    assert ["was given 0.3 s" in each for each in both] == [True, True], both
+    assert [] == place.rows()
+    assert 0 == place.count("outcomes")

@@ -1,0 +1,179 @@
+"""Big texts and bytes stand by themselves, and every value comes back as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlive.errors import ValueRefused
+from outlive.journal.parts import LEAF_MIN, LeafMemo, Parted, part, references, whole
+from outlive.model.events import StepDone, encode_events
+from outlive.model.ids import digest
+from tests.values.generate import Maker
+from tests.values.specimens import Order, Point, codec, identical
+
+SEED = 20_270_101
+ALL = codec()
+
+Figure = Callable[[str, object], None]
+
+
+def big(rng: random.Random) -> str | bytes:
+    """A leaf, or something that is just too short for one."""
+    size = rng.choice((LEAF_MIN - 1, LEAF_MIN, LEAF_MIN + 1, 3 * LEAF_MIN))
+    text = rng.choice("aäβ") * size
+    return text if rng.random() < 0.7 else text.encode()
+
+
+def grown(maker: Maker) -> Any:
+    """A random value with leaves in some of its places."""
+    rng = maker.rng
+    leaf, other, value = big(rng), big(rng), maker.value()
+    message = {"role": "user", "content": big(rng)}
+    return rng.choice(
+        (
+            leaf,
+            [leaf, value, other],
+            {"a": leaf, "b": [other, value], "c": other},
+            (leaf, (other,)),
+            {leaf, other},
+            frozenset((leaf, 1)),
+            {leaf: other, 2: value},
+            Order(leaf, [other, value]),
+            Point(other, [leaf]),
+            [message, {"role": "tool", "content": value}] * 6,
+            [dict(message) for _ in range(20)],
+            bytearray(600),
+        )
+    )
+
+
+def test_values_with_leaves_come_back_identical(full: bool, figure: Figure) -> None:
+    """Parted at once, parted from whole bytes, made whole again: always the same value."""
+    count = 50_000 if full else 4_000
+    maker, parted = Maker(SEED), 0
+
+    for n in range(count):
+        value = grown(maker)
+        form, encoded = ALL.write(value), ALL.encode(value)
+        later = part(encoded)
+        assert identical(value, ALL.decode(form)), (SEED, n)
+        assert bytes(form) == bytes(later), (SEED, n)
+        assert encoded == whole(form) == whole(later), (SEED, n)
+        if type(form) is Parted:
+            parted += 1
+            assert references(form) == form.leaves.keys() == _leaves(later).keys(), (SEED, n)
+
+    figure("values: generated values with leaves that came back identical", f"{count} ({parted})")
+
+
+def _leaves(raw: bytes) -> dict[bytes, Any]:
+    return dict(raw.leaves) if type(raw) is Parted else {}
+
+
+class Word(StrEnum):
+    """Equal to a text, and none."""
+
+    LONG = "a" * LEAF_MIN
+
+
+TWINS: list[Any] = [
+    "a" * LEAF_MIN,
+    b"a" * LEAF_MIN,
+    ["a" * LEAF_MIN],
+    ("a" * LEAF_MIN,),
+    {"a" * LEAF_MIN},
+    {"k": "a" * LEAF_MIN},
+    {"a" * LEAF_MIN: "k"},
+    [["k", "a" * LEAF_MIN]] * 8,
+    [{"k": "a" * LEAF_MIN}] * 8,
+    [{"k": b"a" * LEAF_MIN}] * 8,
+    [("k", "a" * LEAF_MIN)] * 8,
+    [{"k": "a" * LEAF_MIN, "l": ""}] * 8,
+    [{"k": "", "l": "a" * LEAF_MIN}] * 8,
+    [{"l": "", "k": "a" * LEAF_MIN}] * 8,
+]
+
+
+def test_twins_are_never_taken_for_one_another() -> None:
+    """What looks alike has bytes of its own, in whatever order it is met."""
+    rng = random.Random(SEED)
+    for _ in range(20):
+        fresh = codec()
+        rng.shuffle(TWINS)
+        forms = [bytes(fresh.write(value)) for value in TWINS]
+        assert len(set(forms)) == len(TWINS)
+        assert forms == [bytes(codec().write(value)) for value in TWINS]
+
+
+def test_what_equals_a_text_is_refused_though_the_text_is_known() -> None:
+    """A member of a StrEnum is no text, even where the text itself was met before."""
+    fresh = codec()
+    fresh.write([{"k": str(Word.LONG)}] * 8)
+
+    with pytest.raises(ValueRefused):
+        fresh.write([{"k": Word.LONG}] * 8)
+
+
+def test_a_list_changed_in_place_is_written_as_it_is_now() -> None:
+    """Nothing is believed to be as it was last time but texts, which can't change."""
+    messages: list[Any] = [{"role": "user", "content": "x" * 600} for _ in range(20)]
+    first = ALL.write(messages)
+    messages[3]["content"] = "y" * 600
+    messages[4]["role"] = "tool"
+    second = ALL.write(messages)
+
+    assert "x" * 600 == ALL.decode(first)[3]["content"]
+    assert ("y" * 600, "tool") == (ALL.decode(second)[3]["content"], ALL.decode(second)[4]["role"])
+
+
+def test_a_lone_surrogate_in_a_leaf_is_refused_by_its_path() -> None:
+    """The path leads to the text, as in a small value."""
+    with pytest.raises(ValueRefused) as refused:
+        ALL.write([{"role": "user", "content": "x" * 600 + "\ud800"}] * 9)
+
+    assert "$[0].content" == refused.value.path
+
+
+def test_the_digest_is_that_of_the_value() -> None:
+    """The same whether the memo knew the texts, and whether it was parted at once or later."""
+    value = {"messages": [{"role": "user", "content": f"{n}" * 700} for n in range(30)]}
+    known = ALL.write(value)
+
+    assert digest(known) == digest(ALL.write(value)) == digest(codec().write(value))
+    assert digest(known) == digest(part(ALL.encode(value)))
+    assert ALL.same(known, ALL.write({"messages": list(value["messages"])}))
+
+
+def test_a_parted_value_can_not_be_written_like_plain_bytes() -> None:
+    """Its leaves can't be lost on the way: whoever forgets them is refused."""
+    form = ALL.write("x" * 600)
+
+    with pytest.raises(TypeError):
+        encode_events([StepDone(0, "0/s#1", 1, b"", b"", form)])
+    with pytest.raises(TypeError):
+        msgspec.msgpack.encode(form)
+
+
+def test_small_values_stay_plain() -> None:
+    """Below the limits a value is what the codec alone makes of it."""
+    for value in ("x" * 500, {"a": "x" * 200, "b": 1}, [1, "x" * 300], None):
+        form = ALL.write(value)
+        assert type(form) is bytes
+        assert ALL.encode(value) == form
+
+
+def test_a_memo_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins anew when it holds too much, and nothing is different then."""
+    monkeypatch.setattr("outlive.journal.parts.MEMO_BYTES_MAX", 5_000)
+    memo = LeafMemo()
+    memo._room = 5_000
+    references = [memo.reference(f"{n:04}" * 200) for n in range(50)]
+
+    assert len(memo._known) <= 7
+    assert references == [LeafMemo().reference(f"{n:04}" * 200) for n in range(50)]
