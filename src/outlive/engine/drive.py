@@ -33,7 +33,7 @@ from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.plain import FlowThreads
-from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments
+from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, parting
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
@@ -146,6 +146,10 @@ class Drive:
             self._last_at = now
         return self._last_at
 
+    def shelf(self) -> Any:
+        """Where the run's blobs are kept."""
+        return self.env.peer.shelf(self.log.run.start.family)
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(event, mail_id)
@@ -224,7 +228,8 @@ class Drive:
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
-        if place not in self._replay.patches and (self.is_live or not self.inbox):
+        is_new = self.is_live or not self.inbox or parting(self.inbox) is not None
+        if place not in self._replay.patches and is_new:
             self._replay.patches.add(place)
             self.note(Patched(self.at(), place))
         return place in self._replay.patches
