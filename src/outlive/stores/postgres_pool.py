@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from outlive.errors import AppClosed, StoreUnavailable, WrongVersion
-from outlive.ports import Ports
+from outlive.ports import Clock, Ports
 from outlive.stores.postgres_connection import (
     SERVER_VERSION_MIN,
     PostgresConnection,
@@ -50,6 +50,11 @@ class Pool:
         self._idle: dict[Kind, deque[tuple[float, PostgresConnection]]] = {}
         self._process = os.getpid()
         self._closing = threading.Event()
+
+    @property
+    def clock(self) -> Clock:
+        """That of this process."""
+        return self._ports.clock
 
     # verbs
 
