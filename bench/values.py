@@ -1,8 +1,8 @@
 """How much a run keeps of values that grow and change a little at every step.
 
 Each workload is a flow that gives its whole state to a step and has it saved as the outcome, at
-every turn. What the store holds in the end, tables, indexes and envelopes, is compared with the text
-that was truly new. ``python -m bench.values`` prints the table; ``--small`` takes a tenth.
+every turn. What the store holds in the end, tables, indexes and envelopes, is compared with the
+text that was truly new. ``python -m bench.values`` prints the table; ``--small`` takes a tenth.
 """
 
 from __future__ import annotations
