@@ -170,7 +170,11 @@ def test_nothing_named_goes_and_all_else_does(full: bool, figure: Figure) -> Non
     deleted = refused = 0
     for seed in range(SEED, SEED + schedules):
         store = MemoryStore()
-        scene = play(seed, store, lambda family, s=store: len(s._nodes.get(family, ())))  # type: ignore[misc]
+
+        def count(family: str, store: MemoryStore = store) -> int:
+            return len(store._nodes.get(family, ()))
+
+        scene = play(seed, store, count)
         deleted, refused = deleted + scene.deleted, refused + scene.refused
         assert {} == store._nodes, seed
     figure(
