@@ -60,6 +60,9 @@ bench bench-full: $(STAMP)
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.run $(if $(filter bench-full,$@),full,quick)
 	$(BIN)/python -m bench.page
+	$(if $(filter bench-full,$@),$(BIN)/python -m bench.scale_postgres bench/results/scale-postgres.json)
+	$(if $(filter bench-full,$@),$(BIN)/python -m bench.sleepers_postgres 1000000 \
+	    bench/results/sleepers-postgres.json docs/explanation/scale-sleepers.svg)
 
 lock:
 	sh scripts/lock.sh $(PYTHON)

@@ -41,13 +41,14 @@ SECTIONS = [
         title="Resume, on PostgreSQL",
         words="A process dies with this many recorded steps. Another one connects: the time up to "
         "the body of the first new step, imports not counted, the data in the server's memory. "
-        "With Outlive and Absurd the lease of the dead has run out before; Restate's clock begins "
-        "when its server calls the service again, however long that waited; LangGraph loads one "
-        "snapshot, and goes on only when it is told to.",
+        "With Outlive and Absurd the lease of the dead has run out before; Absurd looks for work "
+        "every quarter of a second, so the second column, from the call that claimed the task, "
+        "says more of it. Restate's clock begins when its server calls the service again, however "
+        "long that waited; LangGraph loads one snapshot, and goes on only when it is told to.",
         sizes="steps",
         columns=(
             ("from connecting", field("p50"), seconds),
-            ("in an app that is open", field("p50_asked"), seconds),
+            ("from asking, connected", field("p50_asked"), seconds),
             ("steps repeated", field("repeated"), count),
         ),
         plot=("seconds to the first new step", field("p50"), seconds),

@@ -1,6 +1,6 @@
 """How much sleeping runs cost on PostgreSQL: to the worker, to its looks, and to those that wake.
 
-python -m bench.sleepers_postgres [COUNT] [FILE]      prints JSON, and writes it to the file
+python -m bench.sleepers_postgres [COUNT [FILE [PLOT]]]      prints JSON, writes it, and draws it
 
 Journals of runs that sleep for a day are committed by the store itself, in large batches, up to a
 thousand, ten thousand, ... COUNT (default a million). At each size it is measured how long a look
@@ -19,12 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 import outlive
-from bench.contest import quantile, resident_bytes
+from bench.contest import Answer, quantile, resident_bytes
+from bench.plots import Curve, Point, draw
 from outlive.journal.headers import header_of
 from outlive.journal.record import FORMAT, LINK_START, pack
 from outlive.model.events import Claimed, Parked, encode_events
@@ -42,6 +42,7 @@ DUE, LOOKS = 100, 200
 TIMERS, TIMER_SECONDS = 100, 5.0
 WANTED = Wanted(flows={"sleeper": frozenset({"1"})}, format=FORMAT)
 PORTS = Ports()
+CURVES = (("100 due", "#c0392b", "hundred_due"), ("none due", "#2c6fbb", "none_due"))
 SERVER = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
@@ -120,7 +121,7 @@ async def looks(store: PostgresStore, due: int) -> dict[str, float]:
     }
 
 
-async def look_at(store: PostgresStore, size: int) -> dict[str, Any]:
+async def look_at(store: PostgresStore, size: int) -> Answer:
     """With none due, with a hundred due, and these gone again."""
     none = await looks(store, 0)
     now = time.time_ns() // 1_000_000
@@ -153,19 +154,19 @@ async def work(url: str) -> None:
     print(json.dumps(told))
 
 
-def work_apart(url: str) -> dict[str, Any]:
+def work_apart(url: str) -> Answer:
     """The same, in a process of its own."""
     command = [sys.executable, "-m", "bench.sleepers_postgres", "work", url]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: Answer = json.loads(done.stdout)
     return told
 
 
 # ---------------------------------------------------------------- all of it
 
 
-async def measure(server: PostgresServer, count: int) -> list[dict[str, Any]]:
+async def measure(server: PostgresServer, count: int) -> list[Answer]:
     """At each size up to this one."""
     os.environ["BENCH_SERVER"] = server.url()
     store, found, begin = PostgresStore(server.url()), [], 0
@@ -188,6 +189,19 @@ async def measure(server: PostgresServer, count: int) -> list[dict[str, Any]]:
     return found
 
 
+def plot(found: Sequence[Answer]) -> str:
+    """How long a look takes over the sizes: medians, with the quickest and p99 as bars."""
+    curves = []
+    for name, colour, kind in CURVES:
+        looks = [(each["sleeping"], each["look"][kind]) for each in found]
+        points = [
+            Point(size=size, middle=look["p50_ms"], least=look["least_ms"], most=look["p99_ms"])
+            for size, look in looks
+        ]
+        curves.append(Curve(name=name, colour=colour, points=points))
+    return draw("A look for work, ms", "sleeping runs", lambda ms: f"{ms:g} ms", curves)
+
+
 def main(words: Sequence[str]) -> None:
     """Measure and tell."""
     if words[:1] == ["work"]:
@@ -198,6 +212,8 @@ def main(words: Sequence[str]) -> None:
         told = json.dumps(asyncio.run(measure(server, count)), indent=1)
     if len(words) > 1:
         Path(words[1]).write_text(told + "\n")
+    if len(words) > 2:
+        Path(words[2]).write_text(plot(json.loads(told)))
     print(told)
 
 

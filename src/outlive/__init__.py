@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from outlive import errors
+from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.fanout import Outcome, call, map, spawn
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         ensure,
         find,
         fire_schedule,
+        fork,
         get,
         pause_schedule,
         resume_schedule,
@@ -63,6 +65,7 @@ __all__ = [
     "UNKNOWN",
     "App",
     "Approval",
+    "Blob",
     "Effect",
     "Flow",
     "Handle",
@@ -88,6 +91,7 @@ __all__ = [
     "fire_schedule",
     "fired_at",
     "flow",
+    "fork",
     "get",
     "key",
     "map",
@@ -123,6 +127,7 @@ _LATER = {
     "Schedule": ("outlive.scheduling", "Schedule"),
     "ensure": ("outlive.defaults", "ensure"),
     "find": ("outlive.defaults", "find"),
+    "fork": ("outlive.defaults", "fork"),
     "fire_schedule": ("outlive.defaults", "fire_schedule"),
     "get": ("outlive.defaults", "get"),
     "open": ("outlive.opening", "open_app"),

@@ -23,6 +23,7 @@ from outlive.errors import (
     StepNotInDoubt,
     UsageError,
 )
+from outlive.forking import Forking
 from outlive.handle import Handle
 from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
 from outlive.journal.outbox import Outbox
@@ -53,7 +54,6 @@ from outlive.starting import (
     to_submit,
 )
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
-from outlive.tending import Tending
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
 from outlive.worker.repertoire import Repertoire, all_of
@@ -67,7 +67,7 @@ ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 BODY_THREADS = 64
 
 
-class App(Scheduling, QueueVerbs, Tending):
+class App(Scheduling, QueueVerbs, Forking):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -209,7 +209,8 @@ class App(Scheduling, QueueVerbs, Tending):
         if reading.header.status == "quarantined":
             await self.nudge(run_id, "retried")
         else:
-            entry = retry_entry(reading, now=self._ports.clock.now_ms(), by=by)
+            now, events = self._ports.clock.now_ms(), await self._whole(reading)
+            entry = retry_entry(reading, now=now, by=by, events=events)
             if not await self._commit(entry):
                 raise RetryRefused(run_id, "somebody else was faster")
         return self._handle(run_id, None, None)
@@ -286,9 +287,6 @@ class App(Scheduling, QueueVerbs, Tending):
             await worker.drain(None if drain is None else parse_duration(drain))
 
     # parts
-
-    def _handle(self, run_id: str, flow: AnyFlow | None, worker: Worker | None) -> Handle[Any]:
-        return Handle(self._letterbox(run_id), flow=flow, worker=worker)
 
     def _letterbox(self, run_id: str) -> Letterbox:
         letterbox = Letterbox(run_id, self.store, self._lane, self._ports, self._post)

@@ -91,6 +91,23 @@ async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
     return await default_app().get(run_id, flow)
 
 
+async def fork(
+    run_id: str,
+    *,
+    at: int | None = None,
+    set: Mapping[str, object] | None = None,
+    id: str | None = None,
+) -> Handle[Any]:
+    """A run that goes on from behind event ``at`` of another one, on the default store.
+
+    ``set={"plan#1": value}`` gives a step of it another outcome, and forks behind that.
+
+    Raises:
+        ForkRefused: it can't be forked there; the message says where.
+    """
+    return await default_app().fork(run_id, at=at, set=set, id=id)
+
+
 async def find(**query: Any) -> Page:
     """A page of runs: ``find(status=, flow=, tag=, limit=, after=)`` on the default store.
 

@@ -14,6 +14,7 @@
     │   ├── RunIdTaken          the id belongs to a run of another flow or other arguments
     │   ├── StepNotInDoubt      there is nothing to resolve at this step
     │   ├── RetryRefused        a run can't be tried again
+    │   ├── ForkRefused         a run can't be forked there
     │   ├── RunEnded            nothing can be sent to a run that has ended
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
@@ -40,6 +41,7 @@
         ├── WrongKey            data is sealed with a key that was not given
         ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
+        ├── BlobMissing         a part of a blob is gone or damaged
         ├── CorruptArchive      a file of archived runs is damaged
         └── LeaseLost           another worker drives this run now
 
@@ -157,6 +159,14 @@ class RetryRefused(UsageError):
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run {run_id} can't be tried again: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class ForkRefused(UsageError):
+    """A run can't be forked at this place; the message says why, and where it can."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} can't be forked so: {why}")
         self.run_id, self.why = run_id, why
 
 
@@ -367,6 +377,10 @@ class CorruptRecord(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
         self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class BlobMissing(StoreError):
+    """A part of a blob is gone or damaged: its family was deleted, or restore it from a backup."""
 
 
 class CorruptArchive(StoreError):

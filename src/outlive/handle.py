@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.ending import Verdict
@@ -40,6 +40,8 @@ from outlive.worker.quarantine import frees
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
+#: Makes a fork of a run.
+Fork: TypeAlias = "Callable[..., Awaitable[Handle[Any]]]"
 R = TypeVar("R")
 
 
@@ -55,7 +57,9 @@ class Handle(Generic[T]):
         *,
         flow: Flow[..., Any] | None = None,
         worker: Worker | None = None,
+        fork: Fork | None = None,
     ) -> None:
+        self._fork = fork
         self.id = letterbox.run_id
         self._letterbox = letterbox
         self._store, self._lane = letterbox.store, letterbox.lane
@@ -152,6 +156,22 @@ class Handle(Generic[T]):
 
     def _follower(self) -> Follower:
         return Follower(self.id, self._store, self._lane, self._worker)
+
+    async def fork(
+        self,
+        at: int | None = None,
+        set: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[T]:
+        """A run that goes on from behind event ``at`` of this one, which stays as it is.
+
+        ``set={"plan#1": value}`` gives that step another outcome; what came after it is run anew.
+
+        Raises:
+            ForkRefused: it can't be forked there; the message says where.
+        """
+        assert self._fork is not None, "whoever makes a handle can fork"
+        return await self._fork(self.id, at=at, set=set, id=id)
 
     # what it is told
 

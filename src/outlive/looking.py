@@ -6,14 +6,16 @@ Nothing here drives a run or changes one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
+from outlive.engine.blob import Blob, read_chunks
 from outlive.errors import AppClosed, RunNotFound
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id, is_run
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
+from outlive.worker.shelf import StoreShelf
 
 
 class Looking:
@@ -51,6 +53,12 @@ class Looking:
         page = await self._lane(self.store.find(query, after, limit))
         found = [each for each in page.items if keys or is_run(each.head.run_id)]
         return Page(items=found, next=page.next)
+
+    async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
+        """The bytes of a blob, a chunk at a time, each verified."""
+        self._check_open()
+        async for chunk in read_chunks(StoreShelf(self.store, self._lane, blob.family), blob):
+            yield chunk
 
     async def read(self, journal: str, after: int = 0, *, limit: int | None = None) -> Reading:
         """A run's or a key's journal as it is stored: nothing of it is verified yet."""

@@ -22,8 +22,8 @@ from outlive.errors import (
     UsageError,
     ValueRefused,
 )
+from outlive.journal.forking import events_of
 from outlive.journal.lane import Lane
-from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Answered, Event, MailRead, QuestionAsked, QuestionClosed
 from outlive.model.mail import Answer, Cancel, Letter, Nudge, Signal, decode_letter, encode_letter
@@ -105,7 +105,7 @@ class Letterbox:
     async def questions(self) -> list[Question]:
         """What the run asks and nobody has answered yet, in the order in which it was asked."""
         reading = await self._read(LAST_CHAPTER)
-        return open_questions(reading, read_events(reading))
+        return open_questions(reading, await self.lane(events_of(self.store, reading)))
 
     async def answer(
         self, value: object, question: str | Question | None = None, by: str = ""
@@ -118,7 +118,7 @@ class Letterbox:
             RunEnded: the run is over.
         """
         reading = await self._read(LAST_CHAPTER)
-        events = read_events(reading)
+        events = await self.lane(events_of(self.store, reading))
         run = fold(events)
         if reading.header.ended_at is not None:
             raise RunEnded(self.run_id, reading.header.status)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outlive.errors import RetryRefused
 from outlive.journal.entries import next_entry
 from outlive.journal.headers import header_of
 from outlive.journal.reader import read_events
-from outlive.model.events import EffectRaised, RunRetried, RunUndoing
+from outlive.model.events import EffectRaised, Event, RunRetried, RunUndoing
 from outlive.model.past import failure_of
 from outlive.model.run import apply, fold
 from outlive.store import Entry, Reading
 
 
-def retry_entry(reading: Reading, *, now: int, by: str) -> Entry:
-    """The entry that makes a failed run due again.
+def retry_entry(
+    reading: Reading, *, now: int, by: str, events: Sequence[Event] | None = None
+) -> Entry:
+    """The entry that makes a failed run due again; of a fork it takes all events.
 
     Raises:
         RetryRefused: there is nothing to try again, or it must not be.
     """
-    run_id, events = reading.head.run_id, read_events(reading)
+    run_id = reading.head.run_id
+    events = read_events(reading) if events is None else events
     run = fold(events)
     if run.status != "failed" or run.tells_parent:
         raise RetryRefused(

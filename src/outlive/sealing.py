@@ -19,12 +19,15 @@ def sealed(store: Store, key: str, ports: Ports) -> Store:
 
     Raises:
         UsageError: this is no key, or what seals is not installed.
+        WrongKey: the store is sealed with another.
     """
     _check_installed()
     from outlive.journal.master_keys import MasterKeys
     from outlive.journal.sealed_extras import seal_store
 
-    return seal_store(store, MasterKeys.parse(key, ports.entropy))
+    closed = seal_store(store, MasterKeys.parse(key, ports.entropy))
+    run_immediate(closed.keyring.veil())  # a wrong key is noticed here, and not in the middle
+    return closed
 
 
 def new_master_key(ports: Ports) -> str:

@@ -16,7 +16,7 @@ from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersi
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
 from outlive.journal.restored import is_stored
-from outlive.model.events import ChapterBegan, Event, RunStarted
+from outlive.model.events import ChapterBegan, Event, Forked, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
 from outlive.store import Header, Reading, Store
@@ -136,7 +136,7 @@ def check_same_run(asked: Asked, first: Event) -> None:
 
 def start_of(first: Event) -> RunStarted:
     """How the run was started, as its last chapter has it."""
-    assert isinstance(first, (RunStarted, ChapterBegan)), "no journal of a run begins otherwise"
+    assert isinstance(first, (RunStarted, ChapterBegan, Forked)), "no run begins otherwise"
     return first if isinstance(first, RunStarted) else first.start
 
 

@@ -12,6 +12,7 @@ from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.keeper import run_immediate
+from outlive.journal.sealed_store import SealedStore
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
 from outlive.model.retention import Retention, parse_retention
@@ -23,6 +24,11 @@ from outlive.worker.upkeep import rest_after
 NO_RULES = (
     "no rules say what may be deleted; set OUTLIVE_RETENTION, for example "
     '"completed=30d,failed=90d", or give a Retention'
+)
+
+SEALED = (
+    "what a sealed store holds can't be archived: the archive would be readable by anybody; "
+    "give rules without archive=, and keep backups of the store itself"
 )
 
 
@@ -72,6 +78,9 @@ class Tending(Looking):
         )
 
     def _archive_of(self, rules: Retention) -> Archive | None:
+        if rules.archive is not None and isinstance(self.store, SealedStore):
+            # What is read from a sealed store is open: an archive must not be.
+            raise UsageError(SEALED)
         if rules.archive is not None and self._archive is None:
             self._archive = self._open_archive(rules.archive)
         return self._archive if rules.archive is not None else None

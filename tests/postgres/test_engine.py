@@ -203,3 +203,34 @@ def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:
     assert 3 == done.returncode
     assert "can't be opened" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.alone
+async def test_leaving_a_server_that_does_not_answer_blocks_no_loop(
+    postgres: PostgresServer, url: str
+) -> None:
+    """A worker stops while its beat waits for an answer: whatever else runs on the loop goes on."""
+    settings = Settings(lease_seconds=0.6)
+    with Proxy(postgres.port) as proxy:
+        behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
+        async with outlive.open(f"{behind}&limit=2&outage=3", settings=settings) as app:
+            async with app.worker([paying_on], drain="0s"):
+                await asyncio.sleep(0.1)
+                proxy.mute()
+                await asyncio.sleep(0.5)
+                pauses: list[float] = []
+                watching = asyncio.create_task(watch_the_loop(pauses))
+                await asyncio.sleep(0.05)
+            watching.cancel()
+            proxy.mend()
+
+    assert max(pauses) < 0.5
+
+
+async def watch_the_loop(pauses: list[float]) -> None:
+    """How long this loop was kept from its next turn, again and again."""
+    since = time.monotonic()
+    while True:
+        await asyncio.sleep(0.01)
+        pauses.append(time.monotonic() - since)
+        since = time.monotonic()

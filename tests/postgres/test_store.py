@@ -16,9 +16,10 @@ from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_news import ANYBODY, Pace
 from outlive.stores.postgres_schema import MIGRATIONS
 from outlive.testing.postgres_server import PostgresServer
-from outlive.testing.store_entries import WANTED, entry, header, held, parked
+from outlive.testing.store_entries import WANTED, HandClock, entry, header, held, parked
 
 Execute = Callable[[str], list[Any]]
 
@@ -152,7 +153,8 @@ async def test_a_schema_of_before_is_brought_up_to_date(
     """What was there stays, and gets what it did not have."""
     with monkeypatch.context() as patched:
         patched.setattr("outlive.stores.postgres_schema.SCHEMA_VERSION", 1)
-        await PostgresStore(url).close()
+        with pytest.raises(ValueError, match="not enough"):  # stores had no id then
+            PostgresStore(url)
     execute(
         f"INSERT INTO {schema_of(url)}.runs (run_id, seq, epoch, link, flow, version, format,"
         " status, family, started_at, wake_at, queue, tags, reason, chapter, chapter_link)"
@@ -361,3 +363,34 @@ async def test_a_look_for_work_does_not_go_over_all_workers(url: str, execute: E
             f" WHERE schemaname = '{schema}' AND indexrelname = 'runs_held'"
         )
     assert probes < 3 * workers
+
+
+async def test_nobody_is_woken_for_a_run_that_sleeps_long(url: str) -> None:
+    """Every notification wakes all who listen: only what is due is worth that."""
+    store = PostgresStore(url)
+    told: list[str] = []
+    store._news.tell = told.extend  # type: ignore[method-assign, assignment]
+    now = Ports().clock.now_ms()
+
+    await store.commit([parked("long", now + 60_000), parked("for mail", None)])
+    assert [] == told
+
+    await store.commit([parked("due", now)])
+    assert [""] == told
+    await store.close()
+
+
+def test_many_workers_do_not_all_look_at_once_again_and_again() -> None:
+    """News for everybody are taken at a pace that all workers can afford; one's own at once."""
+    clock = HandClock()
+    pace = Pace(clock)
+    pace.count(500)
+    told = {ANYBODY}
+
+    assert {ANYBODY} == pace.take(told)
+    told |= {ANYBODY, "w"}
+    assert {"w"} == pace.take(told)
+    assert {ANYBODY} == told
+    clock.advance(pace.left())
+    assert {ANYBODY} == pace.take(told)
+    assert set() == told

@@ -126,4 +126,4 @@ def test_workers_that_die_at_the_moment_of_firing(
         f"schedules, {store}: firings that another worker finished", takeovers_while_firing(events)
     )
     assert len(drivers) > 1
-    assert len(runs) >= SECONDS / 3
+    assert len(runs) >= 2

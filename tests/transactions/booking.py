@@ -25,6 +25,8 @@ QUICK = Settings(lease_seconds=1.0, poll_seconds=0.05, idle_seconds=0.0)
 #: What a trip books, and so how often each of these moments comes.
 PARTS = ("flight", "room", "car", "table")
 CHILD_SECONDS_MAX = 120.0
+#: A connection may be lost in any statement of a body.
+AGAIN = outlive.Retry(attempts=5, delay="0s")
 
 CHILDREN = multiprocessing.get_context("forkserver")
 CHILDREN.set_forkserver_preload(["tests.transactions.booking"])
@@ -44,7 +46,7 @@ def stop_if_told(what: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-@outlive.step(transaction=True)
+@outlive.step(transaction=True, retry=AGAIN)
 async def book(connection: Any, what: str) -> str:
     found = connection.execute(Here.place.insert(), (f"{what} {outlive.key()}",))
     if asyncio.iscoroutine(found):
@@ -53,7 +55,7 @@ async def book(connection: Any, what: str) -> str:
     return f"{what} {os.urandom(4).hex()}"
 
 
-@outlive.step(transaction=True)
+@outlive.step(transaction=True, retry=AGAIN)
 def book_plainly(connection: Any, what: str) -> str:
     connection.execute(Here.place.insert(), (f"{what} {outlive.key()}",))
     stop_if_told(what)

@@ -33,6 +33,10 @@ class Place(Protocol):
         """How many rows a table of the store has."""
         ...
 
+    def dump(self, table: str) -> bytes:
+        """What a table of the store holds, as it is stored."""
+        ...
+
     def insert(self) -> str:
         """The statement with which a user writes one value."""
         ...
@@ -65,6 +69,9 @@ class SQLitePlace:
 
     def count(self, table: str) -> int:
         return int(self._ask(f"SELECT count(*) FROM {table}")[0][0])
+
+    def dump(self, table: str) -> bytes:
+        return repr(self._ask(f"SELECT * FROM {table}")).encode()
 
     def _ask(self, sql: str) -> list[Any]:
         db = self.connect()
@@ -112,6 +119,11 @@ class PostgresPlace:
         with self.connect() as db:
             found = db.execute(f"SELECT count(*) FROM {self._place.schema}.{table}")
             return int(found.fetchone()[0])
+
+    def dump(self, table: str) -> bytes:
+        with self.connect() as db:
+            found = db.execute(f"SELECT * FROM {self._place.schema}.{table}")
+            return repr(found.fetchall()).encode()
 
 
 def place_of(url: str, *, make: bool = True) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ import outlive
 from outlive import sync
 from outlive.app import App
 from outlive.errors import DefinitionRefused, InsideStep, NotInRun, RunFailed
+from outlive.journal.master_keys import new_key
 from outlive.opening import open_app
+from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
@@ -300,3 +303,29 @@ def test_definitions_that_make_no_sense() -> None:
 
         @outlive.step(transaction=True, timeout=None)
         def for_ever(connection: Any) -> None: ...
+
+
+async def test_a_sealed_store_shows_no_outcome(place: Place) -> None:
+    """Not beside the journals, either; the run has it, and what the body wrote is the user's."""
+    key, seen = new_key(os.urandom), []
+
+    def look(moment: str) -> None:
+        if moment == "transaction.after":
+            seen.append(place.dump("outcomes"))
+
+    @outlive.step(transaction=True)
+    def book(connection: Any) -> str:
+        write(connection, place, "a flight")
+        return "a secret seat"
+
+    @outlive.flow
+    async def trip() -> str:
+        return await book()
+
+    async with open_app(place.url, key=key, ports=Ports(failpoint=look)) as app:
+        assert "a secret seat" == await (await app.start(trip, id="r")).outcome()
+
+    assert ["a flight"] == place.rows()
+    assert len(seen) == 1
+    assert b"book#1" in seen[0]
+    assert b"secret" not in seen[0]

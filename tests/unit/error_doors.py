@@ -198,6 +198,12 @@ async def retry_done(place: Place) -> None:
     await place.app.retry("r")
 
 
+@raises(errors.ForkRefused, r"run r can't be forked so: seq 99 is not there: its chapter goes from")
+async def fork_nowhere(place: Place) -> None:
+    await (await place.app.start(echo, id="r"))
+    await place.app.fork("r", at=99)
+
+
 @raises(errors.RunEnded, r"run r has ended \(completed\): .*; start another run, with another id")
 async def signal_late(place: Place) -> None:
     handle = await place.app.start(echo, id="r")

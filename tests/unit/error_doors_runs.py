@@ -202,6 +202,13 @@ async def read_damaged(place: Place) -> None:
         await (await app.get("r")).read()
 
 
+@raises(errors.BlobMissing, r"blob 00+ of family gone: chunk 00+ is not there")
+async def read_a_blob_that_is_gone(place: Place) -> None:
+    blob = outlive.Blob("gone", 5, bytes(16))
+    async for _ in place.app.chunks(blob):
+        pass
+
+
 @raises(errors.CorruptArchive, r"archive .*cut.outlive: it is cut at run 1")
 async def read_cut_archive(place: Place) -> None:
     path = place.folder / "cut.outlive"

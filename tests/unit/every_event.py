@@ -22,6 +22,8 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     Fault,
+    Forked,
+    ForkMade,
     KeyHeld,
     KeyKept,
     MailRead,
@@ -101,5 +103,7 @@ EVERY_EVENT: Sequence[Event] = (
     ParentTold(113),
     Patched(114, "0/patched:new#1"),
     RunRetried(115, 9, "ann"),
-    ChapterBegan(116, 38, 1, 2, STARTED, encoded({})),
+    ForkMade(115, "f", 3),
+    Forked(115, "p", 3, b"l" * 16, 1, bytes(16), STARTED, b"s", "0/plan#1", b"7"),
+    ChapterBegan(116, 40, 1, 2, STARTED, encoded({})),
 )

@@ -8,6 +8,7 @@ from importlib import import_module
 from outlive.cli.completion import completion
 from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
+from outlive.cli.fork import diff, fork
 from outlive.cli.mail import answer, cancel, retry, signal
 from outlive.cli.parsing import (
     CODES,
@@ -65,6 +66,8 @@ def build_parser() -> Parser:
     _add_set_queue(commands)
     _add_schedules(commands)
     _add_verify(commands)
+    _add_fork(commands)
+    _add_diff(commands)
     _add_retain(commands)
     _add_restore(commands)
     _add_doctor(commands)
@@ -315,6 +318,34 @@ def _add_verify(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", nargs="?", help="only this run")
     parser.add_argument("--archive", metavar="FILE", help="check a file of archived runs instead")
+    add_json(parser)
+
+
+def _add_fork(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "fork",
+        fork,
+        "Make a run that goes on from some place of another one, and print its id. "
+        "What came before is shared: its steps and effects are not run again.",
+    )
+    parser.add_argument("run", metavar="RUN", help="the run to fork")
+    parser.add_argument("--at", metavar="SEQ", type=positive, help="behind this event of it")
+    parser.add_argument("--set", metavar="STEP=JSON", help="behind this step, with that outcome")
+    parser.add_argument("--id", metavar="ID", help="the fork's id (default: a new one)")
+    add_json(parser)
+
+
+def _add_diff(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "diff",
+        diff,
+        "Show the steps of two runs side by side, and where they first differ. "
+        "Arguments and outcomes are compared by their digests.",
+    )
+    parser.add_argument("a", metavar="A", help="a run")
+    parser.add_argument("b", metavar="B", help="another one")
     add_json(parser)
 
 

@@ -22,6 +22,7 @@ from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Env, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
+from outlive.engine.replay import parting
 from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import encode_own
 from outlive.engine.waiting import Waiting
@@ -280,7 +281,8 @@ class Calls:
 
     def chance(self, place: str) -> bytes:
         """Sixteen random bytes that belong to this place."""
-        return derived_bytes(self._drive.start_event.seed, place)
+        parted = parting(self._drive.inbox)
+        return derived_bytes((parted or self._drive.start_event).seed, place)
 
 
 def _is_cancelled(loop: FlowLoop) -> bool:

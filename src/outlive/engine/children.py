@@ -258,6 +258,8 @@ class Children:
         if child is None:
             self._drive.comparing.differs(event)
             return
+        if child.event.child_id != event.child_id and self._drive.comparing.is_inherited(event):
+            self._inherit(child, event.child_id)
         asked = child.event
         if (asked.child_id, asked.flow) != (event.child_id, event.flow):
             wanted = f"run {asked.child_id} of flow {asked.flow} at {asked.step}"
@@ -266,6 +268,13 @@ class Children:
             event.args, asked.args
         ):
             self._drive.comparing.differs(event, f"{asked.step} with other arguments")
+
+    def _inherit(self, child: _Child, child_id: str) -> None:
+        """In what a fork shares, a child is named after the other run, which started it."""
+        if child.flow.preset.id is None:
+            self._steps[child.event.child_id].remove(child.event.step)
+            child.event = msgspec.structs.replace(child.event, child_id=child_id)
+            self._steps.setdefault(child_id, []).append(child.event.step)
 
     def deliver(self, event: ChildSpawned | ChildEnded) -> None:
         """Wake who waits for it."""

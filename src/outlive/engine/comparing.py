@@ -43,6 +43,10 @@ class Comparing:
         wanted = [asked] if asked else self._drive.asked()
         self.refuse(mismatch(self._drive.run_id, self._replay.seq_of(event), event, wanted))
 
+    def is_inherited(self, event: Event) -> bool:
+        """It stands in what a fork shares with another run."""
+        return self._replay.is_inherited(event)
+
     def find(self, event: Event, step: str) -> Op | None:
         """The op that an event is about; the code must have asked for it by now."""
         op = self._drive.waiting.find(step)
@@ -64,6 +68,8 @@ class Comparing:
     def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
         """An op's outcome, decoded; if today's types can't, the run stops and keeps its place."""
         try:
+            if self._replay.is_changed(event):
+                return op.definition.value_from_json(getattr(event, "value", b"")), None
             return outcome_of(op, event)
         except ValueRefused as refused:
             self.refuse(refused)

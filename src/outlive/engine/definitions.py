@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 import msgspec
 
 from outlive.engine.binding import Bound, Unbinder, compile_binder, signature_of
+from outlive.engine.blob import Blob
 from outlive.engine.faults import declared
 from outlive.engine.options import RunOptions
 from outlive.engine.place import Body, Branch, Plain, place
@@ -45,6 +46,7 @@ NAME_CHARS_MAX = 200
 
 #: Types that no hint reaches, registered with ``outlive.register``.
 registry = Registry()
+registry.register(Blob, "outlive.Blob")
 
 #: Values that a body can't change under the flow's hands.
 _IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})

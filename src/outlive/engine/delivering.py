@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from outlive.engine.children import Children
 from outlive.engine.comparing import Comparing
 from outlive.engine.ending import Ending, Verdict
@@ -25,8 +27,10 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Forked,
     QuestionAsked,
     Replied,
+    RunStarted,
     RunUndoing,
     SignalReceived,
     StepDone,
@@ -59,6 +63,7 @@ class Woken(Protocol):
     comparing: Comparing
     ending: Ending
     timers: FlowTimers
+    start_event: RunStarted
 
     @property
     def is_live(self) -> bool:
@@ -174,6 +179,10 @@ class Delivering:
         """A child began, or ended."""
         self._drive.children.deliver(event)
 
+    def part_ways(self, event: Forked) -> None:
+        """What a fork shares is behind it: chance is its own from here on."""
+        self._drive.start_event = msgspec.structs.replace(event.start, seed=event.seed)
+
     def undo(self, event: RunUndoing) -> None:
         """What happened is undone from here on."""
         self._drive.ending.undo(event)
@@ -198,4 +207,5 @@ _TAKERS: dict[type, Callable[[Delivering, Any], None]] = {
     CancelRequested: Delivering.cancel,
     DeadlinePassed: Delivering.cut_at_deadline,
     RunUndoing: Delivering.undo,
+    Forked: Delivering.part_ways,
 }

@@ -33,7 +33,7 @@ from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.plain import FlowThreads
-from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments
+from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, parting
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
@@ -146,6 +146,10 @@ class Drive:
             self._last_at = now
         return self._last_at
 
+    def shelf(self) -> Any:
+        """Where the run's blobs are kept."""
+        return self.env.peer.shelf(self.log.run.start.family)
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(event, mail_id)
@@ -224,7 +228,8 @@ class Drive:
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
-        if place not in self._replay.patches and (self.is_live or not self.inbox):
+        is_new = self.is_live or not self.inbox or parting(self.inbox) is not None
+        if place not in self._replay.patches and is_new:
             self._replay.patches.add(place)
             self.note(Patched(self.at(), place))
         return place in self._replay.patches
@@ -267,6 +272,7 @@ class Drive:
     def _run(self) -> bool:
         """Run and deliver until nothing is left (True), or the slice is over."""
         loop, inbox, comparing = self.loop, self.inbox, self.comparing
+        main, ending = self.main, self.ending
         until = 0.0
         while comparing.misfit is None:
             if loop.ready:
@@ -280,7 +286,7 @@ class Drive:
                     return False
                 if self._spun > SPIN_MAX:
                     comparing.refuse(RunError(SPINS))
-            elif self._flow_has_ended():
+            elif not self._winding_up and main and (main.done() or ending.carries is not None):
                 self._wind_up()
             elif inbox:
                 self._spun = 0
@@ -349,12 +355,6 @@ class Drive:
             self._end()
         elif self.draining or not self.waiting.is_busy:
             self.leaving.park_if_idle()
-
-    def _flow_has_ended(self) -> bool:
-        """The flow returned or asked for another chapter, just now."""
-        if self._winding_up or self.main is None:
-            return False
-        return self.main.done() or self.ending.carries is not None
 
     def _wind_up(self) -> None:
         """What the flow left running is cancelled, as ``asyncio.run`` does, or cut off."""

@@ -2,21 +2,24 @@
 
 Nearly every attempt ends long before its limit, and an event loop's own timers stay in its heap
 until they would have been due. So attempts with the same limit stand in one line, in the order in
-which they began, and only the first of a line has a timer.
+which it is over, and only the first of a line has a timer. They began in nearly that order, so a
+place in line is found at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Generic, TypeVar
 
 from outlive.engine.host import Cancellable, Host
 
 T = TypeVar("T")
 
-#: What has less than its full limit left, by more than this, has a timer of its own.
-LINE_SECONDS = 0.05
+#: What has less than its full limit left, by more than this, has a timer of its own: it would have
+#: to go far ahead in the line.
+LINE_SECONDS = 1.0
 #: A line is cleared of those that have ended when they are so many, and half of all.
 ENDED_MANY = 64
 
@@ -44,14 +47,26 @@ class _Line(Generic[T]):
         self._host, self._expire = host, expire
         self._limits: deque[_Limit[T]] = deque()
         self._ended = 0
-        self._is_armed = False
+        self._timer: Cancellable | None = None
+        #: When it is to look again.
+        self._looks_at = inf
 
     def add(self, seconds: float, about: T) -> _Limit[T]:
-        limit = _Limit(self._host.time() + seconds, about, self)
-        self._limits.append(limit)
-        if not self._is_armed:
-            self._arm(seconds)
+        due, limits = self._host.time() + seconds, self._limits
+        limit = _Limit(due, about, self)
+        if not limits or limits[-1].due <= due:
+            limits.append(limit)
+        else:
+            self._go_ahead(limit)
+        if due < self._looks_at:
+            self._arm(due, seconds)
         return limit
+
+    def _go_ahead(self, limit: _Limit[T]) -> None:
+        position = len(self._limits)
+        while position and self._limits[position - 1].due > limit.due:
+            position -= 1
+        self._limits.insert(position, limit)
 
     def note_end(self) -> None:
         self._ended += 1
@@ -59,19 +74,21 @@ class _Line(Generic[T]):
             self._limits = deque(limit for limit in self._limits if limit.about is not None)
             self._ended = 0
 
-    def _arm(self, seconds: float) -> None:
-        self._is_armed = True
-        self._host.call_later(seconds, self._look)
+    def _arm(self, due: float, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = due
+        self._timer = self._host.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        self._is_armed = False
+        self._timer, self._looks_at = None, inf
         now = self._host.time()
         while self._limits and (self._limits[0].about is None or self._limits[0].due <= now):
             about = self._limits.popleft().about
             if about is not None:
                 self._expire(about)
-        if self._limits and not self._is_armed:
-            self._arm(self._limits[0].due - now)
+        if self._limits and self._limits[0].due < self._looks_at:
+            self._arm(self._limits[0].due, self._limits[0].due - now)
 
 
 class Limits(Generic[T]):

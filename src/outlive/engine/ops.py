@@ -176,6 +176,10 @@ class Recorder(Protocol):
         """Now, in ms since the run's start; never falls."""
         ...
 
+    def shelf(self) -> Any:
+        """Where the run's blobs are kept."""
+        ...
+
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         ...
@@ -241,7 +245,9 @@ def launch(
     definition = op.definition
     assert op.context is not None, "an op is launched from the flow that called it"
     context = op.context.copy()
-    context.run(place.set, Body(drive.run_id, op.id, op.attempt, op.user_key))
+    inside = Body(drive.run_id, op.id, op.attempt, op.user_key)
+    inside.shelf = drive.shelf
+    context.run(place.set, inside)
     call = _call_of(op)
     op.expired = op.has_begun = op.is_called_off = False
     host = drive.env.host

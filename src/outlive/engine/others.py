@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+from outlive.engine.blob import Shelf
 from outlive.model.events import EffectDone, EffectRaised, Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter
 from outlive.store import Mail, Posted
@@ -26,6 +27,10 @@ class Peer(Protocol):
 
     async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
         """Who holds a key: run, step, digest of its arguments."""
+        ...
+
+    def shelf(self, family: str) -> Shelf:
+        """Where a family's blobs are kept."""
         ...
 
     async def mail_of(self, run_id: str) -> Sequence[Mail]:

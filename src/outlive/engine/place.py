@@ -164,10 +164,12 @@ class RunStopped(BaseException):
 class Body:
     """The inside of a step: nothing is recorded here, and nothing durable may begin."""
 
-    __slots__ = ("_user_key", "attempt", "run_id", "step")
+    __slots__ = ("_user_key", "attempt", "run_id", "shelf", "step")
 
     def __init__(self, run_id: str, step: str, attempt: int, user_key: str | None) -> None:
         self.run_id, self.step, self.attempt, self._user_key = run_id, step, attempt, user_key
+        #: Finds where the blobs of this run are kept; None: nowhere.
+        self.shelf: Callable[[], Any] | None = None
 
     @property
     def key(self) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch, RunError
+from outlive.journal.forking import changed_in
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -23,6 +24,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Forked,
     QuestionAsked,
     Replied,
     RunUndoing,
@@ -57,6 +59,7 @@ _REPLAYED = frozenset(
         ChildIntended,
         ChildSpawned,
         ChildEnded,
+        Forked,
     }
 )
 
@@ -73,15 +76,26 @@ class Replay:
         self.patches = set(run.patches)
         self._seq = run.seq
         self._past = Past()
+        self._changed: list[Event] = []
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
         self._past = past_of(events, self._seq - len(events) + 1)
+        if Forked in map(type, events):
+            self._changed = changed_in(events)
         return [event for _, event in self._past.events if type(event) in _REPLAYED]
 
     def seq_of(self, event: Event) -> int:
         """Where in the journal an event stands (0: it is not there yet)."""
         return next((seq for seq, each in self._past.events if each is event), 0)
+
+    def is_changed(self, event: Event) -> bool:
+        """A fork gave this step another outcome, in JSON."""
+        return any(event is each for each in self._changed)
+
+    def is_inherited(self, event: Event) -> bool:
+        """It stands in what a fork shares with another run."""
+        return self.seq_of(event) < 1
 
     def is_over(self) -> None:
         """Everything recorded was delivered; it need not be kept."""
@@ -116,6 +130,12 @@ class Replay:
         if self._past.digests.get(place) != digest:
             raise RunError(f"{place} was done before the retry, with other arguments")
         return event
+
+
+def parting(inbox: Sequence[Event]) -> Forked | None:
+    """Where a fork parts from what it shares, if that comes next: what follows is its own."""
+    first = inbox[0] if inbox else None
+    return first if isinstance(first, Forked) else None
 
 
 def is_plainly_same(op: Op, event: Any) -> bool:

@@ -98,7 +98,11 @@ class Transactions:
 
     async def look(self, drive: Recorder, op: Op) -> object:
         """The outcome that was committed, or NOT_HAPPENED, which is final."""
-        found = await self._lane(self._store.outcome_of(attempt_of(drive, op)))
+        try:
+            found = await self._lane(self._store.outcome_of(attempt_of(drive, op)))
+        except OutliveError as error:
+            logger.warning("run %s: %s is asked again: %s", drive.run_id, op.id, error)
+            raise
         return NOT_HAPPENED if found is None else op.definition.value_codec.decode(found)
 
     # what the journal has

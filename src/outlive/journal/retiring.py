@@ -13,6 +13,7 @@ import msgspec
 from outlive.journal.archive import Archived
 from outlive.journal.entries import next_entry
 from outlive.journal.headers import key_header
+from outlive.journal.marks import drop_mark, fork_mark
 from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.model.events import (
@@ -20,6 +21,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Forked,
     KeyKept,
 )
 from outlive.model.ids import key_journal
@@ -41,6 +43,8 @@ class Retiree(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     #: By the journal of a key that it may hold, and by step: how that ended.
     keys: dict[str, dict[str, KeyKept]]
+    #: Of a fork: what keeps the run that it shares with.
+    mark: str | None = None
 
 
 def is_unchanged(reading: Reading | None, found: Found) -> bool:
@@ -59,9 +63,11 @@ def retiree_of(reading: Reading, now: int) -> Retiree:
         CorruptRecord: its journal is damaged; such a run does not go.
         WrongVersion: a later release wrote it.
     """
-    events = read_events(reading)
+    events, run_id = read_events(reading), reading.head.run_id
+    first = events[0]
     return Retiree(
-        run_id=reading.head.run_id,
+        run_id=run_id,
+        mark=fork_mark(first.run_id, run_id) if isinstance(first, Forked) else None,
         seq=reading.head.seq,
         digest=fold(events[:1]).start.digest,
         keys=_keys_of(events, now),
@@ -118,9 +124,12 @@ async def _keep_key(
 
 async def delete_run(store: Store, retiree: Retiree, keep_until: int) -> bool:
     """The last step; False: somebody went on with the run."""
-    return await store.delete(
+    is_deleted = await store.delete(
         retiree.run_id, seq=retiree.seq, digest=retiree.digest, keep_until=keep_until
     )
+    if is_deleted and retiree.mark is not None:
+        await drop_mark(store, retiree.mark, 0)
+    return is_deleted
 
 
 async def is_gone_for_good(store: Store, run_id: str) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
-from outlive.journal.keeper import run_immediate
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_store import SealedStore
+from outlive.journal.sealed_transactions import SealedEnlisting, SealedTransactional
 from outlive.store import (
     Conflict,
     Entry,
@@ -21,11 +20,10 @@ from outlive.store import (
     Queueing,
     QueueLimits,
     QueueState,
-    Reading,
     Store,
     Watchable,
 )
-from outlive.transactional import Enlisting
+from outlive.transactional import Enlisting, Transactional
 
 
 class _SealedPrompt(SealedStore):
@@ -66,25 +64,6 @@ class _SealedWatchable(SealedStore):
         return end
 
 
-class _SealedEnlisting(SealedStore):
-    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """Begin a run in the user's own transaction: whether it is in, else the run of that id."""
-        sealed = run_immediate(self._close_enlisted(entry))
-        is_in, there = self.below.enlist(connection, sealed)
-        return is_in, None if there is None else run_immediate(self.open_reading(there))
-
-    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """The same over a connection that awaits; one that does not is fine, too."""
-        sealed = await self._close_enlisted(entry)
-        is_in, there = await self.below.enlist_async(connection, sealed)
-        return is_in, None if there is None else await self.open_reading(there)
-
-    async def _close_enlisted(self, entry: Entry) -> Entry:
-        (sealed,) = await self._close_all([entry])
-        self._beginning.pop(sealed.run_id, None)  # whether it comes to be is the user's affair
-        return sealed
-
-
 class _SealedQueueing(SealedStore):
     async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
         """Limits for all workers; queues and their keys have names that can be read."""
@@ -107,7 +86,8 @@ _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
     (Queueing, _SealedQueueing),
-    (Enlisting, _SealedEnlisting),
+    (Enlisting, SealedEnlisting),
+    (Transactional, SealedTransactional),
 )
 
 

@@ -19,6 +19,10 @@ from outlive.model.beside import Fault as Fault
 from outlive.model.beside import KeyHeld as KeyHeld
 from outlive.model.beside import KeyKept as KeyKept
 from outlive.model.beside import Marked as Marked
+from outlive.model.kin_events import ChildEnded as ChildEnded
+from outlive.model.kin_events import ChildIntended as ChildIntended
+from outlive.model.kin_events import ChildSpawned as ChildSpawned
+from outlive.model.kin_events import ParentTold as ParentTold
 from outlive.model.queues import QueuePlace
 
 #: How an effect's end came to be known.
@@ -262,45 +266,6 @@ class RunCancelled(msgspec.Struct, frozen=True, array_like=True, tag=46):
     error: Fault
 
 
-class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A child run is about to be started. Durable before it is."""
-
-    at: int
-    step: str
-    child_id: str
-    flow: str
-    args: bytes
-    digest: bytes
-    #: The flow waits for its outcome, and it ends with this run.
-    is_awaited: bool
-
-
-class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
-    """A child was started, durably. *Delivered.*"""
-
-    at: int
-    step: str
-    child_id: str
-
-
-class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """A child that was waited for ended, or could not be started. *Delivered.*"""
-
-    at: int
-    step: str
-    child_id: str
-    #: How it ended; "refused": it could not be started.
-    status: str
-    value: bytes
-    error: Fault | None
-
-
-class ParentTold(msgspec.Struct, frozen=True, array_like=True, tag=63):
-    """The outcome was posted to the parent; only now the run has ended for good."""
-
-    at: int
-
-
 class Undoable(msgspec.Struct, frozen=True, array_like=True):
     """An effect of an earlier chapter that happened and can be undone."""
 
@@ -339,6 +304,33 @@ class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
     at: int
     since: int
     by: str
+
+
+class Forked(msgspec.Struct, frozen=True, array_like=True, tag=49):
+    """A fork began: it goes on from another run's journal, which it shares. *Delivered.*"""
+
+    at: int
+    #: The other run, the seq behind which the fork goes on, and the link of the record it is in.
+    run_id: str
+    seq: int
+    link: bytes
+    #: Where the shared part begins, and the link before it.
+    first: int
+    before: bytes
+    #: As the other run was started, but for what is the fork's own; its chance is its own, too.
+    start: RunStarted
+    seed: bytes
+    #: A step or question whose outcome is another in the fork; as JSON.
+    step: str = ""
+    value: bytes = b""
+
+
+class ForkMade(msgspec.Struct, frozen=True, array_like=True, tag=53):
+    """A fork was made of this run, which had ended."""
+
+    at: int
+    fork_id: str
+    seq: int
 
 
 class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):
@@ -380,6 +372,8 @@ Event: TypeAlias = (
     | ChapterBegan
     | RunRetried
     | Patched
+    | Forked
+    | ForkMade
     | KeyHeld
     | KeyKept
     | Marked

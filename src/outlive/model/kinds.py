@@ -19,6 +19,8 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Forked,
+    ForkMade,
     KeyHeld,
     KeyKept,
     MailRead,
@@ -80,4 +82,6 @@ KIND_BITS: dict[type, int] = {
     ChapterBegan: 1,
     RunRetried: 128,
     Patched: 2,
+    Forked: 1,
+    ForkMade: 128,
 }

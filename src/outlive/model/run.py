@@ -29,6 +29,8 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     Fault,
+    Forked,
+    ForkMade,
     KeyHeld,
     KeyKept,
     MailRead,
@@ -51,6 +53,8 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.model.opened import Backoff as Backoff
+from outlive.model.opened import OpenEffect as OpenEffect
 
 Status: TypeAlias = Literal[
     "pending",
@@ -65,37 +69,6 @@ Status: TypeAlias = Literal[
 ]
 #: Nothing happens to a run after these.
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
-
-class OpenEffect(msgspec.Struct):
-    """An effect whose intent is in the journal and whose end is not."""
-
-    intent: EffectIntended
-    #: The newest attempt that was begun.
-    attempt: int
-    not_after: int
-    #: Of the driver that began the newest attempt.
-    epoch: int
-    #: Set while an attempt's end is unknown: when it surely was over (ms since 1970), if known.
-    over_at: int | None = None
-    doubt: Fault | None = None
-    asks: bool = False
-    #: Set between attempts: when the next may start.
-    retry_at: int | None = None
-    error: Fault | None = None
-    #: An earlier attempt may have happened; it was repeated because the receiver honours the key.
-    maybe: bool = False
-    #: The seq of the newest attempt's intent.
-    seq: int = 0
-
-
-@dataclass(slots=True)
-class Backoff:
-    """A plain step between two attempts."""
-
-    attempt: int
-    retry_at: int
-    error: Fault
 
 
 @dataclass(slots=True)
@@ -191,18 +164,17 @@ def apply(run: Run, event: Event) -> None:
     """Let one event happen to the state."""
     run.seq += 1
     match event:
-        case StepDone() | StepRaised():
-            run.at = event.at
-            run.barren = 0
-            run.backoffs.pop(event.step, None)
+        # The most frequent ones first: they are tried one after the other.
         case EffectIntended():
             run.at = event.at
             _begin_attempt(run, event)
         case EffectDone() | EffectRaised():
-            run.at = event.at
-            run.barren = 0
+            run.at, run.barren = event.at, 0
             closed = run.effects.pop(event.step, None)
             run.header_is_stale |= closed is not None and closed.asks
+        case StepDone() | StepRaised():
+            run.at, run.barren = event.at, 0
+            run.backoffs.pop(event.step, None)
         case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
             run.at = event.at
             run.barren = 0
@@ -217,7 +189,7 @@ def apply(run: Run, event: Event) -> None:
         case EffectDoubted():
             run.at = event.at
             _doubt(run, event)
-        case MailRead() | Replied():
+        case MailRead() | Replied() | ForkMade():
             run.at = event.at
         case Patched():
             run.at = event.at
@@ -234,17 +206,22 @@ def apply(run: Run, event: Event) -> None:
         case ChildIntended() | ChildSpawned() | ChildEnded():
             run.at = event.at
             _keep_child(run, event)
-        case KeyHeld() | KeyKept() | Marked():
+        case KeyHeld() | KeyKept() | Marked() | Forked():
             _note_beside(run, event)
         case _:
             assert_never(event)
 
 
-def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked) -> None:
-    if isinstance(event, KeyHeld):
-        run.holder = event
-    elif isinstance(event, KeyKept):
-        run.kept = event
+def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked | Forked) -> None:
+    match event:
+        case KeyHeld():
+            run.holder = event
+        case KeyKept():
+            run.kept = event
+        case Forked():
+            _part_ways(run, event)
+        case Marked():
+            pass
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
@@ -287,6 +264,29 @@ def _begin_chapter(run: Run, event: ChapterBegan) -> None:
     run.questions.clear()
     run.children.clear()
     run.children_started.clear()
+
+
+def _part_ways(run: Run, event: Forked) -> None:
+    """A fork goes on from here as a run of its own; of the prefix only what the flow did counts.
+
+    Without its prefix, this is the first event that there is.
+    """
+    chapter = run.chapter
+    if chapter is not None:
+        chapter = msgspec.structs.replace(
+            chapter, seq=0, epoch=0, start=event.start, happened=[], is_cancelled=False
+        )
+    fresh = Run(
+        started=event.start,
+        seq=1,
+        at=event.at,
+        chapter=chapter,
+        patches=run.patches,
+        questions=run.questions,
+        backoffs=run.backoffs,
+    )
+    for name in Run.__slots__:
+        setattr(run, name, getattr(fresh, name))
 
 
 def _begin_again(run: Run) -> None:

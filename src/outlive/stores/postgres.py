@@ -57,6 +57,8 @@ from outlive.stores.silence import Standing
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
+#: Others are woken for a run that gets due within this time: a poll is not much longer.
+_SOON_MS = 1_000
 #: Workers that were silent for so many leases and hold nothing are forgotten.
 _FORGOTTEN_AFTER_LEASES = 100
 
@@ -87,8 +89,10 @@ class PostgresStore:
         first = self.pool.open_first()
         try:
             self._id = check_schema(first, self._place, self._ports.failpoint)
-        finally:
+        except BaseException:
             first.close()
+            raise
+        self.pool.keep("other", first)
         self._news = News(self.pool)
         self._turns = Turns()
         self._transactions = PostgresTransactions(self.pool, self._ports)
@@ -114,7 +118,8 @@ class PostgresStore:
         for entry, before, answer in zip(batch, known, answers, strict=True):
             self._seen.note(entry, before, answer)
         self._ports.failpoint("commit.after")
-        if any(map(_is_offered, batch)):
+        soon = self._ports.clock.now_ms() + _SOON_MS
+        if any(_is_offered(entry, soon) for entry in batch):
             self._news.tell([ANYBODY])
         return answers
 
@@ -234,16 +239,18 @@ class PostgresStore:
             turns=self._turns,
             lease_ms=self._lease_ms,
             is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
+            suspects=self._beats.suspects,
         )
         sent_at = self._ports.clock.monotonic()
         clock, held, loads, mail, *asked = self.pool.run(
-            "other", self._ask("SELECT {s}.now_v1($1)", int8(search.now)), *search.questions()
+            "other", search.question_of_time(), *search.questions()
         )
-        now: int = clock[0][0]
+        now, workers = clock[0]
         self._beats.notice_time(now, sent_at)
-        if search.is_whole:
-            self._beats.looked_at(len(held))
         standing = {row[0]: self._judge(row, worker, now) for row in held}
+        if search.is_whole:
+            self._beats.looked_at(workers, standing)
+            self._news.pace.count(workers)
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
         else:
@@ -380,10 +387,14 @@ class PostgresStore:
             self._news.close()
 
 
-def _is_offered(entry: Entry) -> bool:
-    """Whether others may want to know: nobody holds the run after this, and it may be due."""
-    if entry.header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+def _is_offered(entry: Entry, soon: int) -> bool:
+    """Whether others want to know now: nobody holds the run after this, and it is due, or nearly.
+
+    Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
+    """
+    header = entry.header
+    if header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
-    # One that ends in a queue makes way for another.
-    may_be_due = entry.header.ended_at is None or entry.header.queue != DEFAULT_QUEUE
-    return may_be_due and bool(entry.header.flow)
+    if header.queue != DEFAULT_QUEUE:
+        return bool(header.flow)  # it makes way for another, whatever becomes of it
+    return header.ended_at is None and header.wake_at is not None and header.wake_at <= soon

@@ -14,6 +14,7 @@ the rarer.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 
 from outlive.ports import Clock
 from outlive.stores.silence import Silence, Standing
@@ -37,19 +38,22 @@ class Beats:
         self._last: tuple[int, float] | None = None
         self._believed_from = float("-inf")
         self._whole_look_at = float("-inf")
+        #: Holders that were not found alive at the last look at all of them.
+        self.suspects: Sequence[str] = ()
 
     def is_whole_look_due(self) -> bool:
         """Whether to look at every holder this time."""
         with self._lock:
             return self._clock.monotonic() >= self._whole_look_at
 
-    def looked_at(self, holders: int) -> None:
-        """That was done; so many there were."""
+    def looked_at(self, workers: int, holders: Mapping[str, Standing]) -> None:
+        """That was done; there are so many workers, and that is what to think of the holders."""
+        self.suspects = [holder for holder, each in holders.items() if each != "alive"]
         pause = self._lease_seconds / _WHOLE_LOOKS_PER_LEASE
         with self._lock:
             now = self._clock.monotonic()
             if now >= self._believed_from:
-                pause *= max(1.0, holders / _MANY)
+                pause *= max(1.0, workers / _MANY)
             self._whole_look_at = now + pause
 
     def notice_time(self, server_ms: int, sent_at: float) -> None:

@@ -35,11 +35,16 @@ WITH RECURSIVE held AS (
 SELECT held.worker, w.beats, w.beat_at
 FROM held LEFT JOIN {s}.workers w USING (worker) WHERE held.worker IS NOT NULL
 """
-#: Workers that did not beat for a lease, by the server's clock, and hold something.
+_TIME = "SELECT {s}.now_v1($1), 0::int8"
+_COUNTED_TIME = "SELECT {s}.now_v1($1), (SELECT count(*) FROM {s}.workers)"
+#: Workers that did not beat for a lease, by the server's clock, or were not found alive at the last
+#: look at all of them, and hold something.
 _LATE = """
-SELECT w.worker, w.beats, w.beat_at FROM {s}.workers w
-WHERE w.beat_at <= (SELECT {s}.now_v1($1)) - $2
-    AND (SELECT true FROM {s}.runs r WHERE r.worker = w.worker LIMIT 1)
+SELECT n.worker, w.beats, w.beat_at FROM (
+    SELECT l.worker FROM {s}.workers l WHERE l.beat_at <= (SELECT {s}.now_v1($1)) - $2
+    UNION SELECT unnest($3::text[])
+) AS n LEFT JOIN {s}.workers w USING (worker)
+WHERE (SELECT true FROM {s}.runs r WHERE r.worker = n.worker LIMIT 1)
 """
 _HOLDERS_OF = """
 SELECT DISTINCT r.worker, w.beats, w.beat_at FROM {s}.runs r LEFT JOIN {s}.workers w USING (worker)
@@ -76,6 +81,12 @@ class Search:
     lease_ms: int
     #: Look at every holder, not only at those that seem silent.
     is_whole: bool
+    #: Who was not found alive when that was done last.
+    suspects: Sequence[str]
+
+    def question_of_time(self) -> Statement:
+        """The server's time; in a whole look also how many workers there are."""
+        return self._ask(_COUNTED_TIME if self.is_whole else _TIME, int8(self.now))
 
     def questions(self) -> list[Statement]:
         """Holders, queues, own mail, then either the runs that are named or others.
@@ -87,7 +98,7 @@ class Search:
         if self.wanted.run_ids is not None:
             named = texts(sorted(self.wanted.run_ids))
             return [self._ask(_HOLDERS_OF, named), loads, mail, self._ask(_BY_ID, named)]
-        late = self._ask(_LATE, int8(self.now), int8(self.lease_ms))
+        late = self._ask(_LATE, int8(self.now), int8(self.lease_ms), texts(self.suspects))
         return [
             self._ask(_HOLDERS) if self.is_whole else late,
             loads,

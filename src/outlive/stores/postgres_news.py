@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from outlive.errors import OutliveError
+from outlive.ports import Clock
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable
 from outlive.stores.postgres_pool import Pool
@@ -28,7 +29,36 @@ _TOLD_EVERY_SECONDS = 0.01
 _LOOK_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0
 
+#: Seconds between two wake-ups for what anybody may have, for each worker that there is: all of
+#: them together look for work some thousand times per second at most, however many they are.
+_PAUSE_PER_WORKER = 0.001
+
 Callback = Callable[[], object]
+
+
+class Pace:
+    """How often news that are for everybody lead to a look: the more workers, the rarer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_at = float("-inf")
+        self._workers = 1
+
+    def count(self, workers: int) -> None:
+        """There are so many workers."""
+        self._workers = max(1, workers)
+
+    def left(self) -> float:
+        """Seconds until news for everybody are taken again."""
+        return max(0.0, self._next_at - self._clock.monotonic())
+
+    def take(self, told: set[str]) -> set[str]:
+        """What to act upon now; news for everybody that come too soon are left where they are."""
+        taken = set(told) if self.left() == 0 else told - {ANYBODY}
+        told -= taken
+        if ANYBODY in taken:
+            self._next_at = self._clock.monotonic() + self._workers * _PAUSE_PER_WORKER
+        return taken
 
 
 def channel_of(schema: str) -> str:
@@ -41,6 +71,7 @@ class News:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.pace = Pace(pool.clock)
         self._channel = channel_of(pool.place.schema)
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -110,11 +141,11 @@ class News:
     def _hear_from(self, db: PostgresConnection) -> None:
         try:
             db.listen(self._channel)
-            self._call_back({ANYBODY})  # whatever was told while nobody heard
+            told = {ANYBODY}  # whatever was told while nobody heard
             while not self._pool.is_closed:
-                told = db.wait_for_news(_LOOK_SECONDS, self._bell[0])
-                if told:
-                    self._call_back(set(told))
+                self._call_back(self.pace.take(told))
+                seconds = self.pace.left() if told else _LOOK_SECONDS
+                told.update(db.wait_for_news(seconds, self._bell[0]))
         finally:
             db.close()
 

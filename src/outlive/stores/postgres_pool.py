@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from outlive.errors import AppClosed, StoreUnavailable, WrongVersion
-from outlive.ports import Ports
+from outlive.ports import Clock, Ports
 from outlive.stores.postgres_connection import (
     SERVER_VERSION_MIN,
     PostgresConnection,
@@ -50,6 +50,11 @@ class Pool:
         self._idle: dict[Kind, deque[tuple[float, PostgresConnection]]] = {}
         self._process = os.getpid()
         self._closing = threading.Event()
+
+    @property
+    def clock(self) -> Clock:
+        """That of this process."""
+        return self._ports.clock
 
     # verbs
 
@@ -149,10 +154,15 @@ class Pool:
         return self._open(self.place.conninfo)
 
     def _give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
+        with self._lock:
+            self.round_trips[purpose] += 1
+        self.keep(purpose, db)
+
+    def keep(self, purpose: Purpose, db: PostgresConnection) -> None:
+        """Whoever wants one for this purpose gets it: opening another takes milliseconds."""
         now = self._ports.clock.monotonic()
         dropped = []
         with self._lock:
-            self.round_trips[purpose] += 1
             kept = self._idle.setdefault(_kind(purpose), deque())
             if len(kept) < _KEPT_MAX and not self._closing.is_set() and db.is_open:
                 kept.append((now, db))

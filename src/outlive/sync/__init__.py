@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from outlive import errors
+from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.fanout import Outcome
@@ -16,6 +17,7 @@ from outlive.engine.people import Approval
 from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
+from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 from outlive.sync.verbs import (
     Request,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         ensure,
         find,
         fire_schedule,
+        fork,
         get,
         pause_schedule,
         resume_schedule,
@@ -59,6 +62,7 @@ __all__ = [
     "UNKNOWN",
     "App",
     "Approval",
+    "Blob",
     "Effect",
     "Flow",
     "Handle",
@@ -68,6 +72,7 @@ __all__ = [
     "Queue",
     "Rate",
     "Request",
+    "Retention",
     "Retry",
     "Schedule",
     "Step",
@@ -84,6 +89,7 @@ __all__ = [
     "fire_schedule",
     "fired_at",
     "flow",
+    "fork",
     "gather",
     "get",
     "key",
@@ -121,6 +127,7 @@ _LATER = {
     "close": ("outlive.sync.defaults", "close"),
     "ensure": ("outlive.sync.defaults", "ensure"),
     "find": ("outlive.sync.defaults", "find"),
+    "fork": ("outlive.sync.defaults", "fork"),
     "fire_schedule": ("outlive.sync.defaults", "fire_schedule"),
     "get": ("outlive.sync.defaults", "get"),
     "open": ("outlive.sync.app", "open_app"),

@@ -5,7 +5,15 @@ The async app lives on a loop in a thread of its own; whatever is called here is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -15,6 +23,7 @@ from typing import Any, Self, TypeVar
 from outlive import app as async_app
 from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
+from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow, Startable
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.journal.archive import Archived
@@ -101,6 +110,18 @@ class App:
         refuse_in_run("outlive.resume", CALL)
         return self._handle(partial(self._app.resume, run_id, flows))
 
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        set: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[Any]:
+        """A run that goes on from behind event ``at`` of another one, or behind a step."""
+        refuse_in_run("outlive.fork", CALL)
+        return self._handle(partial(self._app.fork, run_id, at=at, set=set, id=id))
+
     def retry(self, run_id: str, by: str = "") -> Handle[Any]:
         """Run what failed again, from where it failed; whoever drives the flow goes on with it."""
         refuse_in_run("outlive.retry", CALL)
@@ -113,6 +134,12 @@ class App:
     def find(self, **query: Any) -> Page:
         """A page of runs, in the order in which they were started."""
         return self.call(partial(self._app.find, **query))
+
+    def chunks(self, blob: Blob) -> Iterator[bytes]:
+        """The bytes of a blob, a chunk at a time, each verified."""
+        chunks = aiter(self._app.chunks(blob))
+        while (chunk := self.call(partial(_next_chunk, chunks))) is not None:
+            yield chunk
 
     def set_queue(self, queue: Queue, *, replace: bool = True) -> None:
         """Let these limits hold for all workers, from now on."""
@@ -219,6 +246,10 @@ class App:
         tb: TracebackType | None,
     ) -> None:
         self.close()
+
+
+async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
 
 
 def open_app(

@@ -89,6 +89,11 @@ def find(**query: Any) -> Page:
     return default_app.get().find(**query)
 
 
+def fork(run_id: str, **how: Any) -> Handle[Any]:
+    """A run that goes on from some place of another one: ``at=``, ``set=``, ``id=``."""
+    return default_app.get().fork(run_id, **how)
+
+
 def schedule(name: str, flow: Startable[Any] | str, *args: Any, **kwargs: Any) -> Schedule:
     """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
     return default_app.get().schedule(name, flow, *args, **kwargs)

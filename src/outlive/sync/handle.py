@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -56,6 +56,15 @@ class Handle(Generic[T]):
                 yield event
         finally:
             self._call(found.aclose)
+
+    def fork(
+        self,
+        at: int | None = None,
+        set: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[T]:
+        """A run that goes on from behind event ``at`` of this one, or behind a step, set anew."""
+        return Handle(self._call(partial(self._handle.fork, at, set, id)), self._call)
 
     # what it is told
 

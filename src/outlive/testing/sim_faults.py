@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from outlive.model.events import Forked, ForkMade
 from outlive.model.kinds import KINDS
 from outlive.model.retention import Retention
 from outlive.store import Entry
@@ -21,7 +22,10 @@ FaultKind: TypeAlias = Literal[
     "crash", "silent_crash", "pause", "lost_reply", "slow_store", "store_down", "clock_jump"
 ]
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
-EVENTS: tuple[str, ...] = tuple(sorted(kind.__name__ for kind in KINDS))
+#: Nobody makes forks there.
+EVENTS: tuple[str, ...] = tuple(
+    sorted(kind.__name__ for kind in KINDS if kind not in (Forked, ForkMade))
+)
 #: Every kind of event with every kind of fault: what the seeds must cover.
 PAIRS: tuple[tuple[str, FaultKind], ...] = tuple(
     (event, fault) for event in EVENTS for fault in FAULTS

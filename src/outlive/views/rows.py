@@ -22,6 +22,8 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     Fault,
+    Forked,
+    ForkMade,
     KeyHeld,
     KeyKept,
     MailRead,
@@ -92,7 +94,7 @@ OfEnd: TypeAlias = (
 )
 OfRun: TypeAlias = RunStarted | Claimed | Parked | TimerFired
 Beside: TypeAlias = KeyHeld | KeyKept | Marked
-OfCode: TypeAlias = ChapterBegan | RunRetried | Patched
+OfCode: TypeAlias = ChapterBegan | RunRetried | Patched | Forked | ForkMade
 
 
 def row_of(seq: int, at: int, event: Event) -> Row:
@@ -113,7 +115,7 @@ def row_of(seq: int, at: int, event: Event) -> Row:
             changes = _of_end(event)
         case CancelRequested() | DeadlinePassed():
             changes = _of_end(event)
-        case ChapterBegan() | RunRetried() | Patched():
+        case ChapterBegan() | RunRetried() | Patched() | Forked() | ForkMade():
             changes = _of_code(event)
         case _:
             changes = _of_step(event)
@@ -174,6 +176,14 @@ def _of_code(event: OfCode) -> dict[str, object]:
                 "what": "retried",
                 "note": f"{told}what came from seq {event.since} on is redone",
             }
+        case Forked():
+            note = f"from run {event.run_id} at seq {event.seq}, {_origin(event.start)}"
+            changed: dict[str, object] = {}
+            if event.step:
+                changed = {"value": from_json(event.value), **_at(event.step)}
+            return {"what": "forked", "note": note, **changed}
+        case ForkMade():
+            return {"what": "fork made", "note": f"run {event.fork_id}, at seq {event.seq}"}
         case Patched(place=place):
             return {"what": "patched", "note": "the new way", **_at(place)}
         case _:

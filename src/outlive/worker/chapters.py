@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from outlive.errors import OutliveError
-from outlive.journal.reader import read_events
+from outlive.journal.forking import events_of
 from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
@@ -64,7 +64,7 @@ async def read_chapter(store: Store, run_id: str) -> Chapter | None:
         return None
     bare = msgspec.structs.replace(reading, records=())
     try:
-        events = read_events(reading)
+        events = await events_of(store, reading)
         return Chapter(bare, events, fold(events))
     except OutliveError as error:
         return Chapter(bare, [], Run(), error)

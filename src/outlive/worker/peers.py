@@ -11,6 +11,7 @@ from outlive.journal.restored import read_whole
 from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault
 from outlive.model.run import fold
 from outlive.store import Mail, Store
+from outlive.worker.shelf import StoreShelf
 
 
 class StorePeer:
@@ -18,6 +19,10 @@ class StorePeer:
 
     def __init__(self, store: Store, lane: Lane) -> None:
         self._store, self._lane = store, lane
+
+    def shelf(self, family: str) -> StoreShelf:
+        """Where a family's blobs are kept."""
+        return StoreShelf(self._store, self._lane, family)
 
     async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
         """Who holds a key: run, step, digest of its arguments."""

@@ -55,6 +55,11 @@ class Pulse(Protocol):
         ...
 
 
+async def stopped(pulse: Pulse) -> None:
+    """For a lane: stopping waits for a beat that is under way, perhaps to a store that is gone."""
+    pulse.stop()
+
+
 def thread_pulses(
     store: Store, lease: LeaseTime, clock: Clock
 ) -> Callable[[str, Callable[[OutliveError], None]], Pulse]:

@@ -34,7 +34,7 @@ from outlive.worker.loading import Loading
 from outlive.worker.peers import StorePeer
 from outlive.worker.postman import Postman
 from outlive.worker.probation import LOOK_SECONDS
-from outlive.worker.pulse import Pulse
+from outlive.worker.pulse import Pulse, stopped
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
 from outlive.worker.watchers import News, Watchers
@@ -141,7 +141,7 @@ class Worker:
         for drive in list(self._drives.values()):
             drive.leaving.abandon()
         if self._pulse is not None:
-            self._pulse.stop()
+            await self._setting.lane(stopped(self._pulse))
             self._pulse = None
         if self._unwatch is not None:
             self._unwatch()

@@ -1,0 +1,17 @@
+"""Forks on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlive.store import Store
+from outlive.stores.postgres import PostgresStore
+from tests.forks.rules import ForkRules
+
+
+class TestPostgres(ForkRules):
+    """On a real server."""
+
+    @pytest.fixture
+    def store(self, url: str) -> Store:
+        return PostgresStore(url, lease_seconds=30.0)
