@@ -21,7 +21,7 @@ from tests.queues.simulated import Simulation
 
 Make = Callable[[HandClock], Store]
 
-SEEDS, SEEDS_FULL = 60, 1000
+SEEDS, SEEDS_FULL = 40, 1000
 RUNS = 60
 
 
@@ -71,7 +71,7 @@ def test_nobody_starves_behind_a_long_line(full: bool, figure: Figure) -> None:
 
 def test_limits_hold_in_a_file(full: bool, tmp_path: Path) -> None:
     """The same on SQLite."""
-    for seed in range(100 if full else 6):
+    for seed in range(100 if full else 3):
 
         def in_file(clock: HandClock, seed: int = seed) -> Store:
             path = tmp_path / f"{seed}.db"
@@ -82,7 +82,7 @@ def test_limits_hold_in_a_file(full: bool, tmp_path: Path) -> None:
 
 def test_limits_hold_on_a_server(full: bool, url: str) -> None:
     """The same on PostgreSQL."""
-    for seed in range(100 if full else 4):
+    for seed in range(50 if full else 1):
 
         def on_server(clock: HandClock, seed: int = seed) -> Store:
             return PostgresStore(
@@ -92,7 +92,7 @@ def test_limits_hold_on_a_server(full: bool, url: str) -> None:
                 server_time=clock.now_ms,
             )
 
-        check(seed, play(seed, on_server))
+        check(seed, play(seed, on_server, runs=20), runs=20)
 
 
 def test_a_seed_plays_the_same_again() -> None:
