@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from outlive.errors import StoreUnavailable
 from outlive.journal.keeper import run_immediate
+from outlive.journal.restored import read_whole
 from outlive.store import (
     Claims,
     Conflict,
@@ -274,7 +275,7 @@ class SimStore:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
         self._witness.committed(self._nature.now, batch, heads, answers)
-        self._witness.check_starts(self._disk, batch, heads)
+        self._witness.check_starts(self._disk, batch, heads, answers)
         self._witness.moves += not self.in_air <= WAITING
         return answers
 
@@ -317,7 +318,7 @@ class SimStore:
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         def work() -> bool:
-            before = run_immediate(self._disk.read(run_id))
+            before = run_immediate(read_whole(self._disk, run_id))
             done = run_immediate(
                 self._disk.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
             )

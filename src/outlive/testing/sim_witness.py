@@ -121,12 +121,22 @@ class Witness:
         self.acknowledged[run_id] = max(seq, self.acknowledged.get(run_id, 0))
 
     def check_starts(
-        self, disk: MemoryStore, batch: Sequence[Entry], heads: Sequence[Head | None]
+        self,
+        disk: MemoryStore,
+        batch: Sequence[Entry],
+        heads: Sequence[Head | None],
+        answers: Sequence[Conflict | None],
     ) -> None:
         """A child is there only behind its parent's durable intent."""
-        for entry, head in zip(batch, heads, strict=True):
+        for entry, head, refused in zip(batch, heads, answers, strict=True):
             header = entry.header
-            if head is None and header is not None and header.parent is not None:
+            # One that is refused may have been there before, and be gone with its parent.
+            if (
+                refused is None
+                and head is None
+                and header is not None
+                and header.parent is not None
+            ):
                 intents = _events(disk, header.parent)
                 if not any(getattr(event, "child_id", "") == entry.run_id for event in intents):
                     self.broken.append(f"run {entry.run_id}: started before it was intended")
