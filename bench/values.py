@@ -1,8 +1,8 @@
 """How much a run keeps of values that grow and change a little at every step.
 
-Each workload is a flow that gives its whole state to a step and saves it by another, at every
-turn. What the store holds in the end, tables, indexes and envelopes, is compared with the text
-that was truly new. ``python -m bench.values`` prints the table; ``--small`` takes a tenth.
+Each workload is a flow that gives its whole state to a step and has it saved as the outcome, at
+every turn. What the store holds in the end, tables, indexes and envelopes, is compared with the
+text that was truly new. ``python -m bench.values`` prints the table; ``--small`` takes a tenth.
 """
 
 from __future__ import annotations
@@ -117,24 +117,17 @@ WORKLOADS = (
 
 
 @outlive.step
-async def consider(state: Any) -> int:
-    """Stands for a model call: is given everything, returns little."""
-    return len(state)
-
-
-@outlive.step
-async def save(state: Any) -> Any:
-    """A state saved at every turn."""
+async def consider(state: Any) -> Any:
+    """Stands for a model call: is given everything; what it returns is the state that is saved."""
     return state
 
 
 @outlive.flow(name="values")
 async def turns(number: int, count: int, seed: int) -> int:
-    """The whole state to two steps, at every turn."""
+    """The whole state is an argument and a saved outcome, at every turn."""
     workload, author = WORKLOADS[number], Author(seed)
     for state in workload.states(author, count, workload.size):
         await consider(state)
-        await save(state)
     return author.written
 
 
