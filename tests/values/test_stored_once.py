@@ -21,11 +21,12 @@ from outlive.journal.copying import copy_run
 from outlive.journal.keeper import Keeper, run_immediate
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
+from outlive.journal.record import is_parted
 from outlive.journal.restored import read_whole
 from outlive.journal.retiring import archived_of
 from outlive.model.events import Claimed, RunStarted, StepDone
 from outlive.model.run import fold
-from outlive.store import Entry, Node
+from outlive.store import Entry, Node, StoredRecord
 from outlive.stores.memory import MemoryStore
 from outlive.testing.postgres_server import PostgresServer
 from tests.values.specimens import codec
@@ -208,6 +209,13 @@ def test_a_journal_of_small_values_needs_none() -> None:
 
     assert 50 == len(values_in(store))
     assert 0 == store.fetches
+
+
+def test_what_is_no_record_at_all_is_left_to_who_verifies() -> None:
+    """A store whose rows were overwritten gives other things than bytes."""
+    bodies: list[Any] = [None, 7, "text", b"", b"Ol"]
+
+    assert not any(is_parted(StoredRecord(1, body)) for body in bodies)
 
 
 @pytest.mark.parametrize("kind", ["leaf", "delta"])
