@@ -224,7 +224,8 @@ async def appends(server: PostgresServer) -> Answer:
 
 async def looks(server: PostgresServer, holders: int) -> Answer:
     """A look for work among so many workers that hold runs."""
-    store = PostgresStore(server.url(schema=f"looks_{holders}"))
+    # They beat but once, and shall be alive for as long as this takes.
+    store = PostgresStore(server.url(schema=f"looks_{holders}"), lease_seconds=600.0)
     for worker in range(holders):
         await store.beat(f"w{worker}")
     await store.commit([held(f"r{w}-{n}", f"w{w}") for w in range(holders) for n in range(5)])

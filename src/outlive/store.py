@@ -368,8 +368,8 @@ class Queueing(Protocol):
     """A store that keeps limits of queues, in the commits that take leases.
 
     A run that waits takes nothing of its queue, one whose holder is gone still does. Offers of
-    ``claim`` are fair: of one queue by priority, then by turns among its keys, and one of eight
-    by turns among its priorities; by turns among queues.
+    ``claim`` are fair: of one queue by priority, then by turns among its keys, but one of eight
+    is the run that has waited longest; by turns among queues.
     """
 
     async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:

@@ -187,10 +187,11 @@ def test_a_replay_that_differs_is_noticed() -> None:
 
 def _longest(done: Simulation):  # type: ignore[no-untyped-def]
     from outlive.journal.reader import read_events
+    from outlive.journal.restored import read_whole
 
     journals = {}
     for client in done.clients:
-        reading = run_immediate(done.disk.read(client.run_id))
+        reading = run_immediate(read_whole(done.disk, client.run_id))
         assert reading is not None
         journals[client.run_id] = read_events(reading)
     return max(journals.items(), key=lambda item: _steps(item[1]))

@@ -99,7 +99,8 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
 
 def is_parted(record: StoredRecord) -> bool:
     """Whether a record says that its values have parts; it is not verified yet."""
-    return record.body[3:4] in _PARTED_FLAGS
+    body = record.body
+    return type(body) is bytes and body[3:4] in _PARTED_FLAGS
 
 
 def open_record(

@@ -14,6 +14,7 @@ from outlive.model.events import (
     EffectDone,
     EffectIntended,
     Event,
+    Forked,
     Replied,
     RunCompleted,
     RunStarted,
@@ -56,8 +57,9 @@ def _with(event: Any, change: Change) -> Any:
         other = change(value)
         if other is not value:
             changed[name] = other
-    if type(event) is ChapterBegan:
+    if type(event) in (ChapterBegan, Forked):
         changed["start"] = _with(event.start, change)
+    if type(event) is ChapterBegan:
         changed["signals"] = [_with(each, change) for each in event.signals]
         changed["happened"] = [_with(each, change) for each in event.happened]
     elif type(event) is Undoable:

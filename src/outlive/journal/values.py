@@ -29,7 +29,7 @@ from outlive.journal.nodes import node_of
 from outlive.journal.parts import ADDRESS_BYTES, LEAF, LEAF_MIN, Leaf, Parted, part
 from outlive.journal.record import PARTED
 from outlive.journal.stored import with_values
-from outlive.model.events import ChapterBegan, Event, encode_events
+from outlive.model.events import ChapterBegan, EffectDone, Event, StepDone, encode_events
 from outlive.store import Node
 
 SHORT, DELTA, KEPT = 49, 50, 51
@@ -50,9 +50,22 @@ def parted_body(events: Sequence[Event], values: Values) -> tuple[bytes, tuple[N
     """The events' bytes, the nodes that their values need and nobody wrote yet, and the flags."""
     if type(events[0]) is ChapterBegan:
         values.begin_anew()
-    written = [with_values(event, values.stored) for event in events]
+    stored = values.stored
+    written = [e if _is_small(e) else with_values(e, stored) for e in events]
     is_parted = any(one is not other for one, other in zip(events, written, strict=True))
     return encode_events(written), values.take_nodes(), PARTED if is_parted else 0
+
+
+def _is_small(event: Event) -> bool:
+    """Whether one of the most frequent events surely has nothing that stands by itself."""
+    kind = type(event)
+    if kind is StepDone:
+        args, value = event.args, event.value  # type: ignore[union-attr]  # exact type
+        return len(args) + len(value) < LEAF_MIN and type(args) is bytes and type(value) is bytes
+    if kind is EffectDone:
+        value = event.value  # type: ignore[union-attr]  # exact type, as above
+        return len(value) < LEAF_MIN and type(value) is bytes
+    return False
 
 
 class _Line:

@@ -1,21 +1,22 @@
 """Who is next: within a queue by priority and by turns among keys, and by turns among queues.
 
 A store collects candidates, some of each key; here they are put in order. A queue's *turn* counts
-the runs it gave out. All but every eighth go by priority; that one begins with another priority,
-each in its turn, so that the last is late but is never forgotten. Keys go round from the one that
-was last served.
+the runs it gave out. All but every eighth go by priority, and keys go round from the one that was
+last served. That eighth is the one that has waited longest, whatever its priority and key: who
+comes last is late but is never forgotten.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from outlive.store import DEFAULT_QUEUE, Found, QueueLimits
 from outlive.stores.gate import Load, Turn
 
-#: One run of so many is taken by turns among priorities.
-FAIR_TURNS = 8
+#: By priority, then by key in its turn: those who wait, the oldest first.
+Levels: TypeAlias = dict[int, deque[deque[Found]]]
 #: Queues whose turns a process remembers.
 QUEUES_MAX = 10_000
 
@@ -39,9 +40,8 @@ class Turns:
         """These were offered."""
         if len(self._turns) >= QUEUES_MAX:
             self._turns.clear()
-        if taken:
-            number = self.of(queue).number + len(taken)
-            self._turns[queue] = Turn(number, taken[-1].header.queue_key)
+        for run in taken:
+            self._turns[queue] = self.of(queue).after(run.header.queue_key)
 
     def arrange(
         self, due: Iterable[Found], loads: Mapping[str, Load], worker: str, limit: int
@@ -106,24 +106,17 @@ def choose(
     levels = _lanes(candidates, turn.key)
     chosen: list[Found] = []
     while levels and len(chosen) < room:
-        run = _next(levels, load, turn.number + len(chosen), worker)
+        run = _oldest(levels, load, worker) if turn.is_of_the_oldest else None
+        run = run or _next(levels, load, worker)
         if run is None:
             break
+        turn = turn.after(run.header.queue_key)
         load.add(run, worker)
         chosen.append(run)
     return chosen
 
 
-def levels_in_turn(levels: Sequence[int], number: int) -> list[int]:
-    """Priorities in the order in which this turn looks at them."""
-    ordered = sorted(levels)
-    if number % FAIR_TURNS != FAIR_TURNS - 1:
-        return ordered
-    start = (number // FAIR_TURNS) % len(ordered)
-    return ordered[start:] + ordered[:start]
-
-
-def _lanes(candidates: Iterable[Found], after: str) -> dict[int, deque[deque[Found]]]:
+def _lanes(candidates: Iterable[Found], after: str) -> Levels:
     """By priority, a lane for each key: the keys in a round that begins behind the last one."""
     levels: dict[int, dict[str, list[Found]]] = {}
     for run in {run.head.run_id: run for run in candidates}.values():
@@ -142,10 +135,17 @@ def _since(run: Found) -> int:
     return run.header.wake_at or 0
 
 
-def _next(
-    levels: dict[int, deque[deque[Found]]], load: Load, number: int, worker: str
-) -> Found | None:
-    for level in levels_in_turn(list(levels), number):
+def _oldest(levels: Levels, load: Load, worker: str) -> Found | None:
+    """The one that has waited longest, of those that may be taken."""
+    lanes = [lane for level in levels.values() for lane in level if lane]
+    for lane in sorted(lanes, key=lambda lane: _since(lane[0])):
+        if load.admits(lane[0], worker):
+            return lane.popleft()
+    return None
+
+
+def _next(levels: Levels, load: Load, worker: str) -> Found | None:
+    for level in sorted(levels):
         lanes = levels[level]
         for _ in range(len(lanes)):
             lane = lanes.popleft()

@@ -4,7 +4,8 @@ Pure arithmetic for stores that decide in Python, inside the transaction of the 
 taken from the runs themselves, so they can't be wrong for long, whoever died; only what a rate has
 spent is kept: by slices of time, so that a queue costs a handful of rows however many runs begin.
 
-A slice counts until all of it is out of sight, so no stretch of time ever sees more than its limit.
+A slice counts until all of it is out of sight, and for one slice more: so long may a commit take
+from when it was counted until others see it. So no stretch of time ever sees more than its limit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from outlive.store import DEFAULT_QUEUE, Entry, Found, QueueLimits
 
 #: Slices of time that a rate's stretch is made of.
 SLICES = 20
+#: One run of so many is the one that has waited longest.
+FAIR_TURNS = 8
 
 
 def slice_ms(limits: QueueLimits) -> int:
@@ -31,7 +34,7 @@ def slice_at(limits: QueueLimits, now: int) -> int:
 
 def first_slice_at(limits: QueueLimits, now: int) -> int:
     """When the first slice began that still counts."""
-    return slice_at(limits, now) - SLICES * slice_ms(limits)
+    return slice_at(limits, now) - (SLICES + 1) * slice_ms(limits)
 
 
 def spent_at(limits: QueueLimits, slices: Mapping[int, int], now: int) -> int:
@@ -56,6 +59,15 @@ class Turn:
 
     number: int = 0
     key: str = ""
+
+    @property
+    def is_of_the_oldest(self) -> bool:
+        """The next one goes to whoever has waited longest."""
+        return self.number % FAIR_TURNS == FAIR_TURNS - 1
+
+    def after(self, key: str) -> Turn:
+        """The turn after a run of this key; the oldest does not change whose turn it is."""
+        return Turn(self.number + 1, self.key if self.is_of_the_oldest else key)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class MemoryQueues:
         if not load.admits(run, worker):
             return False
         if run.head.worker is None:
-            self._turns[queue] = Turn(load.turn.number + 1, run.header.queue_key)
+            self._turns[queue] = load.turn.after(run.header.queue_key)
             if run.head.epoch == 0 and load.limits.rate is not None:
                 self._spend(queue, run.header.units, now)
         return True

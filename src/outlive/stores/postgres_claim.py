@@ -19,7 +19,7 @@ from outlive.stores.fair import Turns
 from outlive.stores.gate import Load, Turn
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
-from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
+from outlive.stores.postgres_wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.silence import Standing
 from outlive.stores.tables import limits_of
 
@@ -55,7 +55,7 @@ _OWN_MAIL = """
 SELECT r.run_id FROM {s}.runs r
 WHERE coalesce(r.worker, '') = $1 AND r.ended_at IS NULL AND r.posted <> r.consumed ORDER BY r.id
 """
-_MARKS = "$1, $2, $3, $4, $5, $6, $7, $8, $9"
+_MARKS = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10"
 _BY_TIME = f"SELECT {FOUND_COLUMNS} FROM {{s}}.due_v2($1, $2, $3, $4, $5) r"
 _BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM {{s}}.mailed_v2($1, $2, $3, $4) r"
 _BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM {{s}}.left_v2($1, $2, $3, $4, $5, $6) r"
@@ -118,6 +118,7 @@ class Search:
             text(self.worker),
             texts(list(turns)),
             texts([turn.key for turn in turns.values()]),
+            int8s([turn.number for turn in turns.values()]),
             int8(self.now),
             int8(self.limit),
         )

@@ -9,8 +9,7 @@ Candidates are found by jumps through the index: from priority to priority, from
 
 from __future__ import annotations
 
-from outlive.stores.fair import FAIR_TURNS
-from outlive.stores.gate import SLICES
+from outlive.stores.gate import FAIR_TURNS, SLICES
 from outlive.stores.postgres_functions import PROBING
 
 _LEVEL_BELOW_ALL = -(1 << 31)
@@ -53,6 +52,10 @@ TABLES = (
     WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
     """,
     """
+    CREATE INDEX runs_oldest ON {s}.runs (queue, flow, version, id, queue_key)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
+    """,
+    """
     CREATE INDEX runs_woken ON {s}.runs (queue, flow, version, wake_at)
     WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch > 0
     """,
@@ -76,7 +79,7 @@ DECLARE
     here CONSTANT bigint := instant - instant % width;
 BEGIN
     RETURN (SELECT coalesce(sum(x.units), 0) FROM {{s}}.spent x
-        WHERE x.queue = queue_name AND x.slice_at BETWEEN here - {SLICES} * width AND here);
+        WHERE x.queue = queue_name AND x.slice_at BETWEEN here - {SLICES + 1} * width AND here);
 END $$
 """
 
@@ -92,7 +95,7 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM {{s}}.spent x WHERE x.queue = queue_name
-        AND (x.slice_at > here OR x.slice_at < here - {SLICES} * width)
+        AND (x.slice_at > here OR x.slice_at < here - {SLICES + 1} * width)
         RETURNING x.slice_at, x.units
     )
     SELECT coalesce(sum(gone.units), 0) INTO ahead FROM gone WHERE gone.slice_at > here;
@@ -166,7 +169,8 @@ BEGIN
         IF e.worker IS NULL THEN
             held := held + 1;
             keys := keys || e.queue_key;
-            UPDATE {{s}}.queues x SET turn = x.turn + 1, turn_key = e.queue_key
+            UPDATE {{s}}.queues x SET turn = x.turn + 1, turn_key = CASE
+                WHEN x.turn % {FAIR_TURNS} = {FAIR_TURNS - 1} THEN x.turn_key ELSE e.queue_key END
                 WHERE x.name = q.name;
             IF e.epoch = 0 AND q.rate IS NOT NULL THEN
                 spent := spent + e.units;
@@ -237,7 +241,7 @@ END $$
 _QUEUED = f"""
 CREATE FUNCTION {{s}}.queued_v1(
     flows text[], versions text[], newest bigint, names text[], asker text,
-    turn_queues text[], turn_keys text[], at bigint, count bigint
+    turn_queues text[], turn_keys text[], turns bigint[], at bigint, count bigint
 ) RETURNS SETOF {{s}}.runs LANGUAGE plpgsql {PROBING} AS $$
 DECLARE
     instant CONSTANT bigint := {{s}}.now_v1(at);
@@ -274,16 +278,21 @@ BEGIN
                 AND r.queue_key <> ALL (full_keys) LIMIT room FOR UPDATE SKIP LOCKED;
             taken := 0;
             level := {_LEVEL_BELOW_ALL};
-            LOOP
+            IF coalesce(q.turn, turns[array_position(turn_queues, queue_name)], 0) % {FAIR_TURNS}
+                + room >= {FAIR_TURNS}
+            THEN
+                RETURN QUERY SELECT * FROM {{s}}.runs r WHERE {_NEW} AND r.format <= newest
+                    AND r.queue_key <> ALL (full_keys)
+                    ORDER BY r.id LIMIT 1 + room / {FAIR_TURNS} FOR UPDATE SKIP LOCKED;
+            END IF;
+            WHILE taken < room LOOP
                 level := (SELECT r.priority FROM {{s}}.runs r WHERE {_NEW} AND r.priority > level
                     ORDER BY r.priority LIMIT 1);
                 EXIT WHEN level IS NULL;
-                -- Of what comes behind only as much as turns among priorities may ask for.
-                more := CASE WHEN taken < room THEN room ELSE 1 + room / {FAIR_TURNS} END;
                 keys := {{s}}.lane_keys_v1(queue_name, w.flow, w.version, level,
                     coalesce(q.turn_key, turn_keys[array_position(turn_queues, queue_name)], ''),
-                    more, full_keys);
-                more := 1 + more / greatest(1, cardinality(keys));
+                    room, full_keys);
+                more := 1 + room / greatest(1, cardinality(keys));
                 RETURN QUERY SELECT r.* FROM unnest(keys) AS k (key) CROSS JOIN LATERAL (
                     SELECT * FROM {{s}}.runs r WHERE {_NEW} AND r.priority = level
                     AND r.queue_key = k.key AND r.format <= newest

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outlive.store import DEFAULT_QUEUE, Wanted
-from outlive.stores.fair import FAIR_TURNS
-from outlive.stores.gate import Load, Turn
+from outlive.stores.gate import FAIR_TURNS, Load, Turn
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_rows import FOUND_COLUMNS
 
@@ -46,6 +45,10 @@ _WOKEN = (
 _MAILED = (
     f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_FREE} AND posted <> consumed AND format <= ?"
     f" AND queue_key NOT IN ({_FULL_KEYS}) LIMIT ?"
+)
+_OLDEST = (
+    f"SELECT {FOUND_COLUMNS} FROM runs INDEXED BY runs_oldest WHERE {_NEW} AND format <= ?"
+    f" AND queue_key NOT IN ({_FULL_KEYS}) ORDER BY id LIMIT ?"
 )
 _NEXT_TIME = f"SELECT wake_at FROM runs WHERE {_OLD} AND wake_at > ? ORDER BY wake_at LIMIT 1"
 #: So many runs of one key are never held.
@@ -95,6 +98,9 @@ class Lanes:
             yield from self._all(_WOKEN, (*kind, self.now, newest, *full, self.room))
             yield from self._all(_MAILED, (*kind, newest, *full, self.room))
             yield from self._new_of(kind, newest)
+            if self.turn.number % FAIR_TURNS + self.room >= FAIR_TURNS:
+                some = 1 + self.room // FAIR_TURNS
+                yield from self._all(_OLDEST, (*kind, newest, *full, some))
 
     def _per_key(self) -> int:
         limit = None if self.load is None else self.load.limits.per_key
@@ -102,12 +108,13 @@ class Lanes:
 
     def _new_of(self, kind: tuple[Value, ...], newest: Value) -> Iterator[Sequence[Value]]:
         found, level = 0, _BELOW_ALL
-        while row := self.db.execute(_NEXT_LEVEL, (*kind, level)).fetchone():
+        while found < self.room:
+            row = self.db.execute(_NEXT_LEVEL, (*kind, level)).fetchone()
+            if row is None:
+                return
             level = row[0]
-            # Of what comes behind only as much as turns among priorities may ask for.
-            count = self.room if found < self.room else 1 + self.room // FAIR_TURNS
-            keys = self._keys((*kind, level), count)
-            each = -(-count // max(1, len(keys)))
+            keys = self._keys((*kind, level), self.room)
+            each = -(-self.room // max(1, len(keys)))
             for key in keys:
                 rows = self._all(_OF_KEY, (*kind, level, key, newest, each))
                 found += len(rows)

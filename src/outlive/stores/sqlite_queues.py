@@ -107,8 +107,7 @@ class _Gate:
         if run.head.worker is not None:
             return
         queue = run.header.queue
-        turn = self._turns.get(queue, load.turn)
-        self._turns[queue] = Turn(turn.number + 1, run.header.queue_key)
+        self._turns[queue] = self._turns.get(queue, load.turn).after(run.header.queue_key)
         if run.head.epoch == 0 and load.limits.rate is not None:
             self._spent[queue] += run.header.units
 

@@ -56,6 +56,10 @@ _QUEUES = (
     WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
     """,
     """
+    CREATE INDEX runs_oldest ON runs (queue, flow, version, id, queue_key)
+    WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch = 0
+    """,
+    """
     CREATE INDEX runs_woken ON runs (queue, flow, version, wake_at)
     WHERE worker IS NULL AND ended_at IS NULL AND queue <> 'default' AND epoch > 0
     """,

@@ -16,11 +16,11 @@ def queued(run_id: str, queue: str = "q", **changes: Any) -> Entry:
     return entry(run_id, 0, epoch=0, header=header(**place))
 
 
-def claim_of(offer: Offer, worker: str) -> Entry:
-    """The entry that takes an offered run."""
+def claim_of(offer: Offer, worker: str, number: int = 0) -> Entry:
+    """The entry that takes an offered run; with another number it is no repeat of one before."""
     head = offer.head
     driven = msgspec.structs.replace(offer.header, status="running", wake_at=0)
-    record = b"claimed by %s in %d" % (worker.encode(), head.epoch + 1)
+    record = b"claimed by %s in %d, %d" % (worker.encode(), head.epoch + 1, number)
     taken: dict[str, Any] = {"lease": "take", "worker": worker, "header": driven}
     return entry(head.run_id, head.seq, record, epoch=head.epoch + 1, **taken)
 

@@ -114,6 +114,7 @@ class QueueLimitRules:
             return
         await limit_queue(store, concurrency=1, rate=1)
         await store.commit([queued("a"), queued("b")])
+        await store.beat("dead")
         await Desk(store, "dead").take()
         heir = Desk(store, "heir")
         await heir.offered()  # some stores only suspect from the first look on
@@ -146,6 +147,7 @@ class QueueLimitRules:
         await limit_queue(store, per_worker=2)
         await store.commit([queued(f"r{n}") for n in range(6)])
         dead, heir, other = (Desk(store, name) for name in ("dead", "heir", "other"))
+        await store.beat("dead")
         assert ["r0", "r1"] == await dead.take()
         assert ["r2"] == await heir.take_these([await offer_of(store, "r2")])
         await heir.offered()
@@ -196,7 +198,7 @@ class QueueLimitRules:
         assert [] == await desk.offered()
         assert [] == await desk.take_these([await offer_of(store, "b")])
 
-        clock.advance(33.1)
+        clock.advance(36.1)
         assert ["b", "c"] == await desk.take()
 
     async def test_only_the_first_claim_is_charged(self, store: Store, clock: HandClock) -> None:
@@ -205,6 +207,7 @@ class QueueLimitRules:
             return
         await limit_queue(store, rate=2, rate_ms=1_000_000)
         await store.commit([queued("a"), queued("b"), queued("c")])
+        await store.beat("w")
         first, desk = claim_of(await offer_of(store, "a"), "w"), Desk(store, "w")
         desk.held["a"] = await offer_of(store, "a")
 
@@ -233,7 +236,7 @@ class QueueLimitRules:
         assert [] == await desk.take()
         clock.advance(9)
         assert [] == await desk.take()
-        clock.advance(2)
+        clock.advance(3)
         assert ["b"] == await desk.take()
 
     async def test_another_stretch_forgets_nothing(self, store: Store, clock: HandClock) -> None:
@@ -248,7 +251,7 @@ class QueueLimitRules:
         await limit_queue(store, rate=2, rate_ms=10_000)
 
         assert [] == await desk.take_these([await offer_of(store, "c")])
-        clock.advance(10.5)
+        clock.advance(11.5)
         assert ["c"] == await desk.take()
 
     # ------------------------------------------------------------------ setting and looking

@@ -64,20 +64,35 @@ class QueueTurnRules:
         assert 10 == len(taken)
 
     async def test_lower_numbers_go_first(self, store: Store) -> None:
-        """But no priority is forgotten: one of eight goes to another than the first."""
+        """But nobody is forgotten: one of eight is the one that has waited longest."""
         if not isinstance(store, Queueing):
             return
         await limit_queue(store, concurrency=1)
-        await store.commit([queued(f"low{n}", priority=9) for n in range(5)])
-        await store.commit([queued(f"mid{n}", priority=0) for n in range(5)])
+        old: dict[str, Any] = {"wake_at": START_MS - 2}
+        new: dict[str, Any] = {"wake_at": START_MS - 1}
+        await store.commit([queued(f"low{n}", priority=9, **old) for n in range(3)])
+        await store.commit([queued(f"mid{n}", priority=0, queue_key="m", **new) for n in range(3)])
         await store.commit([queued(f"high{n}", priority=-1) for n in range(60)])
 
         order = await one_by_one(Desk(store, "w"), 48)
 
         assert [f"high{n}" for n in range(7)] == order[:7]
-        counts = [sum(each.startswith(level) for each in order) for level in ("low", "mid")]
-        assert all(1 <= each <= 5 for each in counts), order
-        assert 42 <= sum(each.startswith("high") for each in order)
+        assert ["low0", "low1", "low2", "mid0", "mid1", "mid2"] == order[7::8]
+        assert 42 == sum(each.startswith("high") for each in order)
+
+    async def test_the_oldest_does_not_change_whose_turn_it_is(self, store: Store) -> None:
+        """With many keys each is served, though the one that waited longest comes in between."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, concurrency=1)
+        old: dict[str, Any] = {"wake_at": START_MS - 1}
+        await store.commit([queued(f"z{n}", queue_key="z", priority=9, **old) for n in range(9)])
+        keys = [f"k{n:02}" for n in range(12)]
+        await store.commit([queued(f"{k}-{n}", queue_key=k) for k in keys for n in range(9)])
+
+        order = await one_by_one(Desk(store, "w"), 28)
+
+        assert set(keys) <= {each.split("-")[0] for each in order}
 
     async def test_queues_take_turns(self, store: Store) -> None:
         """A worker with little room serves every queue, the unnamed one, too."""
@@ -123,6 +138,7 @@ class QueueTurnRules:
         names = ("x", "y", "default")
         for name in names:
             await store.commit([queued(f"{name}-{kind}", name) for kind in ("dead", "old", "new")])
+        await store.beat("dead")
         first = Desk(store, "first", wanting(*names))
         for name in names:
             await first.take_these([await offer_of(store, f"{name}-old")])
