@@ -12,7 +12,7 @@ from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.keeper import run_immediate
-from outlive.journal.sealed_store import SealedStore
+from outlive.journal.key_places import is_sealed
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
 from outlive.model.retention import Retention, parse_retention
@@ -78,7 +78,7 @@ class Tending(Looking):
         )
 
     def _archive_of(self, rules: Retention) -> Archive | None:
-        if rules.archive is not None and isinstance(self.store, SealedStore):
+        if rules.archive is not None and is_sealed(self.store):
             # What is read from a sealed store is open: an archive must not be.
             raise UsageError(SEALED)
         if rules.archive is not None and self._archive is None:

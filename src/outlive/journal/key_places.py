@@ -21,3 +21,8 @@ async def sealed_with(store: Store) -> list[str]:
     """The ids of the master keys that a store is sealed with; none: it is not sealed."""
     wrapped = await store.get_blobs(COMMON, key_places(SECRET_ID))
     return sorted(body[:MASTER_ID_BYTES].hex() for body in wrapped.values())
+
+
+def is_sealed(store: Store) -> bool:
+    """Whether what goes through this store is sealed; what seals is not imported to know."""
+    return hasattr(store, "keyring")

@@ -1,0 +1,22 @@
+"""What an extra brings is imported when it is used, and not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+EXTRAS = ("cryptography", "psycopg", "uvloop")
+
+
+def test_the_package_imports_no_extra() -> None:
+    """Whoever installed none of them can use everything else."""
+    code = (
+        "import sys, outlive.cli, outlive.opening, outlive.sync, outlive.defaults, outlive.app\n"
+        f"found = set({EXTRAS!r}) & set(sys.modules)\n"
+        "raise SystemExit(f'imported: {found}' if found else 0)"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert "" == ran.stderr
+    assert 0 == ran.returncode
