@@ -14,8 +14,8 @@ from tests.crash.test_crash_points import HALVES, assert_sound, lab, until_hits
 __all__ = ["chance", "trials"]
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
 
-CALLS_EACH = 30
-SYSCALLS_MIN = 40
+CALLS_EACH = 12
+SYSCALLS_MIN = 15
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from outlive.errors import CorruptRecord, Erased, ValueRefused, WrongKey, WrongVersion
+from outlive.errors import CorruptRecord, Erased, ValueRefused, WrongVersion
 from outlive.store import RECORD_BYTES_MAX, StoredRecord
 
 #: The newest record format that this release reads, and the one that it writes.
@@ -85,7 +85,6 @@ def unpack(run_id: str, prev: bytes, record: bytes, expected_seq: int) -> Envelo
     Raises:
         CorruptRecord: it is damaged, cut, of another run or at another place.
         WrongVersion: it is whole, but a later release wrote it.
-        WrongKey: it is sealed.
     """
     _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
@@ -138,11 +137,9 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
 
 
 def _check_open(run_id: str, record: bytes, expected_seq: int) -> None:
-    if record.startswith(SEALED_BEGIN):
-        raise WrongKey(f"run {run_id}, seq {expected_seq}")
-    if record.startswith(SEAL_ERASED):
+    if record == SEAL_ERASED:
         raise Erased(run_id)
-    if record.startswith(SEAL_BROKEN):
+    if record == SEAL_BROKEN:
         raise CorruptRecord(
             run_id, expected_seq, "its seal does not hold: damaged, moved, forged or not sealed"
         )
