@@ -12,6 +12,7 @@ import outlive
 from outlive.app import App
 from outlive.model.schedules import NAME_TAG
 from outlive.store import Query
+from outlive.worker.repertoire import all_of
 from outlive.worker.worker import Worker
 from tests.engine.theatre import Theatre
 
@@ -72,7 +73,7 @@ class Clockwork(Theatre):
     async def hire(self, app: App | None = None, flows: Any = FLOWS) -> App:
         """A process with a worker."""
         app = app or self.open()
-        self.working[app] = app._new_worker(flows, everything=True, concurrency=100)
+        self.working[app] = app._new_worker(all_of(flows), everything=True, concurrency=100)
         self.working[app].start()
         return app
 

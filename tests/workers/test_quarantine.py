@@ -19,6 +19,7 @@ from outlive.model.mail import Cancel, Signal, encode_letter
 from outlive.settings import Settings
 from outlive.store import StoredRecord
 from outlive.stores.memory import MemoryStore
+from outlive.worker.repertoire import all_of
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)
 
@@ -72,7 +73,7 @@ async def die_often(store: MemoryStore, times: int) -> None:
     """Workers that drive the run and die of it, with nothing to show for it."""
     for _ in range(times):
         doomed = App(store, settings=QUICK)
-        worker = doomed._new_worker([poisoned], everything=True, concurrency=1)
+        worker = doomed._new_worker(all_of([poisoned]), everything=True, concurrency=1)
         worker.start()
         while "r" not in worker.driving or worker.log_of("r").seq != worker.log_of("r").durable:
             await asyncio.sleep(0.002)
@@ -155,7 +156,7 @@ async def test_a_cancelled_one_that_kills_again_ends_without_its_code(
     """After one more death it is over; its last event says that nothing was undone."""
     await post(store, "c1", Cancel("ann"))
     doomed = App(store, settings=QUICK)
-    worker = doomed._new_worker([poisoned], everything=True, concurrency=1)
+    worker = doomed._new_worker(all_of([poisoned]), everything=True, concurrency=1)
     monkeypatch.setattr(worker, "_drive", None)
     worker._loading._take = lambda *claimed: doomed._writer.keeper.end(StoreFailed("gone"))
     worker.start()

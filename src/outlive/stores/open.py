@@ -42,7 +42,8 @@ def check_there(url: str, ports: Ports) -> None:
         is_there, shown = _is_postgres_there(url, ports)
     else:
         path = rest[1:]
-        is_file = scheme == "sqlite" and bool(path.strip("/")) and "\0" not in path
+        is_path = rest.startswith("/") and bool(path.strip("/")) and "\0" not in path
+        is_file = scheme == "sqlite" and is_path
         is_there, shown = not is_file or os.path.exists(path), url
     if not is_there:
         raise StoreUnavailable(f"there is no store at {shown}; see --store and OUTLIVE_STORE")
