@@ -19,6 +19,7 @@ from outlive.app import App
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.record import unpack
+from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
 from outlive.testing.auditor import Receipt, audit
@@ -130,7 +131,7 @@ class Stage:
         return App(open_shared(self.url), drive=False)
 
     def reading(self, run_id: str) -> Reading | None:
-        return run_immediate(self.store.read(run_id))
+        return run_immediate(read_whole(self.store, run_id))
 
     def events(self, run_id: str) -> list[Event]:
         reading = self.reading(run_id)

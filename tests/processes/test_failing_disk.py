@@ -115,10 +115,10 @@ def test_a_failed_flush_ends_a_run_here(stage: Stage) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of half a megabyte."""
+    """A disk of three quarters of a megabyte."""
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=768k", "tmpfs", folder], check=True)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 

@@ -17,6 +17,7 @@ from typing import Any
 from outlive.app import App
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
 from outlive.testing.auditor import Receipt, audit
@@ -129,7 +130,7 @@ class Yard:
         asyncio.run(hand_in())
 
     def reading(self, run_id: str) -> Reading:
-        reading = run_immediate(self.store.read(run_id))
+        reading = run_immediate(read_whole(self.store, run_id))
         assert reading is not None, f"there is no run {run_id}"
         return reading
 
