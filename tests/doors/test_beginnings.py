@@ -183,7 +183,7 @@ async def test_options_leave_the_flows_own_names_alone(stage: Theatre) -> None:
     [
         ({"tags": {"a": 1}}, "tags are texts by name, not {'a': 1}"),
         ({"pins": "m1"}, "pins are texts by name, not 'm1'"),
-        ({"queue": ""}, "a queue is named by a text, not ''"),
+        ({"queue": ""}, "a queue is named by a text of 1 to 200 characters, not ''"),
         ({"deadline": "soon"}, "'soon' is no duration"),
         ({"deadline": datetime(2030, 1, 1)}, "has no time zone; add one"),  # noqa: DTZ001
     ],
