@@ -13,6 +13,7 @@ from outlive.model.events import (
     Event,
     Parked,
 )
+from outlive.model.kin_events import ChildEnded
 from tests.engine.scenarios import Scenario
 from tests.engine.test_cuts import ENDS, by_name, check, go_on, play, record, same
 from tests.engine.theatre import EVICTING, STAYING, Theatre
@@ -88,6 +89,7 @@ async def test_a_plain_replay_runs_nothing_and_writes_nothing_new(scenario: Scen
 
     assert [each for each in world.ran if each != "finally"] == []
     new = (await theatre.events("r"))[len(recorded) :]
-    kinds = [type(event) for event in new if not isinstance(event, (Claimed, Parked))]
+    # On a busy machine a child ends behind its parent's last word, and is heard of only now.
+    kinds = [type(event) for event in new if not isinstance(event, (Claimed, Parked, ChildEnded))]
     assert [type(tape[last].event)] == kinds
     assert getattr(tape[last].event, "value", None) == getattr(new[-1], "value", None)
