@@ -19,7 +19,7 @@ from outlive.worker.upkeep import rest_after
 from tests.conftest import Figure
 from tests.retention.year import effects_until, fill, percentile
 
-RUNS, RUNS_FULL = 3_000, 100_000
+RUNS, RUNS_FULL = 2_000, 100_000
 TURN_SECONDS = 1.0
 RULES = Retention(completed="30d")
 

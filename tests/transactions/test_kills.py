@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -84,8 +83,7 @@ def test_killed_from_outside(place: Place, full: bool, figure: Figure) -> None:
     def begin(name: str) -> BaseProcess:
         child = spawn(place, name, "", 0)
         time.sleep(rng.uniform(0.0, 0.35))
-        if child.pid is not None:
-            os.kill(child.pid, signal.SIGKILL)
+        child.kill()
         return child
 
     killed, rows = run_killed(place, names, begin)

@@ -40,7 +40,7 @@ from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header, Query, Reading,
 logger = logging.getLogger("outlive")
 
 #: Runs that are looked at, archived in one file, and deleted in one portion.
-LOOKED_AT, ARCHIVED_AT_ONCE, DELETED_AT_ONCE = 200, 100, 5
+LOOKED_AT, ARCHIVED_AT_ONCE, DELETED_AT_ONCE = 50, 10, 1
 #: Bytes of journals after which an archive's file is closed.
 ARCHIVED_BYTES = 8 * 1024 * 1024
 #: Marks that nobody removed go after so long.
