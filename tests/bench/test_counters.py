@@ -210,7 +210,7 @@ async def test_bytes_of_a_plain_step(tmp_path: Path, figure: Any) -> None:
     """Its event; how many share an envelope depends on the disk."""
     costs = await Costs(tmp_path / "runs.db").drive(looking, runs=1, steps=400)
 
-    envelopes = 58 * costs.flushes
+    envelopes = 54 * costs.flushes
     step = (costs.bytes_in_records() - envelopes) / 400
     figure("counters: bytes of a plain step's event", round(step))
     assert step <= RECORD_BYTES_OF_A_STEP_MAX

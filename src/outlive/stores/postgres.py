@@ -265,6 +265,7 @@ class PostgresStore:
             crowded=full,
             offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
+            now=now,
             next_at=next_at,
         )
 
@@ -275,7 +276,7 @@ class PostgresStore:
     def _by_index(
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
-        by_time, by_mail, queued, ((next_at,),) = asked
+        ((next_at,),), by_time, by_mail, queued = asked
         found = [*sound(by_time), *sound(by_mail), *sound(queued)]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:
