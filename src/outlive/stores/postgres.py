@@ -259,10 +259,9 @@ class PostgresStore:
             next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
-        full = crowded(taken, worker)
         chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
-            crowded=full,
+            crowded=crowded(taken, worker),
             offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             now=now,
