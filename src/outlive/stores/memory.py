@@ -296,6 +296,7 @@ class MemoryStore:
                     for run in self._turns.arrange(due, loads, worker, max(0, limit))
                 ],
                 mail=[j.head.run_id for j in live if j.head.worker == worker and j.waiting],
+                now=now,
                 next_at=min((at for at in waking if at > now), default=None),
             )
 

@@ -259,12 +259,12 @@ class PostgresStore:
             next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
-        full = crowded(taken, worker)
         chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
-            crowded=full,
+            crowded=crowded(taken, worker),
             offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
+            now=now,
             next_at=next_at,
         )
 
@@ -275,7 +275,7 @@ class PostgresStore:
     def _by_index(
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
-        by_time, by_mail, queued, ((next_at,),) = asked
+        ((next_at,),), by_time, by_mail, queued = asked
         found = [*sound(by_time), *sound(by_mail), *sound(queued)]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:

@@ -266,6 +266,7 @@ class SQLiteStore:
                 offers=offers,
                 crowded=full,
                 mail=own_mail(db, worker),
+                now=now,
                 next_at=search.next_at(),
             )
 
