@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import postgres_goals, postgres_sections
+from bench import postgres_goals, postgres_sections, values_page
 from bench.chapter import Chapter, written
 from bench.environments import ROOT
 from bench.figures import Results, count, field, rate, seconds
@@ -142,6 +142,7 @@ def repeating(form: str) -> list[str]:
         "```text",  # too long a work for the test that runs the examples of all pages
         "$ python -m bench.environments",
         f"$ python -m bench.run {form} --only postgres",
+        f"$ python -m bench.values_run {form}",
         f"$ python -m bench.run {form} --work sequential,many --only floor,effect,dbos --out mine",
         "$ python -m bench.page --results mine --page mine/page.md",
         "```",
@@ -157,7 +158,7 @@ def repeating(form: str) -> list[str]:
     ]
 
 
-def write(found: Sequence[tuple[Chapter, Results]], page: Path) -> None:
+def write(found: Sequence[tuple[Chapter, Results]], page: Path, values: Path | None = None) -> None:
     """All chapters that there are results of."""
     page.parent.mkdir(parents=True, exist_ok=True)
     forms = [str(results.told["form"]) for _, results in found]
@@ -165,6 +166,8 @@ def write(found: Sequence[tuple[Chapter, Results]], page: Path) -> None:
     for chapter, results in found:
         stem = page.stem if chapter.name == "sqlite" else f"{page.stem}-{chapter.name}"
         lines += written(chapter, results, page.parent, stem)
+    if values is not None:
+        lines += values_page.written(values, page.parent, page.stem)
     lines += [FAIRNESS, *repeating(forms[0])]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -192,7 +195,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     asked = parser.parse_args(words)
-    write(newest(asked.results), asked.page)
+    write(newest(asked.results), asked.page, values_page.newest(asked.results))
 
 
 if __name__ == "__main__":
