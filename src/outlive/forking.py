@@ -122,6 +122,7 @@ class Forking(Tending):
             cut = Cut(reading, read_events(reading), await self._whole(reading))
             now, seed = self._ports.clock.now_ms(), self._ports.entropy(16)
             event = cut.fork(at, json, now=now, seed=seed)
+            event = msgspec.structs.replace(event, value=self._hider.json(event.value))
             is_live = reading.header.ended_at is None
             if is_live or await self._commit(cut.noted(name, event)):
                 return event

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from outlive.app import App
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.ports import Ports
 from outlive.sealing import check_unsealed, sealed
@@ -20,6 +23,7 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
     only_looks: bool = False,
     settings: Settings | None = None,
     retention: Retention | None = None,
+    redaction: Redaction | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
 
@@ -36,4 +40,5 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
         store = sealed(store, key, ports)
     elif not only_looks:
         check_unsealed(store)
-    return App(store, ports=ports, settings=settings, drive=drive, retention=retention)
+    rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
+    return App(store, ports=ports, settings=settings, drive=drive, **rules)

@@ -39,6 +39,11 @@ class Settings:
     retention: str = ""
     #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
     retain_seconds: float = 60.0
+    #: OUTLIVE_REDACT: parameters of steps and effects whose arguments are not recorded, with commas
+    #: between them.
+    redact: str = ""
+    #: OUTLIVE_REDACT_PATTERN: a regular expression; what it matches is not recorded.
+    redact_pattern: str = ""
 
     @property
     def idle_ms(self) -> int:
@@ -59,6 +64,8 @@ class Settings:
             loop=_loop(given),
             retention=given.get("OUTLIVE_RETENTION") or "",
             retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
+            redact=given.get("OUTLIVE_REDACT") or "",
+            redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
         )
 
 

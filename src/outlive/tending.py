@@ -1,20 +1,24 @@
-"""Clearing a store of what is old, and bringing back what was archived.
+"""What is kept of runs: what never gets in, what goes when it is old, what comes back.
 
-Rules come from code or from the environment; without any, nothing is ever deleted.
+Rules come from code or from the environment; without any, nothing is redacted or deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from weakref import finalize
 
 from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.keeper import run_immediate
 from outlive.journal.key_places import is_sealed
+from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
+from outlive.model.redaction import Redaction, parse_redaction
 from outlive.model.retention import Retention, parse_retention
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -42,6 +46,14 @@ class Tending(Looking):
     def _set_rules(self, retention: Retention | None) -> None:
         """What may be deleted: as given, or as the environment says."""
         self.retention = retention or parse_retention(self._settings.retention)
+
+    def _set_redaction(self, redaction: Redaction | None) -> None:
+        """What is never recorded: as given, or as the environment says."""
+        said = self._settings.redact, self._settings.redact_pattern
+        self._hider = Hider(redaction or parse_redaction(*said))
+        clears, logger = LogFilter(self._hider), logging.getLogger("outlive")
+        logger.addFilter(clears)
+        self._let_logs_be = finalize(self, logger.removeFilter, clears)
 
     async def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
         """Delete what these rules, or the app's own, let go, now; what that came to.

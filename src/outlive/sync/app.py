@@ -30,6 +30,7 @@ from outlive.journal.archive import Archived
 from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
 from outlive.model.queues import Queue
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
@@ -259,9 +260,11 @@ def open_app(
     drive: bool = True,
     ports: Ports | None = None,
     retention: Retention | None = None,
+    redaction: Redaction | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
 
     With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed.
     """
-    return App(opening.open_app(url, key=key, drive=drive, ports=ports, retention=retention))
+    rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
+    return App(opening.open_app(url, key=key, drive=drive, ports=ports, **rules))
