@@ -8,19 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
 from weakref import finalize
 
 from outlive.errors import UsageError
-from outlive.journal.archive import Archive, Archived, FileArchive
+from outlive.journal.archive import Archive, Archived, FileArchive, read_archive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.keeper import run_immediate
-from outlive.journal.key_places import is_sealed
 from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
 from outlive.model.redaction import Redaction, parse_redaction
 from outlive.model.retention import Retention, parse_retention
 from outlive.ports import Ports
+from outlive.sealing import archive_keys_of, sealed_like
 from outlive.settings import Settings
 from outlive.stores.open import open_store
 from outlive.worker.upkeep import rest_after
@@ -28,11 +29,6 @@ from outlive.worker.upkeep import rest_after
 NO_RULES = (
     "no rules say what may be deleted; set OUTLIVE_RETENTION, for example "
     '"completed=30d,failed=90d", or give a Retention'
-)
-
-SEALED = (
-    "what a sealed store holds can't be archived: the archive would be readable by anybody; "
-    "give rules without archive=, and keep backups of the store itself"
 )
 
 
@@ -79,6 +75,15 @@ class Tending(Looking):
         self._check_open()
         return await self._lane(copy_run(self.store, run))
 
+    def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
+        """The runs of an archive's file; a sealed one opens with the key of its store.
+
+        Raises:
+            CorruptArchive: the file is damaged, cut, or none of ours.
+            WrongKey: it is sealed, with another key than this store has.
+        """
+        return read_archive(path, archive_keys_of(self.store))
+
     def _upkeep(self) -> Rules | None:
         rules = self.retention
         if rules is None:
@@ -90,9 +95,6 @@ class Tending(Looking):
         )
 
     def _archive_of(self, rules: Retention) -> Archive | None:
-        if rules.archive is not None and is_sealed(self.store):
-            # What is read from a sealed store is open: an archive must not be.
-            raise UsageError(SEALED)
         if rules.archive is not None and self._archive is None:
             self._archive = self._open_archive(rules.archive)
         return self._archive if rules.archive is not None else None
@@ -100,9 +102,11 @@ class Tending(Looking):
     def _open_archive(self, where: str) -> Archive:
         scheme, separator, rest = where.partition("://")
         if not separator or scheme == "file":
-            return FileArchive(os.path.abspath(rest or where), self._ports)
+            covers = archive_keys_of(self.store)
+            return FileArchive(os.path.abspath(rest or where), self._ports, covers)
         lease_seconds = self._settings.lease_seconds
-        return StoreArchive(open_store(where, ports=self._ports, lease_seconds=lease_seconds))
+        other = open_store(where, ports=self._ports, lease_seconds=lease_seconds)
+        return StoreArchive(sealed_like(self.store, other))
 
     def _close_archive(self) -> None:
         if self._archive is not None:

@@ -13,7 +13,6 @@ import outlive
 from outlive import Retention
 from outlive.app import App
 from outlive.errors import KeyTaken, RunFailed, RunIdTaken, RunNotFound, UsageError
-from outlive.journal.archive import read_archive
 from outlive.journal.reader import read_events
 from outlive.model.events import CancelRequested, RunCancelled
 from outlive.model.ids import is_run
@@ -59,6 +58,9 @@ async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
 
 class RetentionRules:
     """Rules of deletion."""
+
+    #: What the store is sealed with, if it is.
+    key = ""
 
     @pytest.fixture
     def calendar(self) -> Calendar:
@@ -299,11 +301,11 @@ class RetentionRules:
         await app.retain(rules)
 
         (path,) = (tmp_path / "old").rglob("*.outlive")
-        found = {run.head.run_id: run for run in read_archive(path)}
+        found = {run.head.run_id: run for run in app.archived(path)}
         assert {name: list(reading.records) for name, reading in before.items()} == {
             name: list(run.records) for name, run in found.items()
         }
-        async with outlive.open(f"sqlite:///{tmp_path}/restored.db") as there:
+        async with outlive.open(f"sqlite:///{tmp_path}/restored.db", key=self.key) as there:
             assert [True, True] == [await there.restore(run) for run in found.values()]
             assert [False, False] == [await there.restore(run) for run in found.values()]
             for name, reading in before.items():
@@ -326,7 +328,7 @@ class RetentionRules:
         await app.retain(Retention(completed="10d", archive=url))
 
         assert [] == await runs_of(app)
-        async with outlive.open(url) as there:
+        async with outlive.open(url, key=self.key) as there:
             after = await there.read("shop")
         assert (before.head, before.header) == (after.head, after.header)
         assert list(before.records) == list(after.records)

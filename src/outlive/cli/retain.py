@@ -7,7 +7,6 @@ import asyncio
 
 from outlive.cli.output import age, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound
-from outlive.journal.archive import read_archive
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.opening import open_app
@@ -61,7 +60,7 @@ def restore(asked: argparse.Namespace) -> int:
 async def _restore(asked: argparse.Namespace) -> dict[str, str]:
     told: dict[str, str] = {}
     async with open_app(asked.store, drive=False) as app:
-        for run in read_archive(asked.file):
+        for run in app.archived(asked.file):
             run_id = run.head.run_id
             if asked.run not in (None, run_id):
                 continue

@@ -70,7 +70,7 @@ class SealedStore:
     def __init__(self, store: Store, keys: MasterKeys) -> None:
         #: The store that sees nothing.
         self.below: Any = store
-        self._keys = keys
+        self.keys = keys
         self.keyring = Keyring(store, keys)
         self._runs: dict[str, Sealing] = {}
         #: Runs that are begun here and not yet acknowledged, and the node of a key that is new.
@@ -305,7 +305,7 @@ class SealedStore:
     async def health(self) -> Health:
         health: Health = await self.below.health()
         await self.keyring.veil()
-        facts = {**health.facts, "sealed": f"yes, with key {self._keys.ids[0]}"}
+        facts = {**health.facts, "sealed": f"yes, with key {self.keys.ids[0]}"}
         return replace(health, facts=facts)
 
     async def close(self) -> None:

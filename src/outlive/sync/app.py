@@ -5,6 +5,7 @@ The async app lives on a loop in a thread of its own; whatever is called here is
 
 from __future__ import annotations
 
+import os
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -157,6 +158,10 @@ class App:
     def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
         """Delete what these rules, or the app's own, let go, now; what that came to."""
         return self.call(partial(self._app.retain, retention, dry_run=dry_run))
+
+    def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
+        """The runs of an archive's file; a sealed one opens with the key of its store."""
+        return self._app.archived(path)
 
     def restore(self, run: Archived) -> bool:
         """Put an archived run back, as it was; False: it is there."""
