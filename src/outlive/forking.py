@@ -106,7 +106,9 @@ class Forking(Tending):
             await self._lane(drop_mark(self.store, mark.run_id, 0))
             raise
         self._ports.failpoint("fork.planned")
-        if not await self._commit(first_entry(name, event, header_of(fold([event])))):
+        entry = first_entry(name, event, header_of(fold([event])))
+        if not await self._commit(msgspec.structs.replace(entry, joins=run_id)):
+            await self.read(run_id, 1 << 62)  # or it was deleted meanwhile
             raise RunIdTaken(name, "it is another run")
         workers = self._workers.get(asyncio.get_running_loop(), [])
         for worker in workers:

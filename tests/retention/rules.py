@@ -34,6 +34,7 @@ from tests.retention.flows import (
     twin_shop,
     waits,
 )
+from tests.retention.orphan_rules import OrphanRules
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0, retain_seconds=0.2)
 ALL = Retention(completed="10d", failed="10d", cancelled="10d", id_window="30d")
@@ -56,7 +57,7 @@ async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-class RetentionRules:
+class RetentionRules(OrphanRules):
     """Rules of deletion."""
 
     #: What the store is sealed with, if it is.

@@ -29,6 +29,8 @@ def retain(asked: argparse.Namespace) -> int:
         print_line(f"{count} {fate}")
     if swept.keys:
         print_line(f"{swept.keys} keys of deleted runs are free again")
+    if swept.families:
+        print_line(f"{swept.families} families of which only values were left are gone")
     return 0
 
 
@@ -39,7 +41,7 @@ async def _retain(asked: argparse.Namespace) -> Swept:
 
 
 def _facts(swept: Swept) -> dict[str, object]:
-    return {"fates": dict(swept.fates), "keys": swept.keys}
+    return {"fates": dict(swept.fates), "keys": swept.keys, "families": swept.families}
 
 
 def _row(seen: Seen, now: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from outlive.collecting import Collecting
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_store import SealedStore
 from outlive.journal.sealed_transactions import SealedEnlisting, SealedTransactional
@@ -81,11 +82,31 @@ class _SealedQueueing(SealedStore):
         return states
 
 
+class _SealedCollecting(SealedStore):
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        """Families that have nodes; what they are called can be read."""
+        found: Sequence[str] = await self.below.families(after, limit)
+        return found
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        """Those of these families that no run belongs to."""
+        found: Sequence[str] = await self.below.without_runs(families)
+        return found
+
+    async def drop_family(self, family: str) -> bool:
+        """Forget all nodes of a family, its keys among them."""
+        is_dropped: bool = await self.below.drop_family(family)
+        if is_dropped:
+            self._families.pop(family, None)
+        return is_dropped
+
+
 _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Prompt, _SealedPrompt),
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
     (Queueing, _SealedQueueing),
+    (Collecting, _SealedCollecting),
     (Enlisting, SealedEnlisting),
     (Transactional, SealedTransactional),
 )

@@ -131,7 +131,8 @@ class SealedStore:
     ) -> tuple[Sealing, tuple[Node, ...]]:
         if not family:
             return Sealing(veil.common, ""), ()
-        seal = self._families.get(family)
+        # A root that is new begins a family: what is known of one of that name is over.
+        seal = self._families.get(family) if family != run_id else None
         if seal is None and family != run_id:
             root = await self._sealing_of(family)
             if root is not None:
@@ -211,7 +212,9 @@ class SealedStore:
         run_id, digest = stored_id(run_id, veil), veil.digest(digest)
         gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         if gone:
-            self._runs.pop(run_id, None)
+            sealing = self._runs.pop(run_id, None)
+            if sealing is not None:  # who joins the family asks anew whether it has a key
+                self._families.pop(sealing.family, None)
         return gone
 
     # ------------------------------------------------------------------ mail

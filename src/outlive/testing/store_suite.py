@@ -19,6 +19,7 @@ import pytest
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.testing.store_entries import HandClock
+from outlive.testing.store_suite_families import FamilyRules
 from outlive.testing.store_suite_finding import FindingRules
 from outlive.testing.store_suite_journals import JournalRules
 from outlive.testing.store_suite_leases import LeaseRules
@@ -34,6 +35,7 @@ class StoreSuite(
     MailroomRules,
     NodeRules,
     DeletionRules,
+    FamilyRules,
     LeaseRules,
     FindingRules,
     QueueLimitRules,
