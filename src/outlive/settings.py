@@ -21,6 +21,9 @@ class Settings:
     #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
     #: commas between them: the first seals what is new, all of them open.
     key: str = field(default="", repr=False)
+    #: OUTLIVE_BLOBS: the URL of another store, which keeps blobs (`outlive.Blob`); by default they are
+    #: with all else. All who use the store name the same.
+    blobs: str = ""
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.
     lease_seconds: float = 15.0
@@ -57,6 +60,7 @@ class Settings:
         return cls(
             store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
             key=given.get("OUTLIVE_KEY") or "",
+            blobs=given.get("OUTLIVE_BLOBS") or "",
             lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
             poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),

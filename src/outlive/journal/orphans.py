@@ -15,15 +15,13 @@ from outlive.journal.key_places import COMMON
 from outlive.journal.marks import ORPHANS, drop_mark, find_marks, orphan_entry
 from outlive.journal.reader import read_events
 from outlive.model.events import Marked
+from outlive.model.ids import OWN_PREFIX
 from outlive.store import Store
 
 #: Families that are looked at in one portion.
 LOOKED_AT = 100
 #: How long nodes without a run are kept.
 ORPHAN_MS = 86_400_000
-#: Families that are nobody's: they have no runs.
-OWN_FAMILIES = frozenset({COMMON})
-
 
 class Orphans:
     """One pass over a store's nodes."""
@@ -43,7 +41,7 @@ class Orphans:
         if not families:
             return False
         self._after = families[-1]
-        suspects = [family for family in families if family not in OWN_FAMILIES]
+        suspects = [family for family in families if not _is_ours(family)]
         for family in await store.without_runs(suspects) if suspects else ():
             await self._store.commit([orphan_entry(family, self._now)])
             self._failpoint("retain.orphan_marked")
@@ -62,3 +60,8 @@ class Orphans:
                 self._failpoint("retain.orphan_dropped")
             await drop_mark(self._store, found.head.run_id, 0)
         return False
+
+
+def _is_ours(family: str) -> bool:
+    """It has no runs, and never will."""
+    return family == COMMON or family.startswith(OWN_PREFIX)

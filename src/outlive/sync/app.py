@@ -262,6 +262,7 @@ def open_app(
     url: str | None = None,
     *,
     key: str | None = None,
+    blobs: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
     retention: Retention | None = None,
@@ -269,7 +270,9 @@ def open_app(
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
 
-    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed.
+    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed. ``blobs`` (default:
+    ``OUTLIVE_BLOBS``) is the URL of another store, which keeps blobs.
     """
     rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
-    return App(opening.open_app(url, key=key, drive=drive, ports=ports, **rules))
+    places: dict[str, Any] = {"key": key, "blobs": blobs}
+    return App(opening.open_app(url, drive=drive, ports=ports, **places, **rules))
