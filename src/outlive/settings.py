@@ -21,8 +21,8 @@ class Settings:
     #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
     #: commas between them: the first seals what is new, all of them open.
     key: str = field(default="", repr=False)
-    #: OUTLIVE_BLOBS: the URL of another store, which keeps blobs (`outlive.Blob`); by default they are
-    #: with all else. All who use the store name the same.
+    #: OUTLIVE_BLOBS: the URL of another store, which keeps blobs (`outlive.Blob`); by default they
+    #: are with all else. All who use the store name the same.
     blobs: str = ""
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.

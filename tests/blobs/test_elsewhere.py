@@ -61,6 +61,10 @@ async def nodes_in(url: str) -> list[str]:
         await store.close()
 
 
+def data_in(folder: Path, name: str) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob(f"{name}*") if path.is_file())
+
+
 async def bytes_of(app: Any, blob: Blob) -> bytes:
     return b"".join([chunk async for chunk in app.chunks(blob)])
 
@@ -81,8 +85,7 @@ async def test_chunks_are_there_and_nothing_else_is(
     assert family.startswith("outlive/blobs/")
     assert family.endswith("/r")
     assert (["r"] if key else []) == await nodes_in(places["url"])  # its data key
-    journal = b"".join(path.read_bytes() for path in tmp_path.glob("journal.db*"))
-    chunks = b"".join(path.read_bytes() for path in tmp_path.glob("blobs.db*"))
+    journal, chunks = (data_in(tmp_path, name) for name in ("journal.db", "blobs.db"))
     assert b"planted-xyzzy" not in journal
     assert key == "" or b"planted-xyzzy" not in chunks
 
@@ -172,9 +175,7 @@ async def test_without_its_place_a_store_is_not_opened(places: dict[str, str]) -
     open_app(places["url"], key="", only_looks=True).close()
 
 
-async def test_another_place_is_told_from_the_first(
-    places: dict[str, str], tmp_path: Path
-) -> None:
+async def test_another_place_is_told_from_the_first(places: dict[str, str], tmp_path: Path) -> None:
     """By what it is, not by its name: it may have been moved."""
     async with opened(places) as app:
         blob = await (await app.start(carried, 2_000, id="r"))
@@ -192,7 +193,7 @@ async def test_another_place_is_told_from_the_first(
         assert CONTENT[:2_000] == await bytes_of(app, blob)
 
 
-@pytest.mark.parametrize("blobs, why", [("memory://", "gone with the process"), ("", "itself")])
+@pytest.mark.parametrize(("blobs", "why"), [("memory://", "gone with the process"), ("", "itself")])
 async def test_places_without_sense_are_refused(
     places: dict[str, str], blobs: str, why: str
 ) -> None:
@@ -219,10 +220,12 @@ def server() -> Any:
 async def test_blobs_in_postgresql(tmp_path: Path, server: PostgresServer) -> None:
     """A file for the journal, a server for what is large, and the other way round."""
     file = f"sqlite:///{tmp_path}/o.db"
-    for number, (url, blobs) in enumerate([
-        (file, server.url(schema="chunks")),
-        (server.url(schema="journal"), f"sqlite:///{tmp_path}/chunks.db"),
-    ]):
+    for number, (url, blobs) in enumerate(
+        [
+            (file, server.url(schema="chunks")),
+            (server.url(schema="journal"), f"sqlite:///{tmp_path}/chunks.db"),
+        ]
+    ):
         async with open_app(url, blobs=blobs, key="") as app:
             blob = await (await app.start(carried, len(CONTENT), id=f"r{number}"))
             assert CONTENT == await bytes_of(app, blob)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import outlive
 
-#: Each in a place of its own; all but the last three match the pattern.
-PLANTED = [f"sk-live-{number:02}-{'xyzzy' * 3}" for number in range(22)]
+#: Each in a place of its own; all of them match the pattern.
+PLANTED = [f"sk-live-{number:02}-{'xyzzy' * 3}" for number in range(23)]
 (
-    FLOW_ARG, STEP_ARG, STEP_OUT, EFFECT_ARG, EFFECT_OUT, NESTED, TAG, PIN, SIGNAL, ANSWER, QUESTION,
-    ERROR, STEP_ERROR, CHILD_ARG, CHILD_OUT, CARRIED, LARGE, REQUEST, REPLY, OUTCOME, CHILD_TAG, KEYS,
+    FLOW_ARG, STEP_ARG, STEP_OUT, EFFECT_ARG, EFFECT_OUT, NESTED, TAG, PIN, SIGNAL, ANSWER,
+    QUESTION, ERROR, STEP_ERROR, CHILD_ARG, CHILD_OUT, CARRIED, LARGE, REQUEST, REPLY, OUTCOME,
+    CHILD_TAG, KEYS, BOOKED,
 ) = PLANTED  # fmt: skip
 #: By name: nothing else tells that it is one.
 PASSWORD, PIN_CODE, ELSEWHERE = "correct horse", "4711", "battery staple"
-NAMED = [PASSWORD, PIN_CODE, ELSEWHERE]
+BOOKING = "open sesame"
+NAMED = [PASSWORD, PIN_CODE, ELSEWHERE, BOOKING]
 PATTERN = r"sk-live-\d\d-(?:xyzzy)+"
 
 #: What bodies were given.
@@ -99,3 +102,14 @@ async def busy(word: str, chapter: int = 0) -> str:
 @outlive.flow
 async def failing() -> None:
     raise RuntimeError(ERROR)
+
+
+@outlive.step(transaction=True, redact=("password",))
+def book(connection: Any, password: str) -> str:
+    given.append(password)
+    return f"booked with {password}, {BOOKED}"
+
+
+@outlive.flow
+async def booking() -> str:
+    return await book(BOOKING)  # type: ignore[misc, no-any-return]  # plain steps are awaited

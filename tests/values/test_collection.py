@@ -1,8 +1,8 @@
 """Collection: families go as a whole, and never anything that a run still names.
 
-Writers, their successors and zombies, children (also those that come late) and a collector take turns at one store in every
-order that a seed makes. After each turn every run that there is reads back as it was written, and
-of families without runs nothing is left.
+Writers, their successors and zombies, children (also those that come late) and a collector take
+turns at one store in every order that a seed makes. After each turn every run that there is reads
+back as it was written, and of families without runs nothing is left.
 """
 
 from __future__ import annotations

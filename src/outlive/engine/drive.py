@@ -61,8 +61,8 @@ SLICE_HANDLES = 64
 _MAIL = (SignalReceived, CancelRequested, Answered)
 #: What is left of a run that left memory, for those who call too late.
 _KEPT = frozenset(
-    {"_active", "draining", "env", "flow", "hider", "is_live", "log", "run_id", "started_at", "stopped"}
-)
+    {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
+) | {"hider"}
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 

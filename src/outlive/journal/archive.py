@@ -131,9 +131,7 @@ def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = 
     _flush_folder(path.parent)
 
 
-def read_archive(
-    path: str | os.PathLike[str], covers: Covers | None = None
-) -> Iterator[Archived]:
+def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> Iterator[Archived]:
     """The runs of a file, each verified before it is given; their journals are not yet.
 
     Raises:

@@ -23,6 +23,7 @@ LOOKED_AT = 100
 #: How long nodes without a run are kept.
 ORPHAN_MS = 86_400_000
 
+
 class Orphans:
     """One pass over a store's nodes."""
 

@@ -114,9 +114,7 @@ class Hider:
         try:
             changed = walk.over(msgspec.json.decode(raw))
         except msgspec.MsgspecError:
-            return self.text(raw.decode("utf-8", "surrogateescape")).encode(
-                "utf-8", "surrogateescape"
-            )
+            return self.text(_as_text(raw)).encode("utf-8", "surrogateescape")
         return msgspec.json.encode(changed) if walk.has_changed else raw
 
     # what is written
@@ -135,7 +133,8 @@ class Hider:
         fault = getattr(event, "error", None)
         if fault is not None:
             fields["error"] = self.fault(fault)
-        return replace(changed, **fields) if fields else changed
+        made: Event = replace(changed, **fields) if fields else changed
+        return made
 
     def fault(self, fault: Fault) -> Fault:
         """What is recorded of an exception."""
@@ -223,8 +222,7 @@ class _Walk:
         return after
 
     def _bytes(self, data: bytes) -> bytes:
-        text = data.decode("utf-8", "surrogateescape")
-        return self._hider.text(text).encode("utf-8", "surrogateescape")
+        return self._hider.text(_as_text(data)).encode("utf-8", "surrogateescape")
 
     def _dict(self, tree: dict[Any, Any]) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
@@ -250,6 +248,10 @@ class _Walk:
         if code in (SET, FROZENSET):  # ordered by their elements' bytes
             parts = [Raw(each) for each in sorted(set(map(pack, parts)))]
         return Ext(code, pack(parts))
+
+
+def _as_text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _is_json(event: Event) -> bool:
@@ -288,12 +290,16 @@ def _may_be_same(a: Any, b: Any) -> bool:
     kind = type(a)
     if kind is not type(b):
         return False
+    if kind is bytes:
+        return _may_be_same(_as_text(a), _as_text(b))
     if kind is str:
         return a == b or any(_fits(*pair) for pair in ((a, b), (b, a)))
     if kind is dict:
         return a.keys() == b.keys() and all(_may_be_same(a[key], b[key]) for key in a)
     if kind is list:
         return len(a) == len(b) and all(map(_may_be_same, a, b))
+    if kind is Ext and a.code == b.code == BYTEARRAY:
+        return _may_be_same(bytes(a.data), bytes(b.data))
     if kind is Ext and a.code == b.code and a.code not in READERS and a.code != LEAF:
         return _may_be_same(_open(bytes(a.data)), _open(bytes(b.data)))
     is_same: bool = a == b

@@ -88,7 +88,7 @@ class Swept:
 class Sweep:
     """One pass over a store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - which parts of it are left out, each by name
         self,
         store: Store,
         rules: Rules,

@@ -207,7 +207,7 @@ class MemoryStore:
             found = [
                 journal
                 for journal in self._journals.values()
-                if journal.number > begin and is_asked(query, journal.found)
+                if journal.number > begin and is_asked(query, journal.head.run_id, journal.header)
             ]
         page = found[:size]
         return Page(
@@ -291,7 +291,9 @@ class MemoryStore:
             waking = [
                 j.header.wake_at
                 for j in live
-                if j.head.worker is None and is_wanted(wanted, j.found) and j.header.wake_at is not None
+                if j.head.worker is None
+                and is_wanted(wanted, j.head.run_id, j.header)
+                and j.header.wake_at is not None
             ]
             due, standing = self._due(worker, live, wanted)
             held = [j.found for j in live if j.head.worker is not None]
@@ -317,7 +319,11 @@ class MemoryStore:
         now = self._clock.now_ms()
         holders = {j.head.worker for j in live} - {worker, None}
         standing = {holder: self._judge(holder) for holder in holders if holder is not None}
-        return [j.found for j in live if is_wanted(wanted, j.found) and _due(j, standing, now)], standing
+        return [
+            j.found
+            for j in live
+            if is_wanted(wanted, j.head.run_id, j.header) and _due(j, standing, now)
+        ], standing
 
     def _judge(self, holder: str) -> Standing:
         counter = self._beats.get(holder)
@@ -382,4 +388,3 @@ def _due(journal: _Journal, standing: Mapping[str, Standing], now: int) -> bool:
         return standing.get(journal.head.worker, "alive") != "alive"
     wake_at = journal.header.wake_at
     return journal.waiting or (wake_at is not None and wake_at <= now)
-

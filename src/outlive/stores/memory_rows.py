@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from outlive.store import Found, Header, Query, Wanted
+from outlive.store import Header, Query, Wanted
 
 
-def is_asked(query: Query, found: Found) -> bool:
+def is_asked(query: Query, run_id: str, header: Header) -> bool:
     """Whether a query asks for this run."""
-    header = found.header
     return (
         query.status in (None, header.status)
         and query.flow in (None, header.flow)
         and (query.tag is None or header.tags.get(query.tag[0]) == query.tag[1])
-        and found.head.run_id.startswith(query.prefix or "")
+        and run_id.startswith(query.prefix or "")
         and (query.ended_by is None or _ended_by(header, query.ended_by))
     )
 
 
-def is_wanted(wanted: Wanted, found: Found) -> bool:
+def is_wanted(wanted: Wanted, run_id: str, header: Header) -> bool:
     """Whether a worker is able and willing to drive this run."""
-    header = found.header
     return (
         header.version in wanted.flows.get(header.flow, ())
         and header.format <= wanted.format
-        and (wanted.run_ids is None or found.head.run_id in wanted.run_ids)
+        and (wanted.run_ids is None or run_id in wanted.run_ids)
         and (wanted.queues is None or header.queue in wanted.queues)
     )
 

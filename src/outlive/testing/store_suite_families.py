@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from outlive.collecting import Collecting
@@ -64,12 +65,11 @@ class FamilyRules:
         for number in range(ROUNDS):
             parent, name = f"r{number}", f"c{number}"
             await store.commit([root(parent)])
+            how: dict[str, Any] = {"seq": 1, "digest": b"", "keep_until": START_MS}
             answers, gone = await asyncio.to_thread(
                 at_once,
-                lambda name=name, parent=parent: store.commit([child(name, parent)]),
-                lambda parent=parent: store.delete(
-                    parent, seq=1, digest=b"", keep_until=START_MS
-                ),
+                partial(store.commit, [child(name, parent)]),
+                partial(store.delete, parent, **how),
             )
             assert gone
             is_in = list(answers) == [None]
@@ -88,7 +88,7 @@ class FamilyRules:
         listed: list[str] = []
         while more := await store.families(listed[-1] if listed else "", 1):
             listed += more
-        ours = [family for family in listed if not family.startswith("outlive.")]
+        ours = [family for family in listed if not family.startswith("outlive")]
         lost = await store.without_runs(ours)
 
         assert {"alive", "also lost", "lost", "straße/\0x"} == set(ours)

@@ -73,9 +73,7 @@ class Upkeep:
         until = (turn + 1) * self._period_ms
         silent = self._looks_at_silent(turn)
         orphans = turn % ORPHAN_TURNS == 0
-        sweep = Sweep(
-            setting.store, self._rules, setting.ports, silent=silent, orphans=orphans
-        )
+        sweep = Sweep(setting.store, self._rules, setting.ports, silent=silent, orphans=orphans)
         while clock.now_ms() < until:
             began = clock.monotonic()
             if not await setting.lane(sweep.step()):
