@@ -54,7 +54,7 @@ def test_every_error_has_a_door() -> None:
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
-    """The top of errors.py names every class, below the group that it belongs to."""
+    """The top of `errors` names every class, below the group that it belongs to."""
     drawn = re.findall(r"^ +[│├└─ ]*(\w+)  ", inspect.getdoc(errors) or "", re.MULTILINE)
     classes = [c.__name__ for c in vars(errors).values() if inspect.isclass(c)]
 
