@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from outlive import errors
-from tests.unit import error_doors_runs
+from tests.unit import error_doors_loops, error_doors_runs
 from tests.unit.error_doors import DOORS, Place
 
-assert error_doors_runs.__doc__, "its doors are opened by importing it"
+for module in (error_doors_loops, error_doors_runs):
+    assert module.__doc__, "its doors are opened by importing it"
 
 
 @pytest_asyncio.fixture

@@ -32,12 +32,14 @@
     │   ├── RunQuarantined      the run killed its workers too often
     │   ├── RequestRefused      the flow could not read a request
     │   ├── NoReply             the run ended before it replied to a request
-    │   └── ReplayMismatch      the code no longer does what the journal says it did
+    │   ├── ReplayMismatch      the code no longer does what the journal says it did
+    │   └── IllegalTransition   a loop's handler asked for a state that may not follow
     └── StoreError              the store or its data is not as it should be      (exit 3)
         ├── StoreUnavailable    it can't be opened, locked or reached
         ├── StoreFailed         a write failed; nothing after it was acknowledged
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
+        ├── IncompatibleCheckpoint  a checkpoint of another schema
         ├── WrongKey            data is sealed with a key that was not given
         ├── Erased              the data key of the run's family was dropped
         ├── CorruptRecord       a record is damaged, missing or out of place
@@ -87,6 +89,7 @@ from outlive.errors.runs import (
     RequestRefused,
     NoReply,
     ReplayMismatch,
+    IllegalTransition,
 )
 from outlive.errors.groups import StoreError
 from outlive.errors.stores import (
@@ -94,6 +97,7 @@ from outlive.errors.stores import (
     StoreFailed,
     UnsafeSettings,
     WrongVersion,
+    IncompatibleCheckpoint,
     WrongKey,
     Erased,
     CorruptRecord,
@@ -113,7 +117,9 @@ __all__ = [
     "Erased",
     "FlowNotRegistered",
     "ForkRefused",
+    "IllegalTransition",
     "InDoubt",
+    "IncompatibleCheckpoint",
     "InsideStep",
     "IoInFlow",
     "KeyTaken",

@@ -108,3 +108,14 @@ class ReplayMismatch(RunError):
             f"run {run_id}, seq {seq}: the journal has {recorded}, the code {code}; {remedy}"
         )
         self.run_id, self.seq, self.recorded, self.code = run_id, seq, recorded, code
+
+
+class IllegalTransition(RunError):
+    """A handler asked for a state that may not follow; return a legal one, or add the move."""
+
+    def __init__(self, machine: str, state: str, target: str, legal: list[str]) -> None:
+        super().__init__(
+            f"{machine}: its handler of {state} returned {target}, which may not follow; "
+            f"legal is {', '.join(legal)}: return one of these, or add the move to `moves`"
+        )
+        self.machine, self.state, self.target, self.legal = machine, state, target, legal

@@ -21,6 +21,20 @@ class WrongVersion(StoreError):
     """A schema, record format or codec of another release; the message names both."""
 
 
+class IncompatibleCheckpoint(StoreError):
+    """A checkpoint's schema is not that of this code, and nothing leads from one to the other."""
+
+    def __init__(
+        self, found: object, wanted: object = None, what: str = "the checkpoint"
+    ) -> None:
+        reads = "this code reads another" if wanted is None else f"this code reads {wanted}"
+        super().__init__(
+            f"{what} has version {found}, {reads}; give an upcaster from version {found}, "
+            "or go on with the code that wrote it"
+        )
+        self.found, self.wanted, self.what = found, wanted, what
+
+
 class WrongKey(StoreError):
     """Data is sealed and no key that was given opens it; give the one that the message names."""
 

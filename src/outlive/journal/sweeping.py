@@ -119,6 +119,11 @@ class Sweep:
             phases += [self._clear_keys, self._clear_turns, self._clear_forks]
         return phases
 
+    def doom(self, found: Found) -> None:
+        """Let this run go, and no other, whatever the rules say of its age."""
+        self._phases.clear()
+        self._doomed.append(found)
+
     async def step(self) -> bool:
         """A small portion of work; False: there is nothing more."""
         if self._ready:
