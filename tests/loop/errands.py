@@ -37,7 +37,7 @@ async def fetch(book: str, why: str) -> str:
     return await ask(book, "fetch", why, LATE)
 
 
-@outlive.effect(key="pay:{name}", check=found, **{**LIMITS, "ignore": ("book", "why")})
+@outlive.effect(key="pay:{name}", check=found, **LIMITS)
 async def pay(book: str, name: str, why: str) -> str:
     """Its key is declared."""
     return await ask(book, "pay", why, LATE)
@@ -138,9 +138,7 @@ async def under_worker(stage: Stage) -> None:
     """Handed in, and driven by a worker."""
     loop = begun(Errands, stage)
     async with stage.app.worker([Errands.flow]):
-        handle = await stage.app.submit(
-            Errands.flow, loop.request, context=loop.context, id=RUN_ID
-        )
+        handle = await stage.app.submit(Errands.flow, loop.request, context=loop.context, id=RUN_ID)
         await handle.outcome()
         ended = await load(stage.app, RUN_ID, Errands)
         assert ended is not None

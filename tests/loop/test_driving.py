@@ -241,7 +241,11 @@ async def test_code_of_another_schema_does_not_go_on(app: App) -> None:
     await left_waiting(app, versioned(2, {}))
     for number in (1, 3):
         other = versioned(number, {})
-        for verb in (resume(app, "x", other), drive(other("a b", id="x"), app), load(app, "x", other)):
+        for verb in (
+            resume(app, "x", other),
+            drive(other("a b", id="x"), app),
+            load(app, "x", other),
+        ):
             with pytest.raises(IncompatibleCheckpoint) as refused:
                 await verb
             assert (2, number) == (refused.value.found, refused.value.wanted)
@@ -257,9 +261,9 @@ async def test_newer_code_goes_on_where_upcasters_lead(app: App) -> None:
             2: lambda old: {**old, "results": [f"{each}!" for each in old["results"]]},
         },
     )
+    await app._stop_workers()
     for _ in range(2):
         await (await app.get("x")).signal("go")
-    await app._stop_workers()
     loop = await drive(newer("a b", id="x"), app)
 
     assert ({"seen": 1}, ["a found!", "b found"]) == (loop.context, loop.results)

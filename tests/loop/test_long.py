@@ -1,9 +1,10 @@
-"""However long a loop has been at it: what is read to go on, written to save it, and how quickly."""
+"""However long a loop has been at it: what is read to go on, what is written to save it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -23,8 +24,9 @@ from tests.loop.agents import Kept
 
 BUSY = Settings(lease_seconds=60.0, poll_seconds=5.0, idle_seconds=60.0)
 LENGTHS, LENGTH_FULL = (30, 300, 1500), 100_000
-#: About ten kilobytes.
-LINES = [f"line {number}: " + "text " * 16 for number in range(110)]
+#: About ten kilobytes that are hard to make smaller.
+_DICE = random.Random(7)
+LINES = [f"line {number}: {_DICE.randbytes(42).hex()}" for number in range(110)]
 PATIENCE_SECONDS = 3600.0
 
 

@@ -19,8 +19,8 @@ from tests.conftest import Figure
 from tests.unit.scene import Door
 
 MACHINES, MACHINES_FULL = 40, 1000
-#: From here on a loop takes the way that leads to an end.
-LONG = 25
+#: Until then a loop does not end if it need not; from here on it goes to an end.
+SHORT, LONG = 10, 25
 SETTINGS = Settings(lease_seconds=1e6, poll_seconds=0.01, idle_seconds=0.0)
 PATIENCE_SECONDS = 30.0
 
@@ -75,7 +75,7 @@ def machine(dice: random.Random, tool: Tool) -> type[Loop]:
     moves[every[dice.randrange(count)]].update(every[count:])
     salt = dice.random()
     parts: dict[str, Any] = {
-        f"on_{state.name.lower()}": handler(state, sorted(moves[state], key=str), salt, tool)
+        f"on_{state.name.lower()}": handler(state, sorted(moves[state], key=str), count, salt, tool)
         for state in every[:count]
     }
     parts |= {"states": states, "moves": moves, "keep": None}
@@ -84,8 +84,9 @@ def machine(dice: random.Random, tool: Tool) -> type[Loop]:
     return type("Random", (Loop,), parts)
 
 
-def handler(state: Enum, targets: list[Any], salt: float, tool: Tool) -> Any:
+def handler(state: Enum, targets: list[Any], last: int, salt: float, tool: Tool) -> Any:
     ahead = [each for each in targets if each.value > state.value]
+    onward = [each for each in targets if each.value <= last] or targets
 
     async def handle(self: Loop) -> Any:
         thought = await think(state.name, str(self.seq), str(salt))
@@ -95,7 +96,7 @@ def handler(state: Enum, targets: list[Any], salt: float, tool: Tool) -> Any:
         if thought % 5 == 0:
             await asyncio.gather(think("a", str(salt)), think("b", str(salt)))
         self.cursor = thought % 7
-        among = ahead if self.seq > LONG else targets
+        among = onward if self.seq < SHORT else ahead if self.seq > LONG else targets
         return among[thought % len(among)]
 
     return handle

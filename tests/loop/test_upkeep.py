@@ -56,7 +56,7 @@ def test_the_command_line_finds_loops_beside_flows() -> None:
     assert {"Agent", "Clerk", "Release"} <= names
     assert "Loop" not in names
     assert Agent.flow is find_flow("tests.loop.agents:Agent")
-    with pytest.raises(UsageError, match="or write a subclass of outlive.loop.Loop"):
+    with pytest.raises(UsageError, match=r"or write a subclass of outlive\.loop\.Loop"):
         find_flow("tests.loop.agents:Stage")
 
 
@@ -125,10 +125,10 @@ async def test_a_run_is_deleted_only_when_nobody_needs_it(app: App) -> None:
     await left_waiting(app)
     assert not await app.delete("x")
     await drive(Kept("a", id="k"), app)
-    fork = await app.fork("k", at=2, id="f")
+    at = (await app.read("k", 1 << 62)).header.chapter
+    await app.fork("k", at=at, id="f")
     assert not await app.delete("k")
-    await fork.cancel()
-    assert ["x", "k"] == [e.head.run_id for e in (await app.find()).items if e.head.run_id != "f"]
+    assert {"x", "k", "f"} == {each.head.run_id for each in (await app.find()).items}
 
 
 async def test_a_sealed_store_has_no_word_of_a_loop(tmp_path: Path) -> None:
@@ -138,5 +138,5 @@ async def test_a_sealed_store_has_no_word_of_a_loop(tmp_path: Path) -> None:
     async with open_app(f"sqlite:///{path}", key=new_key(ports.entropy), settings=QUICK) as app:
         loop: Loop = await drive(Kept("lighthouse keeper", id="x"), app)
         assert ["lighthouse found", "keeper found"] == loop.results
-    stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    stored = b"".join(each.read_bytes() for each in tmp_path.glob("sealed.db*") if each.is_file())
     assert b"lighthouse" not in stored

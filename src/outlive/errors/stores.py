@@ -24,9 +24,7 @@ class WrongVersion(StoreError):
 class IncompatibleCheckpoint(StoreError):
     """A checkpoint's schema is not that of this code, and nothing leads from one to the other."""
 
-    def __init__(
-        self, found: object, wanted: object = None, what: str = "the checkpoint"
-    ) -> None:
+    def __init__(self, found: object, wanted: object = None, what: str = "the checkpoint") -> None:
         reads = "this code reads another" if wanted is None else f"this code reads {wanted}"
         super().__init__(
             f"{what} has version {found}, {reads}; give an upcaster from version {found}, "

@@ -24,7 +24,7 @@ from outlive.errors import (
 )
 from outlive.journal.reader import read_first
 from outlive.loop.loops import Loop
-from outlive.loop.turns import Pace, given, recorded, turn
+from outlive.loop.turns import Pace, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.retry import parse_duration
 from outlive.opening import open_app
@@ -98,7 +98,7 @@ async def drive(loop: L, store: Where = None) -> L:
         return loop
     async with opened(store) as app:
         try:
-            handle = await app.start(loop.flow, **recorded(loop), id=loop.id)
+            handle = await app.start(loop.flow, **asked(loop), id=loop.id)
         except WrongVersion:
             await _check_version(app, loop)
             raise
@@ -146,7 +146,9 @@ async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
 async def _read(app: App, run_id: str, kind: type[Loop]) -> Loop:
     first = read_first(await app.read(run_id, LAST_CHAPTER, limit=1))
     start = start_of(first)
-    parts = kind.flow.args_codec.decode(first.args if isinstance(first, ChapterBegan) else start.args)
+    parts = kind.flow.args_codec.decode(
+        first.args if isinstance(first, ChapterBegan) else start.args
+    )
     if isinstance(parts, list):  # it was asked for by name
         parts = kind.flow.bind(*parts[0], **parts[1])
     return kind.from_parts(given(parts, version=int(start.version), id=run_id))

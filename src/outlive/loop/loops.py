@@ -49,7 +49,7 @@ class Loop:
     name: ClassVar[str] = ""
 
     machine: ClassVar[Machine]
-    #: The flow whose runs are loops of this kind, for workers and for ``submit``.
+    #: The flow whose runs are loops of this kind, for workers and for submit().
     flow: ClassVar[LoopFlow]
 
     #: By this a loop is found again.
@@ -146,7 +146,7 @@ class Loop:
         """As ``from_dict``, from parts that nobody else holds: they are not copied."""
         loop = cls.__new__(cls)
         name = f"the checkpoint of loop {parts.get('id') or '(no id)'}"
-        loop._take(up_to_date(parts, cls.version, cls.upcasters, name))
+        loop._take(up_to_date(parts, cls.version, cls.upcasters, name))  # noqa: SLF001 - its own
         return loop
 
     def _take(self, snapshot: Snapshot) -> None:

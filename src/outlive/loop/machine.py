@@ -137,7 +137,7 @@ def _check_moves(name: str, states: type[Enum], moves: Any) -> dict[Enum, tuple[
             f"{name}: moves is {moves!r}; it says for each state which may follow: "
             "{State.PLANNING: (State.EXECUTING, State.FAILED), ...}"
         )
-    known: dict[Enum, tuple[Enum, ...]] = {state: () for state in states}
+    known: dict[Enum, tuple[Enum, ...]] = dict.fromkeys(states, ())
     for state, targets in moves.items():
         _check_known(name, "moves", state, states)
         several = (targets,) if isinstance(targets, Enum) else tuple(targets)

@@ -29,7 +29,7 @@ class Arranged(Generic[S]):
 def arrange(
     plan: Sequence[S],
     tool: Callable[[S], Any],
-    needs: Callable[[S], Collection[int]] = lambda action: (),
+    needs: Callable[[S], Collection[int]] | None = None,
 ) -> Arranged[S]:
     """The same actions, those that can't be repeated last.
 
@@ -42,7 +42,7 @@ def arrange(
     """
     held: dict[int, str] = {}
     for position, action in enumerate(plan):
-        needed = _checked(position, needs(action))
+        needed = _checked(position, () if needs is None else needs(action))
         if not _is_repeatable(tool(action)):
             held[position] = (
                 "it can't be repeated: a crash before it means deciding again, not acting again"

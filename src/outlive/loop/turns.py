@@ -71,7 +71,7 @@ def turn_plain(loop: Looping) -> None:
 def _handle(loop: Looping) -> Any:
     if loop.is_over:
         raise UsageError(
-            f"loop {loop.id} is over ({loop.state.name}): no move leads on from there; begin another"
+            f"loop {loop.id} is over ({loop.state.name}): no move leads on; begin another"
         )
     return loop.machine.handlers[loop.state](loop)
 
@@ -118,7 +118,7 @@ def flow_of(loop: type[Looping], versions: tuple[int, ...], rules: Retention) ->
     """The flow of a machine; ``versions``: its own first, then those that it can bring up."""
     machine = loop.machine
     play = _async_play(loop) if machine.is_async else _plain_play(loop)
-    defaults = {"request": None, "plan": None, "results": None, "context": None}
+    defaults: dict[str, Any] = {"request": None, "plan": None, "results": None, "context": None}
     defaults |= {"state": machine.first.name, "cursor": 0, "seq": 0}
     kind = Parameter.POSITIONAL_OR_KEYWORD
     parameters = [Parameter(name, kind, default=defaults[name]) for name in RECORDED]
@@ -178,6 +178,11 @@ def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
 def recorded(loop: Looping) -> dict[str, Any]:
     """What a run records of a loop, by name; encoded at once, so that nothing is copied."""
     return {**{name: getattr(loop, name) for name in RECORDED}, "state": loop.state.name}
+
+
+def asked(loop: Looping) -> dict[str, Any]:
+    """What a run of this loop is started with: where it is new, the request alone."""
+    return {name: None if part in ([], {}) else part for name, part in recorded(loop).items()}
 
 
 def whole(loop: Looping) -> dict[str, Any]:

@@ -50,9 +50,7 @@ def drive(loop: L, store: Where = None) -> L:
     return _wait([type(loop)], partial(driving.drive, loop), store)
 
 
-def resume(
-    store: Where = None, id: str | None = None, loop: type[L] | None = None
-) -> L | None:
+def resume(store: Where = None, id: str | None = None, loop: type[L] | None = None) -> L | None:
     """Go on with a loop that was left, to its end; None: there is none."""
     kinds = driving.kinds_of(loop)
     work: Any = partial(driving.resume, id=id, kinds=kinds)
