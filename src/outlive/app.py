@@ -340,7 +340,7 @@ class App(Scheduling, QueueVerbs, Forking):
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
             transactions=transactions_of(self.store, self._lane, host),
-            upkeep=self._upkeep() if everything else None,
+            upkeep=self._upkeep(known.retentions()) if everything else None,
             hider=self._hider,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)

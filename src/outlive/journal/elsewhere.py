@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from outlive.clearing import Deletion, delete_all
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.model.ids import OWN_PREFIX
 from outlive.store import Health, Node, Reading, Store
@@ -123,15 +124,26 @@ class BlobsElsewhere:
         await self._store.drop_blobs(family, addresses)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        found: Reading | None = await self._store.read(run_id, 1 << 62, limit=0)
-        is_gone: bool = await self._store.delete(
-            run_id, seq=seq, digest=digest, keep_until=keep_until
-        )
-        family = "" if found is None else found.header.family
-        if is_gone and family and await self._store.without_runs([family]):
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """See ``Clearing``."""
+        families: dict[str, str] = {}
+        for each in batch:
+            found: Reading | None = await self._store.read(each.run_id, 1 << 62, limit=0)
+            if found is not None and found.header.family:
+                families[each.run_id] = found.header.family
+        answers: Sequence[bool] = await delete_all(self._store, batch)
+        touched = {
+            families[each.run_id]
+            for each, is_gone in zip(batch, answers, strict=True)
+            if is_gone and each.run_id in families
+        }
+        for family in await self._store.without_runs(sorted(touched)) if touched else ():
             # Killed before this, whoever looks for orphans does it.
             await self._blobs.drop_family(self._prefix + family)
-        return is_gone
+        return answers
 
     async def families(self, after: str, limit: int) -> Sequence[str]:
         """See ``Collecting``."""

@@ -212,10 +212,14 @@ class SealedStore:
         run_id, digest = stored_id(run_id, veil), veil.digest(digest)
         gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         if gone:
-            sealing = self._runs.pop(run_id, None)
-            if sealing is not None:  # who joins the family asks anew whether it has a key
-                self._families.pop(sealing.family, None)
+            self._forget(run_id)
         return gone
+
+    def _forget(self, run_id: str) -> None:
+        """The run is gone; who joins its family asks anew whether that has a key."""
+        sealing = self._runs.pop(run_id, None)
+        if sealing is not None:
+            self._families.pop(sealing.family, None)
 
     # ------------------------------------------------------------------ mail
 

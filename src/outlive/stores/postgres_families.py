@@ -32,8 +32,10 @@ _HOLD = f"""
 CREATE FUNCTION {{s}}.hold_families_v1(run_ids text[])
 RETURNS void LANGUAGE plpgsql {PROBING} AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(f.family, 1)) FROM (
-        SELECT DISTINCT r.family FROM {{s}}.runs r WHERE r.run_id = ANY (run_ids) ORDER BY 1
+    -- In the order in which those who delete take them.
+    PERFORM pg_advisory_xact_lock_shared(f.family) FROM (
+        SELECT DISTINCT hashtextextended(r.family, 1) AS family FROM {{s}}.runs r
+        WHERE r.run_id = ANY (run_ids) ORDER BY 1
     ) AS f;
 END $$
 """

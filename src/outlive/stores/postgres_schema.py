@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
+from outlive.stores.postgres_deletion import DELETIONS
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_families import FAMILIES
 from outlive.stores.postgres_functions import APPEND_ONE, FUNCTIONS, FUNCTIONS_OF_HEADERS
@@ -142,6 +143,7 @@ MIGRATIONS = {
         *FAMILIES,
         *FUNCTIONS_OF_HEADERS,
         *LOOKS,
+        *DELETIONS,
     ),
 }
 

@@ -163,6 +163,10 @@ class App:
         """The runs of an archive's file; a sealed one opens with the key of its store."""
         return self._app.archived(path)
 
+    def delete(self, run_id: str) -> bool:
+        """Delete a run that has ended, now; its id and keys stay taken. False: it is needed."""
+        return self.call(partial(self._app.delete, run_id))
+
     def restore(self, run: Archived) -> bool:
         """Put an archived run back, as it was; False: it is there."""
         return self.call(partial(self._app.restore, run))
@@ -232,6 +236,10 @@ class App:
             refuse_in_run("outlive.sync", READ)
         check_may_block("outlive.sync")
         return self._loop.call(work)
+
+    def on_app(self, work: Callable[[async_app.App], Awaitable[T]]) -> T:
+        """Await what this makes of the async app, on its loop, and wait here for its outcome."""
+        return self.call(partial(work, self._app))
 
     # ends
 
