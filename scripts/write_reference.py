@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import outlive
-from outlive import errors, sync
+from outlive import checkpoints, errors, sync
 from outlive.cli.parser import build_parser
 from outlive.cli.parsing import Parser
 from outlive.model.kinds import KINDS
@@ -133,7 +133,9 @@ def names(module: ModuleType, wanted: Sequence[str]) -> str:
 
 def class_of(name: str) -> str:
     """What a public class has."""
-    package, own = (sync, name[5:]) if name.startswith("sync.") else (outlive, name)
+    packages = {"sync": sync, "checkpoints": checkpoints}
+    where, _, own = name.rpartition(".")
+    package = packages.get(where, outlive)
     cls: type = getattr(package, own)
     rows = [(f"`{written}`", said) for written, said in members(cls)]
     has = "\n" + table((f"of `{name}`", "means"), rows) if rows else ""
@@ -233,6 +235,7 @@ def modules(_: str) -> str:
 
 TABLES: dict[str, Callable[[str], str]] = {
     "names": lambda wanted: names(outlive, wanted.split()),
+    "checkpoints": lambda wanted: names(checkpoints, wanted.split()),
     "class": class_of,
     "sync": own_names_of_sync,
     "errors": error_group,
