@@ -43,16 +43,17 @@ def check(template: str, folder: Path, part: int, parts: int) -> int:
     return 2 * len(calls)
 
 
-def test_on_sqlite(tmp_path: Path, figure: Figure) -> None:
-    """Every call, before and behind it."""
-    points = check(f"sqlite:///{tmp_path}/NUMBER.db", tmp_path, 0, 1)
-    figure("checkpoints: kills on SQLite", points)
+def test_on_sqlite(tmp_path: Path, full: bool, figure: Figure) -> None:
+    """Every call, before and behind it; every third of them on ordinary days."""
+    parts = 1 if full else 3
+    points = check(f"sqlite:///{tmp_path}/NUMBER.db", tmp_path, 0, parts)
+    figure("checkpoints: kills on SQLite", points // parts)
 
 
 def test_on_postgresql(
     postgres: PostgresServer, tmp_path: Path, full: bool, figure: Figure
 ) -> None:
     """The same where a server keeps them."""
-    parts = 1 if full else 4
+    parts = 1 if full else 5
     points = check(postgres.url(schema="kills_NUMBER"), tmp_path, 0, parts)
     figure("checkpoints: kills on PostgreSQL", points // parts)
