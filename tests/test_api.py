@@ -30,6 +30,7 @@ MODULES = [
         "outlive.testing",
         "outlive.sync",
         "outlive.checkpoints",
+        "outlive.loop",
     )
     if importlib.util.find_spec(name)
 ]

@@ -190,7 +190,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     offers: Sequence[Offer]
     #: Runs that this worker holds and that have mail waiting.
     mail: Sequence[str]
-    #: The earliest time at which a wanted, waiting run gets due, if any.
+    #: The store's time at the look, and the earliest after it at which a wanted run gets due.
+    now: int
     next_at: int | None = None
     #: Queues of which this worker holds runs, and in which others wait for their places.
     crowded: Sequence[str] = ()

@@ -142,9 +142,9 @@ def newer(body: bytes, run_id: str, prev: bytes) -> bytes:
     """The same record, whole, but in format 9."""
     from hashlib import blake2b
 
-    placed = body[:2] + b"\x09" + body[3:42]
+    placed = body[:2] + b"\x09" + body[3:32]
     link = blake2b(prev + placed + run_id.encode(), digest_size=16).digest()
-    return placed + link + body[58:]
+    return placed + link + body[48:]
 
 
 def test_a_flow_that_is_not_registered_here(cli: Cli) -> None:

@@ -34,11 +34,11 @@ FLUSHES_OF_RUNS_OUT_OF_STEP = 2
 #: What the kernel is asked for per sequential effect: the write-ahead log, once.
 FDATASYNCS_OF_AN_EFFECT = 1
 #: A record of one effect: envelope, outcome of 200 bytes, intent with arguments of 100.
-RECORD_BYTES_OF_AN_EFFECT_MAX = 435
+RECORD_BYTES_OF_AN_EFFECT_MAX = 415
 #: A plain step in a record that many share, of the same arguments and outcome.
 RECORD_BYTES_OF_A_STEP_MAX = 338
 #: In the file, with its place in the index and what is left over of its page.
-FILE_BYTES_OF_AN_EFFECT_MAX = 465
+FILE_BYTES_OF_AN_EFFECT_MAX = 450
 #: How often whoever resumes a run and awaits its outcome reads all of its past.
 PASTS_READ_OF_A_RESUME_MAX = 2
 #: A start that is refused since the run is there, the claim, and the end.
@@ -210,7 +210,7 @@ async def test_bytes_of_a_plain_step(tmp_path: Path, figure: Any) -> None:
     """Its event; how many share an envelope depends on the disk."""
     costs = await Costs(tmp_path / "runs.db").drive(looking, runs=1, steps=400)
 
-    envelopes = 58 * costs.flushes
+    envelopes = 48 * costs.flushes
     step = (costs.bytes_in_records() - envelopes) / 400
     figure("counters: bytes of a plain step's event", round(step))
     assert step <= RECORD_BYTES_OF_A_STEP_MAX

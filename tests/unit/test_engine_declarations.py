@@ -69,4 +69,4 @@ async def test_outcomes_of_effects_carry_how_they_are_known(scene: Scene) -> Non
     await scene.outcome(handle)
 
     (done,) = await scene.events(handle, EffectDone)
-    assert done.by == "body"
+    assert done.by == ""

@@ -227,10 +227,10 @@ def test_a_record_of_a_later_release_is_named() -> None:
     from hashlib import blake2b
 
     body = SOUND.records[0].body
-    placed = body[:2] + b"\x09" + body[3:42]
+    placed = body[:2] + b"\x09" + body[3:32]
     link = blake2b(LINK_START + placed + b"r", digest_size=16).digest()
 
-    found = check_journal(with_records(StoredRecord(1, placed + link + body[58:]))).damage
+    found = check_journal(with_records(StoredRecord(1, placed + link + body[48:]))).damage
 
     assert 1 == found[0].seq
     assert "record format 9" in found[0].why

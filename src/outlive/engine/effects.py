@@ -159,7 +159,7 @@ class EffectRunner:
             return
         self._drive.env.ports.failpoint("effect.after")
         if error is None:
-            self.happened(op, value, "body")
+            self.happened(op, value, "")
         elif isinstance(error, NotBegun):
             self._put_off(op)
         elif op.cut and isinstance(error, asyncio.CancelledError):
@@ -167,7 +167,7 @@ class EffectRunner:
         elif isinstance(error, LeaseLost) and op.definition.transaction:
             self._put_off(op)
         elif _nothing_happened(op, error):
-            self.absent(op, error, "body")
+            self.absent(op, error, "")
         else:
             self._doubt(op, _time_out(op) if op.expired else _reason(error))
 
@@ -224,7 +224,7 @@ class EffectRunner:
         op.attempt = next_attempt(effect)
         later(self._drive, op, retry_at, self._intend)
 
-    def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "body") -> None:
+    def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "") -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         if happened is False and op.effect is not None and op.effect.maybe:
             happened = None  # this attempt did not, but an earlier one may have

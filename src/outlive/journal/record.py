@@ -1,7 +1,7 @@
 """A record: all events of one run in one commit, as bytes that know their place.
 
-    "Ol" format flags codec kinds | key id 4 | epoch 4 | seq 8 | length 4     the header, 26 bytes
-    digest of the body 16 | link 16                                           58 bytes in all
+    "Ol" format flags codec kinds | epoch 4 | seq 6     the header, 16 bytes
+    digest of the body 16 | link 16                     48 bytes in all
     body
 
 The link is a hash over the previous record's link, the header, the digest and the run: checksum,
@@ -35,8 +35,9 @@ BROKEN = 128
 ERASED = 64
 
 _MAGIC = b"Ol"
-_HEADER = struct.Struct(">2sBBBBIIQI")
-_PLACE = struct.Struct(">10xIQI")
+_HEADER = struct.Struct(">2sBBBBIHI")
+_PLACE = struct.Struct(">6xIHI")
+_LOW = 0xFFFF_FFFF
 _DIGEST_END = _HEADER.size + 16
 ENVELOPE_BYTES = _DIGEST_END + 16
 _OWN = _MAGIC + bytes((FORMAT, 0, CODEC))
@@ -55,7 +56,6 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     flags: int
     codec: int
     kinds: int
-    key_id: int
     epoch: int
     seq: int
     digest: bytes
@@ -73,7 +73,7 @@ def pack(  # noqa: PLR0913 - a header has that many fields
     """
     if len(body) > BODY_BYTES_MAX:
         raise ValueRefused(f"a record of {len(body)} bytes is over the {BODY_BYTES_MAX} allowed")
-    header = _HEADER.pack(_MAGIC, FORMAT, flags, CODEC, kinds, 0, epoch, seq, len(body))
+    header = _HEADER.pack(_MAGIC, FORMAT, flags, CODEC, kinds, epoch, seq >> 32, seq & _LOW)
     placed = header + blake2b(body, digest_size=16).digest()
     link = blake2b(prev + placed + run_id.encode(), digest_size=16).digest()
     return placed + link + body, link
@@ -110,8 +110,8 @@ def open_record(
     if len(link) < 16 or link != blake2b(prev + placed + run, digest_size=16).digest():
         return None
     body = record[ENVELOPE_BYTES:]
-    epoch, seq, length = _PLACE.unpack_from(placed)
-    is_in_place = seq == expected_seq and length == len(body) and placed.startswith(_OWN)
+    epoch, high, low = _PLACE.unpack_from(placed)
+    is_in_place = high << 32 | low == expected_seq and placed.startswith(_OWN)
     digest = blake2b(body, digest_size=16).digest()
     return (epoch, link, body) if is_in_place and placed.endswith(digest) else None
 
@@ -124,16 +124,17 @@ def unpack_unlinked(run_id: str, record: bytes, expected_seq: int) -> Envelope:
     _check_open(run_id, record, expected_seq)
     placed = record[:_DIGEST_END]
     link = record[_DIGEST_END:ENVELOPE_BYTES]
-    magic, fmt, flags, codec, kinds, key_id, epoch, seq, length = _HEADER.unpack_from(placed)
+    magic, fmt, flags, codec, kinds, epoch, high, low = _HEADER.unpack_from(placed)
+    seq = high << 32 | low
     body = record[ENVELOPE_BYTES:]
     digest = placed[_HEADER.size :]
     if seq != expected_seq:
         raise CorruptRecord(run_id, expected_seq, f"found seq {seq} in its place")
-    if length != len(body) or blake2b(body, digest_size=16).digest() != digest:
+    if blake2b(body, digest_size=16).digest() != digest:
         raise CorruptRecord(run_id, expected_seq, "its body does not match its digest")
     if magic != _MAGIC or fmt != FORMAT or flags & ~_READ or codec != CODEC:
         raise _foreign(run_id, record)
-    return Envelope(fmt, flags, codec, kinds, key_id, epoch, seq, digest, link, body)
+    return Envelope(fmt, flags, codec, kinds, epoch, seq, digest, link, body)
 
 
 def _check_open(run_id: str, record: bytes, expected_seq: int) -> None:
@@ -146,7 +147,8 @@ def _check_open(run_id: str, record: bytes, expected_seq: int) -> None:
 
 
 def _foreign(run_id: str, record: bytes) -> WrongVersion | CorruptRecord:
-    magic, fmt, flags, codec, _, _, _, seq, _ = _HEADER.unpack_from(record)
+    magic, fmt, flags, codec, _, _, high, low = _HEADER.unpack_from(record)
+    seq = high << 32 | low
     if magic != _MAGIC or fmt < 1:
         return CorruptRecord(run_id, seq, f"not a record: it begins with {magic!r}, format {fmt}")
     has = f"record format {fmt}, codec {codec}, {_render_flags(flags)}"

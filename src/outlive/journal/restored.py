@@ -43,7 +43,12 @@ async def read_whole(
 ) -> Reading | None:
     """As the store reads it, with the nodes that its values need."""
     reading = await store.read(run_id, after, limit=limit)
-    if reading is None or not any(map(is_parted, reading.records)):
+    return None if reading is None else await with_nodes(store, reading)
+
+
+async def with_nodes(store: Store, reading: Reading) -> Reading:
+    """A reading with the nodes that its values need."""
+    if not any(map(is_parted, reading.records)):
         return reading
     nodes = await _fetch(store, reading.header.family, _named(reading.records))
     return msgspec.structs.replace(reading, nodes=nodes)

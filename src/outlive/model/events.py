@@ -26,8 +26,8 @@ from outlive.model.kin_events import ChildSpawned as ChildSpawned
 from outlive.model.kin_events import ParentTold as ParentTold
 from outlive.model.queues import QueuePlace
 
-#: How an effect's end came to be known.
-By = Literal["body", "check", "human", "holder", "driver"]
+#: How an effect's end came to be known; empty: by its own body, as nearly always.
+By = Literal["", "check", "human", "holder", "driver"]
 
 
 class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -101,7 +101,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     attempt: int
     error: Fault
     retry_at: int  # ms since 1970
-    by: By = "body"
+    by: By = ""
 
 
 class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
@@ -125,7 +125,7 @@ class EffectDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21)
     step: str
     attempt: int
     value: bytes
-    by: By = "body"
+    by: By = ""
 
 
 class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -136,7 +136,7 @@ class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
     attempt: int
     error: Fault
     happened: bool | None  # None: nobody knows
-    by: By = "body"
+    by: By = ""
 
 
 class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):

@@ -91,7 +91,8 @@ class Search:
     def questions(self) -> list[Statement]:
         """Holders, queues, own mail, then either the runs that are named or others.
 
-        Those are: due, with mail, in queues, next.
+        Those are: next, due, with mail, in queues. Each goes by the time of its own answer, so
+        next comes first: what gets due in between is told twice, where it would else be missed.
         """
         loads = self._ask(_LOADS, int8(self.now))
         mail = self._ask(_OWN_MAIL, text(self.worker))
@@ -103,10 +104,10 @@ class Search:
             self._ask(_HOLDERS) if self.is_whole else late,
             loads,
             mail,
+            self._ask(_NEXT, *self._pairs(), self._queues(), int8(self.now)),
             self._ask(_BY_TIME, *self._unqueued(), int8(self.now), int8(self.limit)),
             self._ask(_BY_MAIL, *self._unqueued(), int8(self.limit)),
             self._queued(),
-            self._ask(_NEXT, *self._pairs(), self._queues(), int8(self.now)),
         ]
 
     def _queued(self) -> Statement:

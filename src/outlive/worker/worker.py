@@ -37,6 +37,7 @@ from outlive.worker.probation import LOOK_SECONDS
 from outlive.worker.pulse import Pulse, stopped
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.setting import Setting
+from outlive.worker.waking import next_look
 from outlive.worker.watchers import News, Watchers
 
 logger = logging.getLogger("outlive")
@@ -86,8 +87,8 @@ class Worker:
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
         self._postman = Postman(setting, self._drives, self._fail)
-        #: When the next run that may be driven here gets due, as far as is known.
-        self._next_at: int | None = None
+        #: When the next run that may be driven here gets due, as far as is known; monotonic.
+        self._next_look: float | None = None
         self._departure = Departure(setting.host)
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
@@ -295,10 +296,9 @@ class Worker:
         seconds = self._setting.poll_seconds
         if self._admission.probation.waiting:
             seconds = min(seconds, LOOK_SECONDS)
-        if self._next_at is not None:
-            ahead = self._next_at - self._setting.ports.clock.now_ms()
-            # Not ahead: the store's clock is behind ours, and will be for a while.
-            seconds = min(seconds, ahead / 1000) if ahead > 0 else seconds
+        if self._next_look is not None:
+            ahead = self._next_look - self._setting.ports.clock.monotonic()
+            seconds = min(seconds, max(0.0, ahead))
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._poke.wait()
@@ -312,7 +312,7 @@ class Worker:
         # One more than there is room for: to see that somebody waits for a place.
         limit = max(1, min(room, CLAIM_LIMIT)) + self._admission.in_vain
         claims = await self._admission.ask(self.id, self._wanted(), limit)
-        self._next_at = claims.next_at
+        self._next_look = next_look(claims, self._setting.ports.clock)
         await self._postman.bring(claims.mail)
         offers = await self._admission.admit(claims.offers)
         if claims.crowded or (offers and room <= 0):

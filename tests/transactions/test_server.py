@@ -1,0 +1,45 @@
+"""The server crashes while a transactional step is open: what it wrote is there once, or not at all
+until the step is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from outlive.opening import open_app
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.testing.postgres_server import PostgresServer
+from tests.transactions.booking import PARTS, Here, booked, expected, trip
+from tests.transactions.places import PostgresPlace
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+
+SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.05)
+
+
+@pytest.mark.parametrize("moment", ["transaction.before", "transaction.after"])
+@pytest.mark.parametrize("number", [1, len(PARTS)])
+async def test_a_server_that_crashes_around_the_commit(moment: str, number: int) -> None:
+    """Right before the user's commit, when all is undone, or right behind it, when all is there."""
+    with ThreadPoolExecutor(1) as keeper, PostgresServer() as server:
+        place = Here.place = PostgresPlace(server.url())
+        passed: Counter[str] = Counter()
+
+        def failpoint(reached: str) -> None:
+            passed[reached] += 1
+            if reached == moment and passed[reached] == number:
+                server.crash()
+                keeper.submit(server.start).result()  # it ends with the thread that started it
+
+        app = open_app(place.url, ports=Ports(failpoint=failpoint), settings=SETTINGS)
+        async with app, asyncio.timeout(120):
+            outcome = await (await app.start(trip, "t", id="t")).outcome()
+
+        assert passed[moment] >= number
+        assert [f"t/{part}" for part in PARTS] == [each.partition(" ")[0] for each in outcome]
+        assert expected(["t"]) == booked(place)
