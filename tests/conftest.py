@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 # Before anything imports them: the suite's asserts shall explain themselves like those of a test.
-for _topic in ("journals", "mail", "leases", "finding", "queues", "turns"):
+for _topic in ("journals", "mail", "deletion", "leases", "finding", "queues", "turns"):
     pytest.register_assert_rewrite(f"outlive.testing.store_suite_{_topic}")
 
 Figure = Callable[[str, object], None]

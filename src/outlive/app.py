@@ -332,7 +332,7 @@ class App(Scheduling, QueueVerbs, Forking):
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
             transactions=transactions_of(self.store, self._lane, host),
-            upkeep=self._upkeep() if everything else None,
+            upkeep=self._upkeep(known.retentions()) if everything else None,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)

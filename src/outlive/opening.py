@@ -5,9 +5,9 @@ from __future__ import annotations
 from outlive.app import App
 from outlive.model.retention import Retention
 from outlive.ports import Ports
-from outlive.sealing import check_unsealed, sealed
+from outlive.sealing import open_sealed
 from outlive.settings import Settings
-from outlive.stores.open import check_there, open_store
+from outlive.stores.open import check_there
 
 
 def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
@@ -31,9 +31,7 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
     key = settings.key if key is None else key
     if must_exist:
         check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    if key:
-        store = sealed(store, key, ports)
-    elif not only_looks:
-        check_unsealed(store)
+    store = open_sealed(
+        url, key, ports=ports, lease_seconds=settings.lease_seconds, only_looks=only_looks
+    )
     return App(store, ports=ports, settings=settings, drive=drive, retention=retention)

@@ -10,6 +10,9 @@ from outlive.errors import UsageError
 
 DEFAULT_STORE = "sqlite:///outlive.db"
 _ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
+    "false": False, "0": False, "no": False, "off": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,9 @@ class Settings:
     retention: str = ""
     #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
     retain_seconds: float = 60.0
+    #: OUTLIVE_DURABLE_ENABLED: "false" turns the checkpoints of durable runners off: nothing is
+    #: saved, and nothing is found.
+    durable_enabled: bool = True
 
     @property
     def idle_ms(self) -> int:
@@ -59,6 +65,7 @@ class Settings:
             loop=_loop(given),
             retention=given.get("OUTLIVE_RETENTION") or "",
             retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
+            durable_enabled=_switch(given, "OUTLIVE_DURABLE_ENABLED"),
         )
 
 
@@ -67,6 +74,13 @@ def _loop(given: Mapping[str, str]) -> str:
     if name not in ("auto", "asyncio"):
         raise UsageError(f"OUTLIVE_LOOP={name!r} is neither auto nor asyncio")
     return name
+
+
+def _switch(given: Mapping[str, str], name: str) -> bool:
+    text = (given.get(name) or "true").strip().lower()
+    if text not in _SWITCH:
+        raise UsageError(f"{name}={given[name]!r} is neither true nor false")
+    return _SWITCH[text]
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 
 from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive
@@ -15,9 +16,11 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.key_places import is_sealed
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
-from outlive.model.retention import Retention, parse_retention
+from outlive.model.ids import check_run_id
+from outlive.model.retention import Retention, parse_retention, with_own
 from outlive.ports import Ports
 from outlive.settings import Settings
+from outlive.store import Found
 from outlive.stores.open import open_store
 from outlive.worker.upkeep import rest_after
 
@@ -62,13 +65,30 @@ class Tending(Looking):
                 return sweep.swept
             await asyncio.sleep(0 if dry_run else rest_after(clock.monotonic() - began))
 
+    async def delete(self, run_id: str) -> bool:
+        """Delete a run that has ended, now; its id and keys stay taken. False: it is needed.
+
+        Its parent may need it, or a fork of it. One that is under way must be cancelled first.
+        """
+        self._check_open()
+        reading = await self.read(check_run_id(run_id), 1 << 62)
+        if reading.header.ended_at is None:
+            return False
+        rules = self.retention or Retention()
+        how = Rules(retention=rules, archive=self._archive_of(rules))
+        sweep = Sweep(self.store, how, self._ports)
+        sweep.doom(Found(head=reading.head, header=reading.header))
+        while await self._lane(sweep.step()):
+            pass
+        return sweep.swept.fates["deleted"] > 0
+
     async def restore(self, run: Archived) -> bool:
         """Put an archived run back, as it was; False: it is there."""
         self._check_open()
         return await self._lane(copy_run(self.store, run))
 
-    def _upkeep(self) -> Rules | None:
-        rules = self.retention
+    def _upkeep(self, own: Mapping[str, Retention]) -> Rules | None:
+        rules = with_own(self.retention, own)
         if rules is None:
             return None
         return Rules(

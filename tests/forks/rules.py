@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 import outlive
 from outlive import Retention
 from outlive.app import App
+from outlive.clearing import Deletion
 from outlive.errors import ForkRefused, RunFailed
 from outlive.handle import Handle
 from outlive.model.events import (
@@ -265,16 +266,16 @@ class ForkRules:
         handle = await app.start(flows.buy, "a", id="first")
         await handle
         at = await place_of(handle, StepDone)
-        real, forks = app.store.delete, []
+        real, forks = app.store.delete_all, []
 
-        async def delete(run_id: str, **how: Any) -> bool:
-            if run_id == "first" and not forks:
-                monkeypatch.setattr(app.store, "delete", real)
+        async def delete_all(batch: Sequence[Deletion]) -> Any:
+            if "first" in {each.run_id for each in batch} and not forks:
+                monkeypatch.setattr(app.store, "delete_all", real)
                 forks.append(await app.fork("first", at=at, id="fork"))
-            return await real(run_id, **how)
+            return await real(batch)
 
         monkeypatch.setattr(app, "_lane", _here)
-        monkeypatch.setattr(app.store, "delete", delete)
+        monkeypatch.setattr(app.store, "delete_all", delete_all)
         await app.retain(Retention(completed=0))
 
         assert ["receipt a-1", "receipt a-2"] == await forks[0].outcome("20s")

@@ -288,6 +288,7 @@ KILLERS: dict[str, Scene] = {
     "repeat answered done after takeover": repeats_end_with_the_epoch,
     "exception taken as nothing happened": exceptions_are_doubts,
     "living parent ignored": killers_retention.living_parents_keep_their_children,
+    "living fork ignored": killers_retention.forks_keep_what_they_share,
     "tombstone not left": killers_retention.ids_stay_taken,
     "archived after deletion": killers_retention.what_goes_is_archived_first,
     "keys of deleted runs forgotten": killers_retention.keys_outlive_their_run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import outlive
 from outlive import Retention
 from outlive.app import App
+from outlive.clearing import Deletion
 from outlive.errors import RunIdTaken
 from outlive.journal.copying import StoreArchive
 from outlive.store import Store
@@ -69,9 +71,9 @@ class _Archived(MemoryStore):
         self._archive = archive
         self.was_kept: list[bool] = []
 
-    async def delete(self, run_id: str, **how: Any) -> bool:
-        self.was_kept.append(await self._archive.read(run_id) is not None)
-        return await super().delete(run_id, **how)
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        self.was_kept += [await self._archive.read(each.run_id) is not None for each in batch]
+        return await super().delete_all(batch)
 
 
 def what_goes_is_archived_first(folder: Path) -> None:
@@ -97,3 +99,17 @@ def keys_outlive_their_run(folder: Path) -> None:
         return await (await app.start(shop, "7", id="again"))
 
     assert "once" == play(scene)
+
+
+def forks_keep_what_they_share(folder: Path) -> None:
+    """A run stays as long as a fork of it is there."""
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        await (await app.start(shop, "7", id="forked"))
+        await (await app.fork("forked", at=1, id="fork")).outcome("20s")
+        await app.retain(ALL)
+        return await store.read("fork"), await store.read("forked")
+
+    fork, forked = play(scene)
+    assert fork is None
+    assert forked is not None

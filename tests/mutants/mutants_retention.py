@@ -26,12 +26,12 @@ def living_parent_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def tombstone_not_left(patch: pytest.MonkeyPatch) -> None:
     """The id of a deleted run is free at once."""
-    real = sweeping.delete_run
+    real = sweeping.delete_runs
 
-    async def delete_run(store: Store, retiree: Retiree, keep_until: int) -> bool:
-        return await real(store, retiree, 0)
+    async def delete_runs(store: Store, retirees: Sequence[Retiree], until: int) -> Sequence[bool]:
+        return await real(store, retirees, 0)
 
-    patch.setattr(sweeping, "delete_run", delete_run)
+    patch.setattr(sweeping, "delete_runs", delete_runs)
 
 
 def archived_after_deletion(patch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,16 @@ def archived_after_deletion(patch: pytest.MonkeyPatch) -> None:
 def keys_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A run that goes does not tell what came of its keys."""
 
-    async def keep_keys(store: Store, retiree: Retiree) -> None:
-        pass
+    async def keep_keys(store: Store, retirees: Sequence[Retiree]) -> frozenset[str]:
+        return frozenset()
 
     patch.setattr(sweeping, "keep_keys", keep_keys)
+
+
+def living_fork_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Whether a fork shares with a run is not asked."""
+
+    async def forked_among(store: Store, run_ids: Sequence[str]) -> set[str]:
+        return set()
+
+    patch.setattr(sweeping, "forked_among", forked_among)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from tests.mutants.mutants import MUTANTS, Mutant
 
 #: Seeds that the simulation gets to find a mutant.
 SEEDS_MAX = 400
+#: Mutants that are looked for in sealed stores, every day.
+SEALED_SAMPLE = 6
 SIMULATED = [mutant for mutant in MUTANTS.values() if mutant.is_simulated]
 
 
@@ -53,9 +57,20 @@ def test_the_simulation_finds_the_mutant(
     figure(f"simulation: seed that finds mutant '{hunted.name}'", found.seed)
 
 
-def _first_broken() -> Report:
+def test_sealing_hides_no_mutant(full: bool, figure: Figure) -> None:
+    """Where every store is sealed, the simulation finds them as well."""
+    seed = int(os.environ.get("OUTLIVE_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    figure("mutants of sealed stores, seed of the sample", seed)
+    for hunted in SIMULATED if full else random.Random(seed).sample(SIMULATED, SEALED_SAMPLE):
+        with pytest.MonkeyPatch.context() as patch:
+            hunted.apply(patch)
+            found = _first_broken(sealed=True)
+        figure(f"simulation, sealed: seed that finds mutant '{hunted.name}'", found.seed)
+
+
+def _first_broken(*, sealed: bool | None = None) -> Report:
     for seed in range(SEEDS_MAX):
-        report = simulate(seed)
+        report = simulate(seed, sealed=sealed)
         if report.broken:
             return report
     raise AssertionError(f"no seed below {SEEDS_MAX} finds the mutant")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import outlive
 from outlive import Retention
 from outlive.app import App
+from outlive.clearing import Deletion
 from outlive.errors import KeyTaken, RunFailed, RunIdTaken, RunNotFound, UsageError
 from outlive.journal.archive import read_archive
 from outlive.journal.reader import read_events
@@ -35,6 +36,7 @@ from tests.retention.flows import (
     twin_shop,
     waits,
 )
+from tests.retention.portions import PortionRules
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0, retain_seconds=0.2)
 ALL = Retention(completed="10d", failed="10d", cancelled="10d", id_window="30d")
@@ -57,7 +59,7 @@ async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-class RetentionRules:
+class RetentionRules(PortionRules):
     """Rules of deletion."""
 
     @pytest.fixture
@@ -337,20 +339,20 @@ class RetentionRules:
         """Also if that happens between the look and the deletion."""
         with pytest.raises(RunFailed):
             await (await app.start(fails, id="retried"))
+        await (await app.start(double, 1, id="left alone"))
         calendar.pass_days(11)
-        real = app.store.delete
+        real = app.store.delete_all
 
-        async def delete(run_id: str, **how: Any) -> bool:
-            if run_id == "retried":
-                (entry,) = [await self._retry_entry(app, run_id)]
-                await app.store.commit([entry])
-            return await real(run_id, **how)
+        async def delete_all(batch: Sequence[Deletion]) -> Sequence[bool]:
+            if "retried" in {each.run_id for each in batch}:
+                await app.store.commit([await self._retry_entry(app, "retried")])
+            return await real(batch)
 
-        monkeypatch.setattr(app.store, "delete", delete)
+        monkeypatch.setattr(app.store, "delete_all", delete_all)
         swept = await app.retain(ALL)
 
         assert ["retried"] == await runs_of(app)
-        assert {} == dict(swept.fates)
+        assert {"deleted": 1} == dict(swept.fates)
 
     async def _retry_entry(self, app: App, run_id: str) -> Any:
         from outlive.retrying import retry_entry

@@ -15,6 +15,7 @@ from outlive.errors import RunIdTaken
 from outlive.journal.archive import read_archive
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
+from outlive.journal.sweeping import RUNS_AT_ONCE
 from outlive.model.ids import is_run
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -26,21 +27,28 @@ from tests.retention.flows import double, shop, till, waits
 from tests.retention.victim import rules
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0)
-SHOPS, DOUBLES = 3, 3
+#: Of each kind; more than go in one portion.
+RUNS = RUNS_AT_ONCE // 2 + 2
 MOMENTS = (
-    *(("retain.archived", 1), ("retain.cancelled", 1)),
-    *(("retain.keys_kept", number) for number in (1, SHOPS)),
-    *(("retain.deleted", number) for number in (1, 2, SHOPS + DOUBLES)),
-    *(("commit.before", number) for number in (1, 2)),
-    *(("commit.after", number) for number in (1, 2)),
+    ("retain.cancelled", 1),
+    *(
+        (moment, number)
+        for moment in (
+            "retain.archived",
+            "retain.keys_kept",
+            "retain.deleted",
+            "commit.before",
+            "commit.after",
+        )
+        for number in (1, 2)
+    ),
 )
 
 
 async def fill(path: Path) -> None:
     async with App(SQLiteStore(path), settings=SETTINGS) as app:
-        for number in range(SHOPS):
+        for number in range(RUNS):
             await (await app.start(shop, str(number), id=f"shop-{number}"))
-        for number in range(DOUBLES):
             await (await app.start(double, number, id=f"double-{number}"))
         await app.start(waits, id="live")
         while (await app.read("live", 1 << 62)).head.worker is not None:
@@ -78,7 +86,7 @@ async def go_on(path: Path) -> None:
     store = SQLiteStore(path, ports=ports)
     async with App(store, ports=ports, settings=SETTINGS) as app:
         await app.retain(rules(str(path.parent / "archive")))
-        for number in range(SHOPS):
+        for number in range(RUNS):
             with pytest.raises(RunIdTaken):
                 await app.start(shop, str(number), id=f"shop-{number}")
             handle = await app.start(shop, str(number), id=f"asks-{number}")
@@ -105,7 +113,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with(
     assert everything - left <= archived(path)
     assert "live" in left
     assert everything - {"live"} == archived(path)
-    assert {"live", *(f"asks-{n}" for n in range(SHOPS))} == runs_in(path)
+    assert {"live", *(f"asks-{n}" for n in range(RUNS))} == runs_in(path)
     assert paid == till.paid
     figure("retention: moments at which a sweep was killed", len(MOMENTS))
 

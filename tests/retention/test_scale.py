@@ -14,12 +14,16 @@ from outlive.journal.sweeping import Rules, Sweep
 from outlive.ports import Ports, SystemClock
 from outlive.settings import Settings
 from outlive.store import Query, Store
+from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.postgres_server import PostgresServer
 from outlive.worker.upkeep import rest_after
 from tests.conftest import Figure
 from tests.retention.year import effects_until, fill, percentile
 
 RUNS, RUNS_FULL = 2_000, 100_000
+#: On a server, which flushes more slowly and shares the processors with those who wait for it.
+SERVED, SERVED_FULL = 1_000, 10_000
 TURN_SECONDS = 1.0
 RULES = Retention(completed="30d")
 
@@ -86,3 +90,13 @@ async def test_a_year_goes_without_stalling_work(
     store = SQLiteStore(tmp_path / "o.db", ports=Ports(), lease_seconds=60.0)
 
     await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite")
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(3600)
+async def test_the_same_on_a_server(full: bool, figure: Figure) -> None:
+    """In PostgreSQL, where whoever deletes locks nobody else out."""
+    with PostgresServer() as server:
+        store = PostgresStore(server.url(schema="year"), ports=Ports(), lease_seconds=60.0)
+
+        await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")

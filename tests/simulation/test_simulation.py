@@ -14,9 +14,10 @@ from multiprocessing import get_context
 
 import pytest
 
+from outlive.journal.seal import data_key_id
 from outlive.testing import simulation
 from outlive.testing.sim_faults import PAIRS
-from outlive.testing.simulation import Report, simulate
+from outlive.testing.simulation import Report, Simulation, is_sealed, simulate
 from tests.conftest import Figure
 
 SEEDS = 5_000
@@ -102,6 +103,33 @@ def test_a_seed_is_the_same_simulation_again() -> None:
 
     assert first == again[::-1]
     assert 40 == len(set(first))
+
+
+def test_sealed_seeds_keep_every_promise(full: bool, figure: Figure) -> None:
+    """Whatever crosses the line is sealed, and nobody is the worse for it."""
+    count = 1_000 if full else 20
+    commits = zombies = records = 0
+    for seed in range(count):
+        done = Simulation(seed, sealed=True)
+        report = done.run()
+        assert not report.broken, str(report)
+        commits, zombies = commits + report.commits, zombies + report.zombies
+        bodies = [x.body for each in done.disk._journals.values() for x in each.records]
+        assert None not in map(data_key_id, bodies)
+        records += len(bodies)
+    figure("simulation, sealed: seeds, commits, appends of zombies", (count, commits, zombies))
+    assert zombies > 0
+    assert records > 0
+
+
+def test_some_seeds_are_sealed() -> None:
+    """And say so themselves; a seed can be told otherwise, and is another simulation then."""
+    chosen = {seed for seed in range(100) if is_sealed(seed)}
+    seed = min(chosen)
+
+    assert 10 < len(chosen) < 40
+    assert simulate(seed).trace == simulate(seed, sealed=True).trace
+    assert simulate(seed).trace != simulate(seed, sealed=False).trace
 
 
 def test_a_seed_does_not_depend_on_the_interpreters_hashes() -> None:

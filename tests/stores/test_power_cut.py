@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from outlive.clearing import Deletion
 from outlive.errors import OutliveError
 from outlive.ports import Ports
 from outlive.store import Node, Query, Store
@@ -76,6 +77,13 @@ LIFE: list[Verb] = [
     lambda s: s.commit([entry(f"k{number}", 0, epoch=0) for number in range(20)]),
     lambda s: s.commit([entry(f"k{number}", 1, epoch=0) for number in range(20)]),
     lambda s: s.commit([entry("r", 6, header=DONE), entry("q", 0)]),
+    lambda s: s.commit([entry(f"k{number}", 2, epoch=0, header=DONE) for number in range(9)]),
+    lambda s: s.delete_all(
+        [
+            Deletion(run_id=f"k{number}", seq=3, digest=b"d", keep_until=START_MS + 1)
+            for number in range(9)
+        ]
+    ),
 ]
 
 

@@ -242,6 +242,10 @@ class Calls:
         instant = instant_of(start.tags)
         return start.started_at if instant is None else instant
 
+    def version(self) -> str:
+        """The version of the code that began this chapter."""
+        return self._drive.start_event.version
+
     def pins(self) -> Mapping[str, str]:
         """What was pinned when the run began."""
         return dict(self._drive.start_event.pins)

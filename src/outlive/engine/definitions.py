@@ -33,6 +33,7 @@ from outlive.errors import (
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
 
 P = ParamSpec("P")
@@ -231,6 +232,8 @@ class Flow(Generic[P, R]):
     version: str = "1"
     accepts: tuple[str, ...] = ()
     preset: RunOptions = field(default_factory=RunOptions)
+    #: What workers do with its old runs, where the store has no rules for them.
+    retention: Retention | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The plain function: for tests, and for use inside another flow of its kind."""

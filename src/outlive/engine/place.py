@@ -63,6 +63,10 @@ class Driven(Protocol):
         """The instant that the run is for, in ms since 1970."""
         ...
 
+    def version(self) -> str:
+        """The version of the code that began this chapter."""
+        ...
+
     def pins(self) -> Mapping[str, str]:
         """What was pinned when the run began."""
         ...

@@ -5,7 +5,7 @@ Whoever creates a mark has it; nobody else can. It is born ended, so it can be d
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 from outlive.journal.entries import first_entry
 from outlive.journal.headers import key_header
@@ -15,6 +15,8 @@ from outlive.store import PAGE_MAX, Entry, Found, Query, Store
 
 TURNS = f"{OWN_PREFIX}turn/"
 FORKS = f"{OWN_PREFIX}fork/"
+#: So many are looked through rather than asked for one by one.
+FEW_FORKS = 100
 
 
 def turn_entry(number: int, worker: str, now: int) -> Entry:
@@ -24,7 +26,11 @@ def turn_entry(number: int, worker: str, now: int) -> Entry:
 
 def fork_mark(parent: str, fork: str) -> str:
     """The mark that keeps a run as long as its fork is there."""
-    return f"{FORKS}{digest(parent.encode()).hex()}/{digest(fork.encode()).hex()}"
+    return f"{_forks_of(parent)}{digest(fork.encode()).hex()}"
+
+
+def _forks_of(parent: str) -> str:
+    return f"{FORKS}{digest(parent.encode()).hex()}/"
 
 
 def fork_entry(parent: str, fork: str, now: int) -> Entry:
@@ -47,6 +53,15 @@ async def find_marks(store: Store, prefix: str, ended_by: int | None) -> AsyncIt
         after = page.next
         if after is None:
             return
+
+
+async def forked_among(store: Store, run_ids: Collection[str]) -> set[str]:
+    """Those that a fork shares with. Where forks are few, one look does for all."""
+    page = await store.find(Query(prefix=FORKS), None, FEW_FORKS)
+    if page.next is None:
+        return {found.header.parent or "" for found in page.items}.intersection(run_ids)
+    forks = {name: await store.find(Query(prefix=_forks_of(name)), None, 1) for name in run_ids}
+    return {name for name, found in forks.items() if found.items}
 
 
 async def drop_mark(store: Store, mark: str, keep_until: int) -> None:

@@ -13,8 +13,10 @@ from outlive.model.events import Event, decode_events
 from outlive.store import Head, Reading, StoredRecord
 
 
-def read_events(reading: Reading) -> list[Event]:
+def read_events(reading: Reading, *, restored: bool = True) -> list[Event]:
     """All events of a journal that was read from its start, or from its last chapter on.
+
+    Not ``restored`` they have their values as they stand in the records.
 
     Raises:
         CorruptRecord: a record is damaged, missing, foreign or out of place, or the journal does
@@ -22,7 +24,7 @@ def read_events(reading: Reading) -> list[Event]:
         WrongVersion: a record was written by a newer release.
     """
     base, link = begin_of(reading)
-    chain = Chain(reading.head.run_id, base, link, reading.nodes)
+    chain = Chain(reading.head.run_id, base, link, reading.nodes if restored else None)
     events = chain.follow(reading.records)
     chain.check_end(reading.head)
     return events

@@ -1,21 +1,25 @@
-"""One run goes: what others may still ask of it is kept, then it is deleted.
+"""Runs go: what others may still ask of them is kept, then they are deleted, several at once.
 
-The order is the promise: archived first, then the outcomes of effects whose keys it holds, then
-the run itself, whose tombstone keeps its id. Killed in between, the next sweep begins anew.
+The order is the promise: archived first, then the outcomes of effects whose keys they hold, then
+the runs themselves, whose tombstones keep their ids. Killed in between, the next sweep begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from outlive.clearing import Deletion, delete_all, read_all
+from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.archive import Archived
 from outlive.journal.entries import next_entry
 from outlive.journal.headers import key_header
-from outlive.journal.marks import drop_mark, fork_mark
+from outlive.journal.marks import fork_mark
 from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
+from outlive.journal.restored import with_nodes
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -28,8 +32,12 @@ from outlive.model.ids import key_journal
 from outlive.model.run import fold
 from outlive.store import Entry, Found, Node, Reading, Store
 
+logger = logging.getLogger("outlive")
+
 #: How often the end of another's journal is read anew because somebody was faster.
 TRIES_MAX = 5
+#: Journals of keys that are written in one commit.
+KEYS_AT_ONCE = 100
 #: No journal is so long: an entry that follows it is refused, and the refusal says why.
 _NOWHERE = 1 << 61
 
@@ -56,14 +64,16 @@ def is_unchanged(reading: Reading | None, found: Found) -> bool:
     )
 
 
-def retiree_of(reading: Reading, now: int) -> Retiree:
-    """What a run leaves behind.
+async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
+    """What a run leaves behind. Its values are put together only if some of them stay.
 
     Raises:
         CorruptRecord: its journal is damaged; such a run does not go.
         WrongVersion: a later release wrote it.
     """
-    events, run_id = read_events(reading), reading.head.run_id
+    events, run_id = read_events(reading, restored=False), reading.head.run_id
+    if any(isinstance(event, EffectIntended) and event.key for event in events):
+        events = read_events(reading if reading.nodes else await with_nodes(store, reading))
     first = events[0]
     return Retiree(
         run_id=run_id,
@@ -100,42 +110,86 @@ def archived_of(reading: Reading) -> Archived:
     return Archived(head=reading.head, header=reading.header, records=reading.records, nodes=nodes)
 
 
-async def keep_keys(store: Store, retiree: Retiree) -> None:
-    """The outcomes of effects whose keys the run holds outlive it."""
-    for journal, ends in retiree.keys.items():
-        for _ in range(TRIES_MAX):
-            reading = await store.read(journal)
-            if reading is None or await _keep_key(store, reading, retiree.run_id, ends):
-                break
+async def keep_keys(store: Store, retirees: Sequence[Retiree]) -> frozenset[str]:
+    """The outcomes of effects whose keys these runs hold outlive them.
+
+    Returns the runs of which that can't be said: they must stay.
+    """
+    by_run = {each.run_id: each.keys for each in retirees}
+    wanted = sorted({journal for each in retirees for journal in each.keys})
+    left: set[str] = set()
+    for begin in range(0, len(wanted), KEYS_AT_ONCE):
+        left |= await _keep_some(store, wanted[begin : begin + KEYS_AT_ONCE], by_run)
+    return frozenset(each.run_id for each in retirees if not left.isdisjoint(each.keys))
 
 
-async def _keep_key(
-    store: Store, reading: Reading, run_id: str, ends: Mapping[str, KeyKept]
-) -> bool:
-    """Whether there is nothing more to do: it is written down, or another run's business."""
+async def _keep_some(
+    store: Store, wanted: Collection[str], by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
+) -> set[str]:
+    """The journals that could not be written."""
+    damaged: set[str] = set()
+    for _ in range(TRIES_MAX):
+        entries: list[Entry] = []
+        for journal, reading in (await read_all(store, list(wanted))).items():
+            try:
+                entry = _kept_entry(reading, by_run)
+            except (CorruptRecord, WrongVersion) as error:
+                logger.error("not deleted, for a key that it may hold: %s", error)
+                damaged.add(journal)
+            else:
+                entries += [] if entry is None else [entry]
+        answers = await store.commit(entries) if entries else ()
+        wanted = [x.run_id for x, refused in zip(entries, answers, strict=True) if refused]
+        if not wanted:
+            break
+    return damaged.union(wanted)
+
+
+def _kept_entry(
+    reading: Reading, by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
+) -> Entry | None:
+    """None: there is nothing to do, for the key is another run's business."""
     held = fold(read_events(reading)).holder
-    if held is None or held.run_id != run_id or held.step not in ends:
-        return True
-    kept = ends[held.step]
+    if held is None or held.run_id not in by_run:
+        return None
+    kept = by_run[held.run_id].get(reading.head.run_id, {}).get(held.step)
+    if kept is None:
+        return None
     header = key_header("kept", ended_at=kept.at)
-    entry = next_entry(reading.head, kept, header, epoch=reading.head.epoch)
-    return (await store.commit([entry]))[0] is None
+    return next_entry(reading.head, kept, header, epoch=reading.head.epoch)
 
 
-async def delete_run(store: Store, retiree: Retiree, keep_until: int) -> bool:
+async def delete_runs(store: Store, retirees: Sequence[Retiree], keep_until: int) -> Sequence[bool]:
     """The last step; False: somebody went on with the run."""
-    is_deleted = await store.delete(
-        retiree.run_id, seq=retiree.seq, digest=retiree.digest, keep_until=keep_until
-    )
-    if is_deleted and retiree.mark is not None:
-        await drop_mark(store, retiree.mark, 0)
-    return is_deleted
+    batch = [
+        Deletion(run_id=each.run_id, seq=each.seq, digest=each.digest, keep_until=keep_until)
+        for each in retirees
+    ]
+    answers = await delete_all(store, batch)
+    marks = [
+        Deletion(run_id=each.mark, seq=1, digest=b"", keep_until=0)
+        for each, is_gone in zip(retirees, answers, strict=True)
+        if is_gone and each.mark is not None
+    ]
+    if marks:
+        await delete_all(store, marks)
+    return answers
 
 
-async def is_gone_for_good(store: Store, run_id: str) -> bool:
-    """There is no such run, and no tombstone of one."""
-    if await store.read(run_id, 1 << 62, limit=0) is not None:
-        return False
-    probe = Entry(run_id=run_id, after=_NOWHERE, last=_NOWHERE + 1, epoch=0, record=b"", link=b"")
-    (conflict,) = await store.commit([probe])
-    return conflict is not None and not conflict.gone
+async def gone_for_good(store: Store, run_ids: Collection[str]) -> set[str]:
+    """Those of which there is no run, and no tombstone of one."""
+    missing = [name for name in sorted(run_ids) if not await _is_there(store, name)]
+    probes = [
+        Entry(run_id=name, after=_NOWHERE, last=_NOWHERE + 1, epoch=0, record=b"", link=b"")
+        for name in missing
+    ]
+    answers = await store.commit(probes) if probes else ()
+    return {
+        name
+        for name, conflict in zip(missing, answers, strict=True)
+        if conflict is not None and not conflict.gone
+    }
+
+
+async def _is_there(store: Store, run_id: str) -> bool:
+    return await store.read(run_id, 1 << 62, limit=0) is not None

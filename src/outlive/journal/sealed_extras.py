@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from outlive.clearing import Clearing, Deletion
 from outlive.journal.master_keys import MasterKeys
+from outlive.journal.sealed_rows import stored_id
 from outlive.journal.sealed_store import SealedStore
 from outlive.journal.sealed_transactions import SealedEnlisting, SealedTransactional
 from outlive.store import (
@@ -20,6 +22,7 @@ from outlive.store import (
     Queueing,
     QueueLimits,
     QueueState,
+    Reading,
     Store,
     Watchable,
 )
@@ -81,11 +84,34 @@ class _SealedQueueing(SealedStore):
         return states
 
 
+class SealedClearing(SealedStore):
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        """These journals from their start, without mail; those that are not there are left out."""
+        veil = await self.keyring.veil()
+        asked = {stored_id(run_id, veil): run_id for run_id in run_ids}
+        found: Mapping[str, Reading] = await self.below.read_all(list(asked))
+        return {asked[name]: await self.open_reading(each) for name, each in found.items()}
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """Each as ``delete`` would, with one flush."""
+        veil = await self.keyring.veil()
+        sealed = [
+            replace(each, run_id=stored_id(each.run_id, veil), digest=veil.digest(each.digest))
+            for each in batch
+        ]
+        answers: Sequence[bool] = await self.below.delete_all(sealed)
+        for each, is_gone in zip(sealed, answers, strict=True):
+            if is_gone:
+                self._runs.pop(each.run_id, None)
+        return answers
+
+
 _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Prompt, _SealedPrompt),
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
     (Queueing, _SealedQueueing),
+    (Clearing, SealedClearing),
     (Enlisting, SealedEnlisting),
     (Transactional, SealedTransactional),
 )

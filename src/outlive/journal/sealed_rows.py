@@ -24,7 +24,8 @@ def stored_id(run_id: str, veil: Veil) -> str:
     return _KEY_JOURNAL + veil.hide(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
 
 
-def _shown_id(run_id: str, veil: Veil) -> str:
+def shown_id(run_id: str, veil: Veil) -> str:
+    """An id that the store has, as it was given."""
     if not run_id.startswith(_KEY_JOURNAL):
         return run_id
     return _KEY_JOURNAL + veil.show(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
@@ -59,7 +60,7 @@ def show_head(head: Head, header: Header, veil: Veil) -> Head:
     if not is_sealed(header):
         return head
     link = veil.mask(head.link, head.run_id, head.seq)
-    return replace(head, run_id=_shown_id(head.run_id, veil), link=link)
+    return replace(head, run_id=shown_id(head.run_id, veil), link=link)
 
 
 def is_sealed(header: Header) -> bool:

@@ -12,20 +12,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush, heappushpop
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from outlive.errors import CorruptRecord, WrongVersion
+from outlive.clearing import Deletion, delete_all, read_all
+from outlive.errors import CorruptRecord, Erased, OutliveError, WrongKey, WrongVersion
 from outlive.journal.archive import Archive, Archived
-from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks
+from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks, forked_among
 from outlive.journal.reader import read_events
-from outlive.journal.restored import read_whole
+from outlive.journal.restored import read_whole, with_nodes
 from outlive.journal.retiring import (
     Retiree,
     archived_of,
-    delete_run,
-    is_gone_for_good,
+    delete_runs,
+    gone_for_good,
     is_unchanged,
     keep_keys,
     retiree_of,
@@ -39,14 +40,18 @@ from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header, Query, Reading,
 
 logger = logging.getLogger("outlive")
 
-#: Runs that are looked at, archived in one file, and deleted in one portion.
-LOOKED_AT, ARCHIVED_AT_ONCE, DELETED_AT_ONCE = 50, 10, 1
+#: Runs that are found at once; that are looked at, archived in one file, deleted in one commit; and
+#: how many events these have at most: who has more goes alone.
+LOOKED_AT, RUNS_AT_ONCE, EVENTS_AT_ONCE = 100, 20, 2_000
 #: Bytes of journals after which an archive's file is closed.
 ARCHIVED_BYTES = 8 * 1024 * 1024
 #: Marks that nobody removed go after so long.
 MARK_MS = 86_400_000
 LIVE = ("pending", "running", "waiting", "in_doubt", "quarantined")
+#: What keeps a run from being read, and so from being deleted.
+UNREADABLE = (CorruptRecord, WrongVersion, WrongKey, Erased)
 
+T = TypeVar("T")
 Phase: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
 
 
@@ -119,6 +124,11 @@ class Sweep:
             phases += [self._clear_keys, self._clear_turns, self._clear_forks]
         return phases
 
+    def doom(self, found: Found) -> None:
+        """Let this run go, and no other, whatever the rules say of its age."""
+        self._phases.clear()
+        self._doomed.append(found)
+
     async def step(self) -> bool:
         """A small portion of work; False: there is nothing more."""
         if self._ready:
@@ -181,21 +191,23 @@ class Sweep:
 
     async def _take_leave(self) -> None:
         """Look at some closely, and archive those that may go."""
-        some = [self._doomed.popleft() for _ in range(min(len(self._doomed), ARCHIVED_AT_ONCE))]
+        some = _portion(self._doomed, lambda found: found.head.seq)
         reasons = await self._needed(some)
+        for found in some:
+            if found.head.run_id in reasons:
+                self._keep(found, reasons[found.head.run_id])
+        going = [found for found in some if found.head.run_id not in reasons]
+        readings = await self._readings(going)
         leaving: list[tuple[Retiree, Header]] = []
         archived: list[Archived] = []
         size = 0
-        for found in some:
+        for found in going:
             if size > ARCHIVED_BYTES:
                 self._doomed.append(found)
                 continue
-            if found.head.run_id in reasons:
-                self._keep(found, reasons[found.head.run_id])
-                continue
-            reading = await read_whole(self._store, found.head.run_id)
-            retiree = self._retiree(found, reading)
-            if retiree is not None and reading is not None:
+            looked_at = await self._look_at(found, readings.get(found.head.run_id))
+            if looked_at is not None:
+                retiree, reading = looked_at
                 leaving.append((retiree, found.header))
                 archived.append(archived_of(reading))
                 size += sum(len(record.body) for record in reading.records)
@@ -205,15 +217,38 @@ class Sweep:
             self._ports.failpoint("retain.archived")
         self._ready.extend(leaving)
 
-    def _retiree(self, found: Found, reading: Reading | None) -> Retiree | None:
+    async def _readings(self, some: Sequence[Found]) -> Mapping[str, Reading]:
+        try:
+            return await read_all(self._store, [found.head.run_id for found in some])
+        except UNREADABLE:
+            return await self._readable(some)
+
+    async def _readable(self, some: Sequence[Found]) -> Mapping[str, Reading]:
+        """One by one, so that one that can't be read is in nobody's way."""
+        readings: dict[str, Reading] = {}
+        for found in some:
+            try:
+                readings.update(await read_all(self._store, [found.head.run_id]))
+            except UNREADABLE as error:
+                self._keep_unread(found, error)
+        return readings
+
+    async def _look_at(
+        self, found: Found, reading: Reading | None
+    ) -> tuple[Retiree, Reading] | None:
         if reading is None or not is_unchanged(reading, found):
             return None  # somebody went on with it, or was faster
         try:
-            return retiree_of(reading, self._now)
-        except (CorruptRecord, WrongVersion) as error:
-            logger.error("not deleted: %s", error)
-            self._keep(found, "kept: its journal can't be read")
+            if self._archive is not None:
+                reading = await with_nodes(self._store, reading)
+            return await retiree_of(self._store, reading, self._now), reading
+        except UNREADABLE as error:
+            self._keep_unread(found, error)
             return None
+
+    def _keep_unread(self, found: Found, error: OutliveError) -> None:
+        logger.error("not deleted: %s", error)
+        self._keep(found, "kept: its journal can't be read")
 
     def _keep(self, found: Found, why: str) -> None:
         self._tell(found.head.run_id, found.header, found.header.ended_at or 0, why)
@@ -223,7 +258,7 @@ class Sweep:
 
         A fork of a run that ended moves the run's end, so that its deletion is refused.
         """
-        forked = {f.header.parent async for f in find_marks(self._store, FORKS, None)}
+        forked = await forked_among(self._store, [found.head.run_id for found in some])
         reasons: dict[str, str] = {}
         parents: dict[str, bool] = {}
         for found in some:
@@ -244,19 +279,24 @@ class Sweep:
         return reading.header.ended_at is None or reading.header.status == "failed"
 
     async def _delete_some(self) -> None:
-        for _ in range(min(len(self._ready), DELETED_AT_ONCE)):
-            retiree, header = self._ready.popleft()
-            if self._dry_run or await self._delete(retiree):
+        some = _portion(self._ready, lambda ready: ready[0].seq)
+        gone = await self._delete([retiree for retiree, _ in some])
+        for retiree, header in some:
+            if retiree.run_id in gone:
                 self._tell(retiree.run_id, header, header.ended_at or 0, "deleted")
 
-    async def _delete(self, retiree: Retiree) -> bool:
-        if retiree.keys:
-            await keep_keys(self._store, retiree)
+    async def _delete(self, retirees: Sequence[Retiree]) -> set[str]:
+        if self._dry_run:
+            return {each.run_id for each in retirees}
+        stuck: frozenset[str] = frozenset()
+        if any(each.keys for each in retirees):
+            stuck = await keep_keys(self._store, retirees)
             self._ports.failpoint("retain.keys_kept")
         until = self._ports.clock.now_ms() + self._rules.id_window_ms
-        is_deleted = await delete_run(self._store, retiree, until)
+        going = [each for each in retirees if each.run_id not in stuck]
+        answers = await delete_runs(self._store, going, until)
         self._ports.failpoint("retain.deleted")
-        return is_deleted
+        return {each.run_id for each, gone in zip(going, answers, strict=True) if gone}
 
     # runs that write nothing
 
@@ -297,22 +337,27 @@ class Sweep:
         """Keys whose run and its tombstone are gone."""
         by = self._now - self._rules.id_window_ms
         items, more = await self._page(Query(prefix=KEY_PREFIX, ended_by=by), LOOKED_AT)
-        for found in items:
-            reading = await self._store.read(found.head.run_id)
-            if reading is not None and await self._is_free(reading):
-                is_gone = await self._store.delete(
-                    found.head.run_id, seq=found.head.seq, digest=b"", keep_until=self._now
-                )
-                self.swept.keys += is_gone
+        holders = {name: run_id for name, run_id in await self._holders(items) if run_id}
+        free = await gone_for_good(self._store, set(holders.values()))
+        batch = [
+            Deletion(run_id=found.head.run_id, seq=found.head.seq, digest=b"", keep_until=self._now)
+            for found in items
+            if holders.get(found.head.run_id) in free
+        ]
+        self.swept.keys += sum(await delete_all(self._store, batch)) if batch else 0
         return more
 
-    async def _is_free(self, reading: Reading) -> bool:
-        try:
-            holder = fold(read_events(reading)).holder
-        except (CorruptRecord, WrongVersion) as error:
-            logger.error("not deleted: %s", error)
-            return False
-        return holder is not None and await is_gone_for_good(self._store, holder.run_id)
+    async def _holders(self, keys: Sequence[Found]) -> list[tuple[str, str]]:
+        """Keys, and the runs that hold them."""
+        found: list[tuple[str, str]] = []
+        for name, reading in (await self._readings(keys)).items():
+            try:
+                holder = fold(read_events(reading)).holder
+            except UNREADABLE as error:
+                logger.error("not deleted: %s", error)
+            else:
+                found.append((name, "" if holder is None else holder.run_id))
+        return found
 
     async def _clear_turns(self) -> bool:
         async for found in find_marks(self._store, TURNS, self._now - MARK_MS):
@@ -328,3 +373,13 @@ class Sweep:
             if fork is not None and await self._store.read(fork, 1 << 62, limit=0) is None:
                 await drop_mark(self._store, found.head.run_id, self._now)
         return False
+
+
+def _portion(waiting: deque[T], events: Callable[[T], int]) -> list[T]:
+    """The next few, and few events of them; at least one."""
+    some: list[T] = []
+    left = EVENTS_AT_ONCE
+    while waiting and len(some) < RUNS_AT_ONCE and (not some or events(waiting[0]) <= left):
+        some.append(waiting.popleft())
+        left -= events(some[-1])
+    return some

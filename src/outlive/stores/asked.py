@@ -1,4 +1,4 @@
-"""What every store refuses in the same words: pages that never were, runs that can't begin so."""
+"""What stores are asked in the same words, and refuse in the same words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from outlive.errors import UsageError
 from outlive.store import DEFAULT_QUEUE, Entry
 
 _PAGE_DIGITS_MAX = 18
+_LAST_CHARACTER = "\U0010ffff"
 
 
 def parse_page(after: str | None) -> int:
@@ -31,3 +32,12 @@ def check_headers(batch: Sequence[Entry]) -> None:
             raise ValueError(f"the entry that creates run {entry.run_id!r} has no header")
         if entry.lease == "take" and entry.header.queue != DEFAULT_QUEUE:
             raise ValueError(f"the entry that creates run {entry.run_id!r} jumps its queue")
+
+
+def end_of_prefix(prefix: str) -> str:
+    """The first text after all that begin with the prefix; empty if there is none."""
+    stem = prefix.rstrip(_LAST_CHARACTER)
+    if not stem:
+        return ""
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

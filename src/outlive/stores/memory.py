@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from outlive.clearing import Deletion
 from outlive.ports import Ports
 from outlive.store import (
     LAST_CHAPTER,
@@ -62,13 +63,6 @@ class _Journal:
         return self.head.posted != self.head.consumed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tombstone:
-    seq: int
-    digest: bytes
-    keep_until: int
-
-
 def follows(head: Head, entry: Entry) -> bool:
     """The fence: the entry continues this very head, in its epoch (or takes the next one)."""
     epoch = entry.epoch - 1 if entry.lease == "take" else entry.epoch
@@ -107,7 +101,7 @@ class MemoryStore:
         self._clock = (ports or Ports()).clock
         self._lock = threading.Lock()
         self._journals: dict[str, _Journal] = {}
-        self._tombstones: dict[str, _Tombstone] = {}
+        self._tombstones: dict[str, Deletion] = {}
         self._nodes: dict[str, dict[bytes, bytes]] = {}
         self._beats: dict[str, int] = {}
         self._silence = Silence(self._clock, lease_seconds)
@@ -174,7 +168,7 @@ class MemoryStore:
         gone = self._tombstone(run_id)
         return Conflict(seq=gone.seq if gone else 0, epoch=0, gone=gone is not None)
 
-    def _tombstone(self, run_id: str) -> _Tombstone | None:
+    def _tombstone(self, run_id: str) -> Deletion | None:
         stone = self._tombstones.get(run_id)
         return stone if stone and stone.keep_until > self._clock.now_ms() else None
 
@@ -213,19 +207,35 @@ class MemoryStore:
         )
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """See ``Clearing``."""
         with self._lock:
-            journal = self._journals.get(run_id)
-            if journal is None:
-                stone = self._tombstones.get(run_id)
-                return stone is not None and (stone.seq, stone.digest) == (seq, digest)
-            if journal.head.seq != seq or journal.header.ended_at is None:
-                return False
-            del self._journals[run_id]
-            self._tombstones[run_id] = _Tombstone(seq=seq, digest=digest, keep_until=keep_until)
-            family = journal.header.family
-            if not any(other.header.family == family for other in self._journals.values()):
+            families: set[str] = set()
+            answers = [self._delete(each, families) for each in batch]
+            families -= {journal.header.family for journal in self._journals.values()}
+            for family in families:
                 self._nodes.pop(family, None)
-            return True
+            return answers
+
+    def _delete(self, seen: Deletion, families: set[str]) -> bool:
+        journal = self._journals.get(seen.run_id)
+        if journal is None:
+            stone = self._tombstones.get(seen.run_id)
+            return stone is not None and (stone.seq, stone.digest) == (seen.seq, seen.digest)
+        if journal.head.seq != seen.seq or journal.header.ended_at is None:
+            return False
+        del self._journals[seen.run_id]
+        self._tombstones[seen.run_id] = seen
+        families.add(journal.header.family)
+        return True
+
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        """See ``Clearing``."""
+        there = [each for run_id in run_ids if (each := await self.read(run_id)) is not None]
+        return {each.head.run_id: msgspec.structs.replace(each, mail=()) for each in there}
 
     # ------------------------------------------------------------------ mail and nodes
 

@@ -9,8 +9,10 @@ lost connection leaves open is settled by asking again, before anything is ackno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from outlive.clearing import Deletion
 from outlive.ports import Ports
 from outlive.store import (
     DEFAULT_QUEUE,
@@ -40,6 +42,7 @@ from outlive.stores.postgres_beats import Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_deletion import delete_runs, read_runs
 from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
@@ -174,19 +177,16 @@ class PostgresStore:
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        (((is_deleted,),), _) = self.pool.run(
-            "other",
-            self._ask(
-                "SELECT {s}.delete_v1($1, $2, $3, $4, $5)",
-                *(text(run_id), int8(seq), blob(digest), int8(keep_until), int8(self._now())),
-            ),
-            self._ask(
-                "DELETE FROM {s}.outcomes WHERE run_id = $1"
-                " AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.run_id = $1)",
-                text(run_id),
-            ),
-        )
-        return bool(is_deleted)
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """See ``Clearing``."""
+        return delete_runs(self._other, batch, self._now()) if batch else []
+
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        """See ``Clearing``."""
+        return read_runs(partial(self.pool.run, "other"), self._ask, run_ids) if run_ids else {}
 
     # ------------------------------------------------------------------ mail and nodes
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from outlive.store import Found, Query
+from outlive.stores.asked import end_of_prefix
 from outlive.stores.postgres_rows import FOUND_COLUMNS, listed_of
-from outlive.stores.postgres_wire import Parameter, Row, int8, text
+from outlive.stores.postgres_wire import TEXT, Parameter, Row, int8, text, writable
 from outlive.stores.tables import written_tag
 
 
@@ -43,7 +44,9 @@ def _conditions(query: Query) -> tuple[list[str], list[Parameter]]:
         ("r.flow = ${}", _text(query.flow)),
         # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
         ("strpos(r.tags, ${}) > 0", _text(query.tag and written_tag(*query.tag))),
-        ("starts_with(r.run_id, ${})", _text(query.prefix or None)),
+        # Two bounds, so that an index finds them.
+        ("r.run_id >= ${}", _text(query.prefix or None)),
+        ("r.run_id < ${}", _end_of_prefix(query.prefix)),
         ("r.ended_at <= ${}", None if query.ended_by is None else int8(query.ended_by)),
     ]
     conditions, values = ["r.id > $1"], list[Parameter]()
@@ -52,6 +55,12 @@ def _conditions(query: Query) -> tuple[list[str], list[Parameter]]:
             values.append(value)
             conditions.append(condition.format(len(values) + 2))
     return conditions, values
+
+
+def _end_of_prefix(prefix: str | None) -> Parameter | None:
+    """Of the prefix as it is written."""
+    end = end_of_prefix(writable(prefix)) if prefix else ""
+    return (TEXT, end.encode()) if end else None
 
 
 def _text(value: str | None) -> Parameter | None:

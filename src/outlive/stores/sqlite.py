@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from outlive.clearing import Deletion
 from outlive.ports import Ports
 from outlive.store import (
     LAST_CHAPTER,
@@ -53,6 +54,7 @@ from outlive.stores.sqlite_connections import (
     durability_problems,
     make_safe,
 )
+from outlive.stores.sqlite_deletion import delete_runs, read_runs
 from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import (
     make_private_file,
@@ -191,34 +193,19 @@ class SQLiteStore:
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """See ``Clearing``."""
+        now = self._ports.clock.now_ms()
         with self._connections.writing() as db:
-            row = db.execute(
-                "SELECT id, family, flow, ended_at FROM runs"
-                " WHERE run_id = ? AND seq = ? AND ended_at IS NOT NULL",
-                (run_id, seq),
-            ).fetchone()
-            if row is None:
-                return _was_deleted(db, run_id, seq, digest)
-            run, family, flow, ended_at = row
-            for table in ("records", "mail"):
-                db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-            db.execute("DELETE FROM runs WHERE id = ?", (run,))
-            db.execute("DELETE FROM outcomes WHERE run_id = ?", (run_id,))
-            db.execute(
-                "DELETE FROM nodes WHERE family = ?1"
-                " AND NOT EXISTS (SELECT 1 FROM runs WHERE family = ?1)",
-                (family,),
-            )
-            db.execute(
-                "DELETE FROM tombstones WHERE run_id IN"
-                " (SELECT run_id FROM tombstones WHERE keep_until <= ? LIMIT 100)",
-                (self._ports.clock.now_ms(),),
-            )
-            db.execute(
-                "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)",
-                (run_id, seq, digest, flow, ended_at, keep_until),
-            )
-            return True
+            return delete_runs(db, batch, now)
+
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        """See ``Clearing``."""
+        with self._connections.reading() as db:
+            return read_runs(db, run_ids)
 
     # ------------------------------------------------------------------ mail and nodes
 
@@ -387,12 +374,3 @@ def _mail(db: Connection, run: int) -> list[Any]:
         "SELECT mail_id, body, posted_at FROM mail WHERE run = ? AND body IS NOT NULL ORDER BY id",
         (run,),
     ).fetchall()
-
-
-def _was_deleted(db: Connection, run_id: str, seq: int, digest: bytes) -> bool:
-    row = db.execute(
-        "SELECT 1 FROM tombstones WHERE run_id = ? AND seq = ? AND digest = ?"
-        " AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1)",
-        (run_id, seq, digest),
-    ).fetchone()
-    return row is not None

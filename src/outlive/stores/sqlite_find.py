@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from outlive.store import Found, Query
+from outlive.stores.asked import end_of_prefix
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, listed_of
 from outlive.stores.tables import written_tag
-
-_LAST_CHARACTER = "\U0010ffff"
 
 
 def find_runs(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
@@ -41,7 +40,7 @@ def _conditions(query: Query) -> tuple[list[str], list[Value]]:
     if query.prefix:
         conditions.append("run_id >= ?")
         values.append(query.prefix)
-        end = _end_of_prefix(query.prefix)
+        end = end_of_prefix(query.prefix)
         if end:
             conditions.append("run_id < ?")
             values.append(end)
@@ -50,12 +49,3 @@ def _conditions(query: Query) -> tuple[list[str], list[Value]]:
 
 def _is_tagged(run: Found, query: Query) -> bool:
     return query.tag is None or run.header.tags.get(query.tag[0]) == query.tag[1]
-
-
-def _end_of_prefix(prefix: str) -> str:
-    """The first text after all that begin with the prefix; empty if there is none."""
-    stem = prefix.rstrip(_LAST_CHARACTER)
-    if not stem:
-        return ""
-    following = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

@@ -157,6 +157,10 @@ class App:
         """Delete what these rules, or the app's own, let go, now; what that came to."""
         return self.call(partial(self._app.retain, retention, dry_run=dry_run))
 
+    def delete(self, run_id: str) -> bool:
+        """Delete a run that has ended, now; its id and keys stay taken. False: it is needed."""
+        return self.call(partial(self._app.delete, run_id))
+
     def restore(self, run: Archived) -> bool:
         """Put an archived run back, as it was; False: it is there."""
         return self.call(partial(self._app.restore, run))
@@ -226,6 +230,10 @@ class App:
             refuse_in_run("outlive.sync", READ)
         check_may_block("outlive.sync")
         return self._loop.call(work)
+
+    def on_app(self, work: Callable[[async_app.App], Awaitable[T]]) -> T:
+        """Await what this makes of the async app, on its loop, and wait here for its outcome."""
+        return self.call(partial(work, self._app))
 
     # ends
 

@@ -9,14 +9,13 @@ from outlive.journal.reader import read_events
 from outlive.model.events import EffectIntended, Event
 from outlive.model.ids import key_journal
 from outlive.model.run import ENDED, fold
-from outlive.store import Reading
-from outlive.stores.memory import MemoryStore
+from outlive.store import Reading, Store
 
 _AFTER_ALL = 1 << 62
 
 
 def check_deletion(
-    disk: MemoryStore, archive: MemoryStore, gone: Reading, events: Sequence[Event]
+    disk: Store, archive: Store, gone: Reading, events: Sequence[Event]
 ) -> Iterator[str]:
     """What went had ended, nobody needs it, and its id, its keys and its archive are there."""
     run_id, header, run = gone.head.run_id, gone.header, fold(events)
@@ -36,12 +35,12 @@ def check_deletion(
             yield from _check_key(disk, run_id, event)
 
 
-def _lives(disk: MemoryStore, run_id: str) -> bool:
+def _lives(disk: Store, run_id: str) -> bool:
     reading = run_immediate(disk.read(run_id, _AFTER_ALL))
     return reading is not None and reading.header.ended_at is None
 
 
-def _check_key(disk: MemoryStore, run_id: str, intent: EffectIntended) -> Iterator[str]:
+def _check_key(disk: Store, run_id: str, intent: EffectIntended) -> Iterator[str]:
     reading = run_immediate(disk.read(key_journal(intent.key)))
     if reading is None:
         return  # it was never claimed: its effect was never attempted

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from outlive.clearing import Clearing, Deletion
 from outlive.errors import StoreUnavailable
 from outlive.store import (
     Claims,
@@ -80,6 +81,9 @@ class FailingStore:
         if isinstance(store, Mailroom):
             self._mailroom = store
             self.post_all, self.mail_of = self._post_all, self._mail_of
+        if isinstance(store, Clearing):
+            self._clearing = store
+            self.read_all, self.delete_all = self._read_all, self._delete_all
         if isinstance(store, Enlisting):
             self.enlist, self.enlist_async = store.enlist, store.enlist_async
         if isinstance(store, Transactional):
@@ -187,6 +191,12 @@ class FailingStore:
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         work = self._store.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         return await self._call("delete", work)
+
+    async def _read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        return await self._call("read_all", self._clearing.read_all(run_ids))
+
+    async def _delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        return await self._call("delete_all", self._clearing.delete_all(batch))
 
     async def health(self) -> Health:
         return await self._call("health", self._store.health())

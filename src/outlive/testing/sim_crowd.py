@@ -19,8 +19,7 @@ from outlive.model.events import Event, QuestionAsked, SignalReceived
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
 from outlive.model.run import fold
 from outlive.retrying import retry_entry
-from outlive.store import LAST_CHAPTER, Posted, Query
-from outlive.stores.memory import MemoryStore
+from outlive.store import LAST_CHAPTER, Posted, Query, Store
 from outlive.testing.sim_faults import FAULTY_SECONDS, Plan
 from outlive.testing.sim_nature import Nature, SimClock
 from outlive.testing.sim_process import SimProcess
@@ -42,7 +41,7 @@ class Crowd:
     def __init__(
         self,
         nature: Nature,
-        disk: MemoryStore,
+        disk: Store,
         witness: Witness,
         plan: Plan,
         pick: Callable[[], SimProcess | None],

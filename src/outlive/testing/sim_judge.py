@@ -24,8 +24,7 @@ from outlive.model.events import Event, RunCancelled, RunCompleted, RunFailed, S
 from outlive.model.mail import Letter
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.store import Posted, Query
-from outlive.stores.memory import MemoryStore
+from outlive.store import Posted, Query, Store
 from outlive.testing.audit_families import check_asleep, check_deadlines
 from outlive.testing.audit_waits import audit_undone, ended_without_code
 from outlive.testing.auditor import audit
@@ -39,7 +38,7 @@ Journals = Mapping[str, Sequence[Event]]
 _ENDS = (RunCompleted, RunFailed, RunCancelled)
 
 
-def judge(nature: Nature, disk: MemoryStore, world: World, witness: Witness) -> list[str]:
+def judge(nature: Nature, disk: Store, world: World, witness: Witness) -> list[str]:
     """Every broken promise of a simulation, in words."""
     broken = [*witness.broken, *world.broken]
     journals: dict[str, Sequence[Event]] = dict(witness.buried)

@@ -21,8 +21,7 @@ from outlive.model.ids import recorded_key
 from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
 from outlive.model.run import OpenEffect, fold
 from outlive.resolving import resolve_letter
-from outlive.store import Query, Reading
-from outlive.stores.memory import MemoryStore
+from outlive.store import Query, Reading, Store
 from outlive.testing.sim_flows import Node, tell_story
 from outlive.testing.sim_nature import BEGINNING_MS, Nature, SimClock
 from outlive.testing.sim_process import SimProcess
@@ -78,7 +77,7 @@ class Client:
 class Human:
     """Looks after runs in doubt and runs in quarantine."""
 
-    def __init__(self, nature: Nature, disk: MemoryStore, world: World, meddling: float) -> None:
+    def __init__(self, nature: Nature, disk: Store, world: World, meddling: float) -> None:
         self._nature, self._disk, self._world = nature, disk, world
         self._meddling = meddling
         self._clock = SimClock(nature)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlive.engine.ending import Verdict
 from outlive.engine.place import RunStopped
@@ -23,7 +23,7 @@ from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
 from outlive.journal.sweeping import Rules
 from outlive.model.events import RunStarted
 from outlive.ports import Ports
-from outlive.store import Entry
+from outlive.store import Entry, Store
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
 from outlive.testing.sim_flows import tell_story
@@ -38,6 +38,9 @@ from outlive.worker.repertoire import all_of
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
+if TYPE_CHECKING:  # what seals need not be installed
+    from outlive.testing.sim_seal import SimSeal
+
 T = TypeVar("T")
 
 
@@ -50,7 +53,9 @@ class Surroundings:
     disk: MemoryStore
     world: World
     witness: Witness
-    open_store: Callable[[], SimStore]
+    open_line: Callable[[], SimStore]
+    #: What seals the store, if anything does.
+    seal: SimSeal | None
 
 
 class SimHost:
@@ -101,7 +106,7 @@ def _unless_done(future: asyncio.Future[Any], end: Callable[[], None]) -> None:
 class SimKeeper(Keeper):
     """The real keeper, flushing at seeded instants and seen by a witness."""
 
-    def __init__(self, store: SimStore, loop: SimLoop, nature: Nature, witness: Witness) -> None:
+    def __init__(self, store: Store, loop: SimLoop, nature: Nature, witness: Witness) -> None:
         super().__init__(store, self._rung)
         self._loop, self._nature, self._witness = loop, nature, witness
         self._is_rung = self._is_flushing = False
@@ -184,8 +189,10 @@ class SimProcess:
         self.clock = SimClock(nature)
         self.context = copy_context()
         self.context.run(here.set, self)
-        self.store = surroundings.open_store()
-        self.store.owner = self
+        self._line = surroundings.open_line()
+        self._line.owner = self
+        seal = surroundings.seal
+        self.store: Store = self._line if seal is None else seal.over(self._line)
         self.keeper = SimKeeper(self.store, self.loop, nature, surroundings.witness)
         self.keeper.context = self.context
         self.lease = LeaseTime(self.clock, surroundings.plan.lease_seconds)
@@ -281,7 +288,7 @@ class SimProcess:
         """Suffer a fault now."""
         if self.loop.is_dead:
             return
-        in_air = self.store.in_air | self.keeper.queued()
+        in_air = self._line.in_air | self.keeper.queued()
         self._around.witness.strike(fault, in_air)
         match fault:
             case "crash":
@@ -338,7 +345,7 @@ class SimProcess:
             return
         self.loop.is_dead = True
         if certain:
-            self.store.settle_sent(lands=lambda: self._nature.chance(0.5))
+            self._line.settle_sent(lands=lambda: self._nature.chance(0.5))
             self.disk.kill(self.worker.id)
         self._nature.after(0.0, self.bury)
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from outlive.clearing import Deletion
 from outlive.errors import StoreUnavailable
 from outlive.journal.keeper import run_immediate
 from outlive.journal.restored import read_whole
@@ -26,6 +27,7 @@ from outlive.store import (
     Posted,
     Query,
     Reading,
+    Store,
     Wanted,
 )
 from outlive.stores.memory import MemoryStore
@@ -140,6 +142,12 @@ class SimStore:
         #: The kinds of events in the commit that is on its way or not yet answered.
         self.in_air: frozenset[str] = frozenset()
         self._sent: list[_Sent] = []
+        #: Of a sealed store: the disk as those see it who have the key, the ids that they gave,
+        #: and what was sealed, by what it became.
+        self.view: Store = disk
+        self.shown: Callable[[str], str] = str
+        self.entries: dict[bytes, Entry] = {}
+        self.letters: dict[bytes, bytes] = {}
 
     # the line
 
@@ -201,7 +209,7 @@ class SimStore:
     # verbs
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        kinds = kinds_in(batch)
+        kinds = kinds_in(self._opened(batch))
         self.in_air = kinds
         strikes = list(self._marksman.strikes(batch, kinds))
         loses_reply = self._strike_line(strikes, kinds)
@@ -274,10 +282,14 @@ class SimStore:
     def _apply(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
-        self._witness.committed(self._nature.now, batch, heads, answers)
-        self._witness.check_starts(self._disk, batch, heads, answers)
+        opened = self._opened(batch)
+        self._witness.committed(self._nature.now, opened, heads, answers)
+        self._witness.check_starts(self.view, opened, heads, answers)
         self._witness.moves += not self.in_air <= WAITING
         return answers
+
+    def _opened(self, batch: Sequence[Entry]) -> list[Entry]:
+        return [self.entries.get(entry.record, entry) for entry in batch]
 
     def _head(self, run_id: str) -> Head | None:
         reading = run_immediate(self._disk.read(run_id, _AFTER_ALL))
@@ -292,7 +304,7 @@ class SimStore:
         def work() -> Posted:
             posted = run_immediate(self._disk.post(run_id, mail_id, body))
             if posted == "posted":  # of what is refused nobody hears: the child may be gone by then
-                self._witness.check_news(self._disk, body)
+                self._witness.check_news(self.view, self.letters.get(body, body))
             return posted
 
         return await self._ask(work)
@@ -319,16 +331,23 @@ class SimStore:
         await self._ask(_now(self._disk.release, worker))
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        def work() -> bool:
-            before = run_immediate(read_whole(self._disk, run_id))
-            done = run_immediate(
-                self._disk.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
-            )
-            if done and before is not None:
-                self._witness.deleted(self._disk, before)
-            return done
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        def work() -> Sequence[bool]:
+            names = [self.shown(each.run_id) for each in batch]
+            before = [run_immediate(read_whole(self.view, name)) for name in names]
+            answers = run_immediate(self._disk.delete_all(batch))
+            for reading, is_gone in zip(before, answers, strict=True):
+                if is_gone and reading is not None:
+                    self._witness.deleted(self.view, reading)
+            return answers
 
         return await self._ask(work)
+
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        return await self._ask(_now(self._disk.read_all, run_ids))
 
     async def health(self) -> Health:
         return await self._ask(_now(self._disk.health))

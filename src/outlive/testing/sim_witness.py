@@ -19,7 +19,7 @@ from outlive.model.events import Event, Fault, decode_events
 from outlive.model.ids import is_run
 from outlive.model.mail import ChildNews, decode_letter
 from outlive.model.run import fold
-from outlive.store import Conflict, Entry, Head, Reading
+from outlive.store import Conflict, Entry, Head, Reading, Store
 from outlive.stores.memory import MemoryStore
 from outlive.testing.audit_deletions import check_deletion
 
@@ -41,7 +41,7 @@ def kinds_in(batch: Iterable[Entry]) -> frozenset[str]:
     )
 
 
-def _events(disk: MemoryStore, run_id: str) -> Sequence[Event]:
+def _events(disk: Store, run_id: str) -> Sequence[Event]:
     reading = run_immediate(read_whole(disk, run_id))
     return [] if reading is None else read_events(reading)
 
@@ -122,7 +122,7 @@ class Witness:
 
     def check_starts(
         self,
-        disk: MemoryStore,
+        disk: Store,
         batch: Sequence[Entry],
         heads: Sequence[Head | None],
         answers: Sequence[Conflict | None],
@@ -141,7 +141,7 @@ class Witness:
                 if not any(getattr(event, "child_id", "") == entry.run_id for event in intents):
                     self.broken.append(f"run {entry.run_id}: started before it was intended")
 
-    def check_news(self, disk: MemoryStore, body: bytes) -> None:
+    def check_news(self, disk: Store, body: bytes) -> None:
         """What a parent is told of its child is durable by then."""
         letter = decode_letter(body)
         if isinstance(letter, ChildNews):
@@ -153,7 +153,7 @@ class Witness:
                     f"run {letter.child_id}: its parent was told what is not durable"
                 )
 
-    def deleted(self, disk: MemoryStore, before: Reading) -> None:
+    def deleted(self, disk: Store, before: Reading) -> None:
         """A journal is gone: nobody may need it, and what it leaves is there."""
         name = before.head.run_id
         self.note(f"deleted {name}")

@@ -13,13 +13,15 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
-from outlive.store import LAST_CHAPTER, Query
+from outlive.store import LAST_CHAPTER, Query, Store
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_crowd import Crowd
 from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
@@ -33,6 +35,9 @@ from outlive.testing.sim_store import Line, SimStore
 from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import SETTLE_SECONDS, Process, Request, World
 
+if TYPE_CHECKING:  # what seals need not be installed
+    from outlive.testing.sim_seal import SimSeal
+
 SECONDS_MAX = 400.0
 CALLBACKS_MAX = 400_000
 #: From here on the bank and the model behave, so that everything can come to an end.
@@ -41,6 +46,8 @@ CALM_SECONDS = 60.0
 QUIET_SECONDS = 6.0
 LONG_MS = 2000
 TICK_SECONDS = 0.5
+#: The share of seeds whose store is sealed.
+SEALED = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +77,27 @@ class Report:
         )
 
 
-def simulate(seed: int) -> Report:
-    """Run one seed and judge it."""
-    return Simulation(seed).run()
+def simulate(seed: int, *, sealed: bool | None = None) -> Report:
+    """Run one seed and judge it; it says itself whether its store is sealed, unless told."""
+    return Simulation(seed, sealed=is_sealed(seed) if sealed is None else sealed).run()
+
+
+def is_sealed(seed: int) -> bool:
+    """Whether a seed's store is sealed: some are, where what seals is installed."""
+    is_chosen = random.Random(f"sealed {seed}").random() < SEALED
+    return is_chosen and find_spec("cryptography") is not None
+
+
+def _seal(disk: MemoryStore, nature: Nature) -> SimSeal:
+    from outlive.testing.sim_seal import SimSeal
+
+    return SimSeal(disk, nature)
 
 
 class Simulation:
     """Everything that one seed sets up."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, sealed: bool = False) -> None:
         nature = self.nature = Nature(seed)
         programs = make_programs(random.Random(f"programs {seed}"), aimed_at(seed)[0])
         names = [f"run-{number}" for number in range(1, len(programs) + 1)]
@@ -88,13 +107,17 @@ class Simulation:
         self.line, self.marksman = Line(nature), Marksman(self.plan)
         ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
         self.disk = MemoryStore(ports=ports, lease_seconds=self.plan.lease_seconds)
+        seal = _seal(self.disk, nature) if sealed else None
+        #: The disk as those see it who may.
+        self.view: Store = self.disk if seal is None else seal.view
         self._around = Surroundings(
             nature=nature,
             plan=self.plan,
             disk=self.disk,
             world=self.world,
             witness=self.witness,
-            open_store=self._open_store,
+            open_line=self._open_line,
+            seal=seal,
         )
         self.processes: list[SimProcess] = []
         self._made = 0
@@ -105,7 +128,7 @@ class Simulation:
         self._over_at: float | None = None
         self._moves, self._moved_at = 0, 0.0
 
-    def _open_store(self) -> SimStore:
+    def _open_line(self) -> SimStore:
         return SimStore(self.disk, self.line, self.nature, self.witness, self.marksman)
 
     def _pick(self) -> SimProcess | None:
@@ -135,8 +158,8 @@ class Simulation:
             nature.after(when, self._strike, fault)
         for when in self.plan.leaving:
             nature.after(when, self._let_go)
-        nature.after(1.0, Human(nature, self.disk, self.world, self.plan.meddling).look)
-        crowd = Crowd(nature, self.disk, self.witness, self.plan, self._pick)
+        nature.after(1.0, Human(nature, self.view, self.world, self.plan.meddling).look)
+        crowd = Crowd(nature, self.view, self.witness, self.plan, self._pick)
         nature.after(1.0, crowd.look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
@@ -147,7 +170,7 @@ class Simulation:
         except OutOfTime as error:
             unfinished = [f"{error}; not ended: {', '.join(self._open_runs())}"]
         errors = [f"{each.name}: {error}" for each in self._loops() for error in each.errors]
-        broken = [*unfinished, *errors, *judge(nature, self.disk, self.world, self.witness)]
+        broken = [*unfinished, *errors, *judge(nature, self.view, self.world, self.witness)]
         for process in self.processes:
             process.die(certain=False)
             process.bury()
@@ -202,7 +225,7 @@ class Simulation:
     def _pass_time(self) -> None:
         """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
         now = SimClock(self.nature).now_ms()
-        items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
+        items = run_immediate(self.view.find(Query(flow="story"), None, 1000)).items
         waiting = [item for item in items if item.header.ended_at is None]
         due = [item.header.wake_at for item in waiting]
         # A header tells what is due first, which may be a look at what is due later.
@@ -213,13 +236,13 @@ class Simulation:
             self._moved_at = self.nature.now
 
     def _attempts_due(self, run_id: str) -> list[int | None]:
-        reading = run_immediate(read_whole(self.disk, run_id, LAST_CHAPTER))
+        reading = run_immediate(read_whole(self.view, run_id, LAST_CHAPTER))
         run = Run() if reading is None else fold(read_events(reading))
         return [effect.retry_at for effect in run.effects.values()]
 
     def _open_runs(self) -> list[str]:
         """Runs that did not end, children too, and those that were not even begun."""
-        items = run_immediate(self.disk.find(Query(flow="story"), None, 1000)).items
+        items = run_immediate(self.view.find(Query(flow="story"), None, 1000)).items
         begun = {item.head.run_id for item in items} | self.witness.buried.keys()
         wanted = [client.run_id for client in self.clients if client.run_id not in begun]
         return wanted + [item.head.run_id for item in items if item.header.ended_at is None]

@@ -19,10 +19,11 @@ import pytest
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.testing.store_entries import HandClock
+from outlive.testing.store_suite_deletion import ClearingRules, DeletionRules
 from outlive.testing.store_suite_finding import FindingRules
 from outlive.testing.store_suite_journals import JournalRules
 from outlive.testing.store_suite_leases import LeaseRules
-from outlive.testing.store_suite_mail import DeletionRules, MailroomRules, MailRules, NodeRules
+from outlive.testing.store_suite_mail import MailroomRules, MailRules, NodeRules
 from outlive.testing.store_suite_queues import QueueLimitRules
 from outlive.testing.store_suite_turns import QueueTurnRules
 
@@ -34,6 +35,7 @@ class StoreSuite(
     MailroomRules,
     NodeRules,
     DeletionRules,
+    ClearingRules,
     LeaseRules,
     FindingRules,
     QueueLimitRules,

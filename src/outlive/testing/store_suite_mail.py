@@ -1,20 +1,16 @@
-"""What every store owes mail, nodes and the dead: once, by family, and never again."""
+"""What every store owes mail and nodes: once, and by family."""
 
 from __future__ import annotations
 
-from outlive.store import Conflict, Mailroom, Node, Posting, Reading, Store
+from outlive.store import Mailroom, Node, Posting, Reading, Store
 from outlive.testing.store_entries import (
     START_MS,
     WANTED,
-    HandClock,
     entry,
     header,
     held,
-    parked,
     takeover,
 )
-
-DAY_MS = 86_400_000
 
 
 class MailRules:
@@ -229,84 +225,6 @@ class NodeRules:
 
         assert {node.address: node.body for node in nodes} == found
         assert {} == await store.get_blobs("family-1", [])
-
-
-class DeletionRules:
-    """Delete, and the tombstone that stays."""
-
-    async def test_only_an_ended_run_is_deleted(self, store: Store) -> None:
-        """A run that is under way stays."""
-        await store.commit([entry("r", 0)])
-
-        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
-        assert await store.read("r") is not None
-
-    async def test_a_run_that_moved_on_is_not_deleted(self, store: Store) -> None:
-        """Whoever decided to delete saw an older state."""
-        await end(store, "r")
-
-        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
-        assert not await store.delete("nobody", seq=1, digest=b"d", keep_until=START_MS)
-
-    async def test_a_deleted_run_is_gone(self, store: Store) -> None:
-        """Records, mail and nodes go; the id can't be used, nor mailed, until the stone falls."""
-        await end(store, "r")
-        await store.put_blob("family-1", Node(b"a", b"body"))
-
-        assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
-
-        (conflict,) = await store.commit([entry("r", 0)])
-        assert await store.read("r") is None
-        assert {} == await store.get_blobs("family-1", [b"a"])
-        assert conflict is not None
-        assert (True, 2) == (conflict.gone, conflict.seq)
-        assert "ended" == await store.post("r", "m", b"")
-
-    async def test_deleting_twice_is_fine(self, store: Store) -> None:
-        """A deletion whose answer was lost may be asked for again."""
-        await end(store, "r")
-
-        for _ in range(2):
-            assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
-        assert not await store.delete("r", seq=2, digest=b"other", keep_until=START_MS)
-
-    async def test_a_zombie_can_not_extend_a_deleted_run(self, store: Store) -> None:
-        """An append says that the run is gone."""
-        await end(store, "r")
-        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
-
-        answers = await store.commit([entry("r", 2), entry("s", 0)])
-
-        assert [Conflict(seq=2, epoch=0, gone=True), None] == list(answers)
-
-    async def test_a_tombstone_falls_in_time(self, store: Store, clock: HandClock) -> None:
-        """After its time the id is free again, and nothing of the old run comes back."""
-        await end(store, "r")
-        await store.post("r", "m", b"")
-        await store.delete("r", seq=2, digest=b"d", keep_until=clock.now_ms() + DAY_MS)
-        clock.advance(DAY_MS / 1000)
-
-        assert [None] == list(await store.commit([entry("r", 0, b"anew")]))
-
-        reading = await reading_of(store, "r")
-        assert ([b"anew"], 0) == ([r.body for r in reading.records], reading.head.posted)
-        assert "posted" == await store.post("r", "m", b"")
-
-    async def test_nodes_stay_while_the_family_lives(self, store: Store) -> None:
-        """A relative may still need them."""
-        await end(store, "r")
-        await store.commit([parked("child")])
-        await store.put_blob("family-1", Node(b"a", b"body"))
-
-        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS)
-
-        assert {b"a": b"body"} == await store.get_blobs("family-1", [b"a"])
-
-
-async def end(store: Store, run_id: str) -> None:
-    """A run of two events that ended."""
-    done = header(status="done", ended_at=START_MS)
-    await store.commit([entry(run_id, 0), entry(run_id, 1, header=done)])
 
 
 async def reading_of(store: Store, run_id: str) -> Reading:

@@ -1,0 +1,118 @@
+"""Deleting in PostgreSQL: many runs in one call, which is one transaction and one flush.
+
+Rows are locked in the order of their ids, then families in an order of their own: of two who clear
+the same store one waits for the other, and neither for ever. Of two who delete the last of a family
+one sees that it is the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from outlive.clearing import Deletion
+from outlive.store import Reading, StoredRecord
+from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_functions import PROBING
+from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
+
+#: Tombstones whose time is over that go along with a deletion.
+_FALLEN_MAX = 100
+
+_DELETE = f"""
+CREATE FUNCTION {{s}}.delete_v2(
+    run_ids text[], seqs bigint[], digests bytea[], untils bigint[], at bigint
+) RETURNS SETOF text LANGUAGE plpgsql {PROBING} AS $$
+DECLARE
+    gone text[];
+    families text[];
+BEGIN
+    SELECT array_agg(x.run_id), array_agg(DISTINCT x.family) INTO gone, families FROM (
+        SELECT r.run_id, r.family FROM unnest(run_ids, seqs) AS g (run_id, seq)
+        JOIN {{s}}.runs r ON r.run_id = g.run_id
+        WHERE r.seq = g.seq AND r.ended_at IS NOT NULL
+        ORDER BY r.run_id FOR UPDATE OF r
+    ) AS x;
+    -- Those that were deleted before: who asks again may not have heard the answer.
+    RETURN QUERY SELECT g.run_id FROM unnest(run_ids, seqs, digests) AS g (run_id, seq, digest)
+        JOIN {{s}}.tombstones t ON t.run_id = g.run_id AND t.seq = g.seq AND t.digest = g.digest
+        WHERE NOT EXISTS (SELECT 1 FROM {{s}}.runs r WHERE r.run_id = g.run_id);
+    IF gone IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(x.family) FROM (
+        SELECT hashtextextended(f.family, 1) AS family FROM unnest(families) AS f (family)
+        ORDER BY 1
+    ) AS x;
+    DELETE FROM {{s}}.tombstones t WHERE t.run_id IN (
+        SELECT o.run_id FROM {{s}}.tombstones o WHERE o.keep_until <= {{s}}.now_v1(at)
+        LIMIT {_FALLEN_MAX} + 2 * cardinality(gone) FOR UPDATE SKIP LOCKED
+    );
+    INSERT INTO {{s}}.tombstones AS t
+        SELECT DISTINCT ON (r.run_id) r.run_id, r.seq, g.digest, r.flow, r.ended_at, g.until
+        FROM unnest(run_ids, digests, untils) AS g (run_id, digest, until)
+        JOIN {{s}}.runs r ON r.run_id = g.run_id
+        WHERE r.run_id = ANY (gone) ORDER BY r.run_id
+        ON CONFLICT (run_id) DO UPDATE SET seq = excluded.seq, digest = excluded.digest,
+            flow = excluded.flow, ended_at = excluded.ended_at, keep_until = excluded.keep_until;
+    DELETE FROM {{s}}.records x WHERE x.run_id = ANY (gone);
+    DELETE FROM {{s}}.mail m WHERE m.run_id = ANY (gone);
+    DELETE FROM {{s}}.outcomes o WHERE o.run_id = ANY (gone);
+    DELETE FROM {{s}}.runs r WHERE r.run_id = ANY (gone);
+    families := ARRAY(
+        SELECT f.family FROM unnest(families) AS f (family)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM {{s}}.runs r WHERE r.family = f.family AND r.family <> r.run_id
+        ) AND NOT EXISTS (
+            SELECT 1 FROM {{s}}.runs r WHERE r.run_id = f.family AND r.family = r.run_id
+        )
+    );
+    DELETE FROM {{s}}.nodes n WHERE n.family = ANY (families);
+    RETURN QUERY SELECT unnest(gone);
+END $$
+"""
+DELETIONS = (_DELETE,)
+
+#: Sends a statement, answers with its rows; sends some in one round trip.
+Ask = Callable[..., list[Row]]
+Run = Callable[..., list[list[Row]]]
+
+
+def delete_runs(ask: Ask, batch: Sequence[Deletion], now: int | None) -> list[bool]:
+    """Which of these are gone."""
+    parameters: list[Parameter] = [
+        texts([each.run_id for each in batch]),
+        int8s([each.seq for each in batch]),
+        blobs([each.digest for each in batch]),
+        int8s([each.keep_until for each in batch]),
+        int8(now),
+    ]
+    rows = ask("SELECT * FROM {s}.delete_v2($1, $2, $3, $4, $5)", *parameters)
+    gone = {run_id for (run_id,) in rows}
+    return [each.run_id in gone for each in batch]
+
+
+def read_runs(
+    run: Run, ask: Callable[..., Statement], run_ids: Sequence[str]
+) -> Mapping[str, Reading]:
+    """These journals as they are at one instant, without mail."""
+    _, found, records, _ = run(
+        Statement("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        ask(f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE r.run_id = ANY ($1)", texts(run_ids)),
+        ask(
+            "SELECT x.run_id, x.seq, x.body FROM {s}.records x"
+            " WHERE x.run_id = ANY ($1) ORDER BY x.run_id, x.seq",
+            texts(run_ids),
+        ),
+        Statement("COMMIT"),
+    )
+    listed: dict[str, list[StoredRecord]] = {run_id: [] for run_id in run_ids}
+    for run_id, seq, body in records:
+        listed[run_id].append(StoredRecord(seq, body))
+    there = [found_of(row) for row in found]
+    return {
+        each.head.run_id: Reading(
+            head=each.head, header=each.header, records=listed[each.head.run_id], mail=()
+        )
+        for each in there
+    }

@@ -1,0 +1,183 @@
+"""What every store owes the dead: they go once, what others need stays, and their ids rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlive.clearing import Clearing, Deletion
+from outlive.store import Conflict, Node, Query, Store
+from outlive.testing.store_entries import START_MS, HandClock, entry, header, parked
+from outlive.testing.store_suite_mail import reading_of
+
+DAY_MS = 86_400_000
+
+
+class DeletionRules:
+    """Delete, and the tombstone that stays."""
+
+    async def test_only_an_ended_run_is_deleted(self, store: Store) -> None:
+        """A run that is under way stays."""
+        await store.commit([entry("r", 0)])
+
+        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert await store.read("r") is not None
+
+    async def test_a_run_that_moved_on_is_not_deleted(self, store: Store) -> None:
+        """Whoever decided to delete saw an older state."""
+        await end(store, "r")
+
+        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await store.delete("nobody", seq=1, digest=b"d", keep_until=START_MS)
+
+    async def test_a_deleted_run_is_gone(self, store: Store) -> None:
+        """Records, mail and nodes go; the id can't be used, nor mailed, until the stone falls."""
+        await end(store, "r")
+        await store.put_blob("family-1", Node(b"a", b"body"))
+
+        assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+
+        (conflict,) = await store.commit([entry("r", 0)])
+        assert await store.read("r") is None
+        assert {} == await store.get_blobs("family-1", [b"a"])
+        assert conflict is not None
+        assert (True, 2) == (conflict.gone, conflict.seq)
+        assert "ended" == await store.post("r", "m", b"")
+
+    async def test_deleting_twice_is_fine(self, store: Store) -> None:
+        """A deletion whose answer was lost may be asked for again."""
+        await end(store, "r")
+
+        for _ in range(2):
+            assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await store.delete("r", seq=2, digest=b"other", keep_until=START_MS)
+
+    async def test_a_zombie_can_not_extend_a_deleted_run(self, store: Store) -> None:
+        """An append says that the run is gone."""
+        await end(store, "r")
+        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+
+        answers = await store.commit([entry("r", 2), entry("s", 0)])
+
+        assert [Conflict(seq=2, epoch=0, gone=True), None] == list(answers)
+
+    async def test_a_tombstone_falls_in_time(self, store: Store, clock: HandClock) -> None:
+        """After its time the id is free again, and nothing of the old run comes back."""
+        await end(store, "r")
+        await store.post("r", "m", b"")
+        await store.delete("r", seq=2, digest=b"d", keep_until=clock.now_ms() + DAY_MS)
+        clock.advance(DAY_MS / 1000)
+
+        assert [None] == list(await store.commit([entry("r", 0, b"anew")]))
+
+        reading = await reading_of(store, "r")
+        assert ([b"anew"], 0) == ([r.body for r in reading.records], reading.head.posted)
+        assert "posted" == await store.post("r", "m", b"")
+
+    async def test_nodes_stay_while_the_family_lives(self, store: Store) -> None:
+        """A relative may still need them."""
+        await end(store, "r")
+        await store.commit([parked("child")])
+        await store.put_blob("family-1", Node(b"a", b"body"))
+
+        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS)
+
+        assert {b"a": b"body"} == await store.get_blobs("family-1", [b"a"])
+
+
+class ClearingRules:
+    """Many journals at once, where a store can."""
+
+    async def test_many_are_deleted_at_once(self, store: Store) -> None:
+        """Each is answered for itself: gone, moved on, under way, gone before, never there."""
+        if not isinstance(store, Clearing):
+            return
+        for run_id in ("a", "b", "moved", "before"):
+            await end(store, run_id)
+        await store.commit([entry("live", 0)])
+        await store.delete("before", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        asked = [("a", 2), ("moved", 1), ("live", 1), ("before", 2), ("never", 1), ("b", 2)]
+
+        answers = await store.delete_all([deletion(*each) for each in asked])
+        again = await store.delete_all([deletion(*each) for each in asked])
+
+        assert [True, False, False, True, False, True] == list(answers) == list(again)
+        there = [found.head.run_id for found in (await store.find(Query())).items]
+        assert ["moved", "live"] == there
+        conflicts = await store.commit([entry("a", 0), entry("never", 0), entry("b", 2)])
+        gone = Conflict(seq=2, epoch=0, gone=True)
+        assert [gone, None, gone] == list(conflicts)
+
+    async def test_another_digest_is_another_run(self, store: Store) -> None:
+        """Who asks again for what is gone must mean the same; each of a batch has its own time."""
+        if not isinstance(store, Clearing):
+            return
+        for run_id in "abc":
+            await end(store, run_id)
+        await store.delete_all([deletion("a", 2), deletion("b", 2, keep_until=START_MS)])
+
+        answers = await store.delete_all(
+            [deletion("a", 2, digest=b"other"), deletion("c", 2, digest=b"c")]
+        )
+
+        assert [False, True] == list(answers)
+        assert "ended" == await store.post("a", "m", b"")
+        assert "unknown" == await store.post("b", "m", b"")
+
+    async def test_families_go_with_their_last(self, store: Store) -> None:
+        """Also if all of a family go at once; nodes of others stay."""
+        if not isinstance(store, Clearing):
+            return
+        for family in ("whole", "half", "other"):
+            done = header(status="done", ended_at=START_MS, family=family)
+            await store.commit([entry(f"{family}-{n}", 0, header=done) for n in (1, 2)])
+            await store.put_blob(family, Node(b"n", family.encode()))
+        await store.put_blob("early", Node(b"n", b"its run is to come"))
+
+        await store.delete_all([deletion(x, 1) for x in ("whole-2", "half-1", "whole-1")])
+
+        found = [await store.get_blobs(x, [b"n"]) for x in ("whole", "half", "other", "early")]
+        assert [0, 1, 1, 1] == [len(each) for each in found]
+
+    async def test_many_more_than_fit_a_statement(self, store: Store) -> None:
+        """Records, mail and all; none of them is one call, too."""
+        if not isinstance(store, Clearing):
+            return
+        names = [f"r{number}" for number in range(1_100)]
+        await store.commit([entry(name, 0) for name in names])
+        await store.post("r7", "m", b"mail")
+        done = header(status="done", ended_at=START_MS)
+        await store.commit([entry(name, 1, header=done) for name in names])
+
+        assert all(await store.delete_all([deletion(name, 2) for name in names]))
+
+        assert [] == list((await store.find(Query())).items)
+        assert {} == await store.read_all(names)
+        assert ([], {}) == (list(await store.delete_all([])), await store.read_all([]))
+
+    async def test_many_are_read_at_once(self, store: Store) -> None:
+        """As each would be, but for its mail."""
+        if not isinstance(store, Clearing):
+            return
+        await store.commit([entry(run_id, 0) for run_id in "abc"])
+        await store.commit([entry("b", 1), entry("b", 2), entry("c", 1)])
+        await store.post("b", "m", b"mail")
+
+        found = await store.read_all(["c", "none", "b"])
+
+        assert {"b", "c"} == found.keys()
+        for run_id, reading in found.items():
+            alone = await reading_of(store, run_id)
+            assert (alone.head, alone.header) == (reading.head, reading.header)
+            assert (list(alone.records), []) == (list(reading.records), list(reading.mail))
+
+
+def deletion(run_id: str, seq: int, **changes: Any) -> Deletion:
+    """The deletion of a run that was seen at this seq."""
+    plain: dict[str, Any] = {"digest": b"d", "keep_until": START_MS + DAY_MS}
+    return Deletion(run_id=run_id, seq=seq, **(plain | changes))
+
+
+async def end(store: Store, run_id: str) -> None:
+    """A run of two events that ended."""
+    done = header(status="done", ended_at=START_MS)
+    await store.commit([entry(run_id, 0), entry(run_id, 1, header=done)])
