@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import outlive
-from outlive import errors, loop, sync
+from outlive import checkpoints, errors, loop, sync
 from outlive.cli.parser import build_parser
 from outlive.cli.parsing import Parser
 from outlive.model.kinds import KINDS
@@ -41,7 +41,9 @@ SETTING = re.compile(r"^    #: (?P<variable>OUTLIVE_\w+): (?P<said>.*(?:\n    #:
 #: Options that every command has.
 EVERYWHERE = {"--help", "--store", "--debug", "--json"}
 #: By what stands before a class: where it is.
-PACKAGES: dict[str, ModuleType] = {"": outlive, "loop": loop, "sync": sync}
+PACKAGES: dict[str, ModuleType] = {
+    "": outlive, "checkpoints": checkpoints, "loop": loop, "sync": sync,
+}  # fmt: skip
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -236,6 +238,7 @@ def modules(_: str) -> str:
 TABLES: dict[str, Callable[[str], str]] = {
     "names": lambda wanted: names(outlive, wanted.split()),
     "loop": lambda wanted: names(loop, wanted.split()),
+    "checkpoints": lambda wanted: names(checkpoints, wanted.split()),
     "class": class_of,
     "sync": own_names_of_sync,
     "errors": error_group,

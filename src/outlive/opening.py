@@ -11,7 +11,7 @@ from outlive.journal.keeper import run_immediate
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.ports import Ports
-from outlive.sealing import check_unsealed, sealed
+from outlive.sealing import with_key
 from outlive.settings import Settings
 from outlive.store import Store
 from outlive.stores.open import check_there, open_store, shown_place
@@ -47,10 +47,7 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
         store = _with_blobs(store, elsewhere, ports, settings)
     elif not only_looks:
         run_immediate(check_here(store))
-    if key:
-        store = sealed(store, key, ports)
-    elif not only_looks:
-        check_unsealed(store)
+    store = with_key(store, key, ports, only_looks=only_looks)
     rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
     return App(store, ports=ports, settings=settings, drive=drive, **rules)
 

@@ -10,6 +10,7 @@ from outlive.journal.keeper import run_immediate
 from outlive.journal.key_places import is_sealed, sealed_with
 from outlive.ports import Ports
 from outlive.store import Store
+from outlive.stores.open import open_store
 
 #: How long the id of an erased run can't be used again.
 ID_WINDOW_MS = 90 * 24 * 3600 * 1000
@@ -108,3 +109,24 @@ def check_unsealed(store: Store) -> None:
     ids = run_immediate(sealed_with(store))
     if ids:
         raise WrongKey("this store", ids)
+
+
+def open_sealed(
+    url: str, key: str, *, ports: Ports, lease_seconds: float, only_looks: bool = False
+) -> Store:
+    """The store of a URL, sealed if there is a key.
+
+    Raises:
+        WrongKey: it is sealed, and this key is not its own; or there is none, to write with.
+    """
+    store = open_store(url, ports=ports, lease_seconds=lease_seconds)
+    return with_key(store, key, ports, only_looks=only_looks)
+
+
+def with_key(store: Store, key: str, ports: Ports, *, only_looks: bool = False) -> Store:
+    """The store, sealed if there is a key; as ``open_sealed``."""
+    if key:
+        return sealed(store, key, ports)
+    if not only_looks:
+        check_unsealed(store)
+    return store

@@ -10,6 +10,9 @@ from outlive.errors import UsageError
 
 DEFAULT_STORE = "sqlite:///outlive.db"
 _ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
+    "false": False, "0": False, "no": False, "off": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,9 @@ class Settings:
     redact: str = ""
     #: OUTLIVE_REDACT_PATTERN: a regular expression; what it matches is not recorded.
     redact_pattern: str = ""
+    #: OUTLIVE_DURABLE_ENABLED: "false" turns the checkpoints of durable runners off: nothing is
+    #: saved, and nothing is found.
+    durable_enabled: bool = True
 
     @property
     def idle_ms(self) -> int:
@@ -70,6 +76,7 @@ class Settings:
             retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
             redact=given.get("OUTLIVE_REDACT") or "",
             redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
+            durable_enabled=_switch(given, "OUTLIVE_DURABLE_ENABLED"),
         )
 
 
@@ -78,6 +85,13 @@ def _loop(given: Mapping[str, str]) -> str:
     if name not in ("auto", "asyncio"):
         raise UsageError(f"OUTLIVE_LOOP={name!r} is neither auto nor asyncio")
     return name
+
+
+def _switch(given: Mapping[str, str], name: str) -> bool:
+    text = (given.get(name) or "true").strip().lower()
+    if text not in _SWITCH:
+        raise UsageError(f"{name}={given[name]!r} is neither true nor false")
+    return _SWITCH[text]
 
 
 def _seconds(given: Mapping[str, str], name: str, default: float) -> float:

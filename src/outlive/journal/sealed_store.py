@@ -155,7 +155,10 @@ class SealedStore:
     ) -> Reading | None:
         stored = stored_id(run_id, await self.keyring.veil())
         reading: Reading | None = await self.below.read(stored, after, limit=limit)
-        return None if reading is None else await self.open_reading(reading)
+        if reading is None:
+            self._forget(stored)
+            return None
+        return await self.open_reading(reading)
 
     async def open_reading(self, reading: Reading) -> Reading:
         """What was read below, as it was written."""
@@ -180,7 +183,9 @@ class SealedStore:
         opened = seal.open(record.body, record_place(run_id, record.seq))
         if opened is None:
             return SEAL_BROKEN
-        if run_id not in self._runs:
+        known = self._runs.get(run_id)
+        if known is None or (known.seal is not None and known.seal.id != key_id):
+            # New here, or begun anew by somebody else after it was deleted.
             self._remember(run_id, Sealing(seal, family))
         return opened
 
@@ -214,12 +219,6 @@ class SealedStore:
         if gone:
             self._forget(run_id)
         return gone
-
-    def _forget(self, run_id: str) -> None:
-        """The run is gone; who joins its family asks anew whether that has a key."""
-        sealing = self._runs.pop(run_id, None)
-        if sealing is not None:
-            self._families.pop(sealing.family, None)
 
     # ------------------------------------------------------------------ mail
 
@@ -346,6 +345,13 @@ class SealedStore:
         self._keep(self._runs, run_id, sealing)
         if sealing.seal is not None and sealing.family:
             self._keep(self._families, sealing.family, sealing.seal)
+
+    def _forget(self, run_id: str) -> None:
+        """It is gone; whoever begins anew under its id does so with another key."""
+        with self._lock:
+            gone = self._runs.pop(run_id, None)
+            for family in {run_id, run_id if gone is None else gone.family}:
+                self._families.pop(family, None)
 
     def _keep(self, kept: dict[str, T], name: str, value: T) -> None:
         with self._lock:

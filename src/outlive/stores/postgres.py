@@ -259,10 +259,9 @@ class PostgresStore:
             next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
-        chosen = self._turns.arrange(due, taken, worker, search.limit)
         return Claims(
-            crowded=crowded(taken, worker),
-            offers=offers_of(chosen, standing),
+            crowded=crowded(taken, worker),  # before more is taken
+            offers=offers_of(self._turns.arrange(due, taken, worker, search.limit), standing),
             mail=[run_id for (run_id,) in mail],
             now=now,
             next_at=next_at,
