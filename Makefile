@@ -60,6 +60,7 @@ bench bench-full: $(STAMP)
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.run $(if $(filter bench-full,$@),full,quick)
 	$(BIN)/python -m bench.values_run $(if $(filter bench-full,$@),full,quick)
+	$(BIN)/python -m bench.where bench/results/where.json
 	$(BIN)/python -m bench.page
 	$(if $(filter bench-full,$@),$(BIN)/python -m bench.scale_postgres bench/results/scale-postgres.json)
 	$(if $(filter bench-full,$@),$(BIN)/python -m bench.sleepers_postgres 1000000 \

@@ -6,6 +6,7 @@ python -m bench.page [--results FOLDER] [--page FILE]      of each chapter the n
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bench.goals import GOALS
 from bench.plan import PLANS
 from bench.run import RESULTS, results_of
 from bench.sections import SECTIONS
+from bench.where import written as written_where
 
 PAGE = ROOT / "docs" / "explanation" / "how-fast.md"
 
@@ -158,17 +160,24 @@ def repeating(form: str) -> list[str]:
     ]
 
 
-def write(found: Sequence[tuple[Chapter, Results]], page: Path, values: Path | None = None) -> None:
+def where(results: Path) -> list[str]:
+    """What the time is spent on, if somebody has looked."""
+    path = results / "where.json"
+    return written_where(json.loads(path.read_text())) if path.exists() else []
+
+
+def write(found: Sequence[tuple[Chapter, Results]], page: Path, results: Path) -> None:
     """All chapters that there are results of."""
     page.parent.mkdir(parents=True, exist_ok=True)
-    forms = [str(results.told["form"]) for _, results in found]
+    forms = [str(measured.told["form"]) for _, measured in found]
     lines = opening(forms)
-    for chapter, results in found:
+    for chapter, measured in found:
         stem = page.stem if chapter.name == "sqlite" else f"{page.stem}-{chapter.name}"
-        lines += written(chapter, results, page.parent, stem)
+        lines += written(chapter, measured, page.parent, stem)
+    values = values_page.newest(results)
     if values is not None:
         lines += values_page.written(values, page.parent, page.stem)
-    lines += [FAIRNESS, *repeating(forms[0])]
+    lines += [*where(results), FAIRNESS, *repeating(forms[0])]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
 
@@ -195,7 +204,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     asked = parser.parse_args(words)
-    write(newest(asked.results), asked.page, values_page.newest(asked.results))
+    write(newest(asked.results), asked.page, asked.results)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import outlive
-from outlive import errors, sync
+from outlive import checkpoints, errors, loop, sync
 from outlive.cli.parser import build_parser
 from outlive.cli.parsing import Parser
 from outlive.model.kinds import KINDS
@@ -40,6 +40,10 @@ FIELD = re.compile(r"(?P<said>(?:^    #: .*\n)*)^    (?P<name>[a-z]\w*): ", re.M
 SETTING = re.compile(r"^    #: (?P<variable>OUTLIVE_\w+): (?P<said>.*(?:\n    #: .*)*)\n", re.M)
 #: Options that every command has.
 EVERYWHERE = {"--help", "--store", "--debug", "--json"}
+#: By what stands before a class: where it is.
+PACKAGES: dict[str, ModuleType] = {
+    "": outlive, "checkpoints": checkpoints, "loop": loop, "sync": sync,
+}  # fmt: skip
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -133,8 +137,8 @@ def names(module: ModuleType, wanted: Sequence[str]) -> str:
 
 def class_of(name: str) -> str:
     """What a public class has."""
-    package, own = (sync, name[5:]) if name.startswith("sync.") else (outlive, name)
-    cls: type = getattr(package, own)
+    package, _, own = name.rpartition(".")
+    cls: type = getattr(PACKAGES[package], own)
     rows = [(f"`{written}`", said) for written, said in members(cls)]
     has = "\n" + table((f"of `{name}`", "means"), rows) if rows else ""
     return f"**`{name}`**: {meaning(cls)}\n{has}"
@@ -233,6 +237,8 @@ def modules(_: str) -> str:
 
 TABLES: dict[str, Callable[[str], str]] = {
     "names": lambda wanted: names(outlive, wanted.split()),
+    "loop": lambda wanted: names(loop, wanted.split()),
+    "checkpoints": lambda wanted: names(checkpoints, wanted.split()),
     "class": class_of,
     "sync": own_names_of_sync,
     "errors": error_group,

@@ -24,7 +24,14 @@ ROOT = Path(__file__).parent.parent
 #: Public modules; those with a blocking twin of the verbs and such join when they are there.
 MODULES = [
     name
-    for name in ("outlive", "outlive.errors", "outlive.testing", "outlive.sync")
+    for name in (
+        "outlive",
+        "outlive.errors",
+        "outlive.testing",
+        "outlive.sync",
+        "outlive.checkpoints",
+        "outlive.loop",
+    )
     if importlib.util.find_spec(name)
 ]
 #: Names that users rely on; taking one away breaks their programs.

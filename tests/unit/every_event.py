@@ -6,6 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlive.journal.codec import Registry, codec_for
+from outlive.model.checkpoint_events import (
+    CheckpointsBegan,
+    CheckpointsCleared,
+    CheckpointsEnded,
+    Origin,
+    RolledBack,
+    SnapshotRestored,
+    SnapshotSaved,
+)
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -106,4 +115,10 @@ EVERY_EVENT: Sequence[Event] = (
     ForkMade(115, "f", 3),
     Forked(115, "p", 3, b"l" * 16, 1, bytes(16), STARTED, b"s", "0/plan#1", b"7"),
     ChapterBegan(116, 40, 1, 2, STARTED, encoded({})),
+    CheckpointsBegan(1_000_000, "r", "outlive/f", encoded({"agent": "a"}), b"s", Origin("q", 3)),
+    SnapshotSaved(117, "fetch", encoded({"n": 1}), encoded({}), 4, "2", "h", "id", "2025"),
+    SnapshotRestored(118, 2, "fetch", "h"),
+    RolledBack(119, 2, "fetch", "no"),
+    CheckpointsEnded(120, "failed", "no money"),
+    CheckpointsCleared(121, 1),
 )

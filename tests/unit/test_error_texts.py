@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from outlive import errors
-from tests.unit import error_doors_runs
+from tests.unit import error_doors_loops, error_doors_runs
 from tests.unit.error_doors import DOORS, Place
 
-assert error_doors_runs.__doc__, "its doors are opened by importing it"
+for module in (error_doors_loops, error_doors_runs):
+    assert module.__doc__, "its doors are opened by importing it"
 
 
 @pytest_asyncio.fixture
@@ -54,7 +55,7 @@ def test_every_error_has_a_door() -> None:
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
-    """The top of errors.py names every class, below the group that it belongs to."""
+    """The top of `errors` names every class, below the group that it belongs to."""
     drawn = re.findall(r"^ +[│├└─ ]*(\w+)  ", inspect.getdoc(errors) or "", re.MULTILINE)
     classes = [c.__name__ for c in vars(errors).values() if inspect.isclass(c)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.errors import OutliveError, UsageError
+from outlive.loop import Loop
 from outlive.model.queues import Queue
 
 AnyFlow = Flow[Any, Any]
@@ -22,15 +23,15 @@ def find_flow(named: str) -> AnyFlow:
     if not colon or not module_name or not flow_name:
         raise UsageError(f"{named!r} names no flow; write MODULE:FLOW, as in support:answer")
     module = _load(module_name)
-    found = vars(module).get(flow_name)
+    found = _flow_in(vars(module).get(flow_name))
     flows = flows_of([module])
-    if not isinstance(found, Flow):
+    if found is None:
         found = next((flow for flow in flows if flow.name == flow_name), None)
     if found is None:
         have = ", ".join(sorted(flow.name for flow in flows)) or "none"
         raise UsageError(
             f"module {module_name} has no flow {flow_name!r} (it has: {have}); "
-            "decorate the function with @outlive.flow"
+            "decorate the function with @outlive.flow, or write a subclass of outlive.loop.Loop"
         )
     return found
 
@@ -54,8 +55,8 @@ def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:
     """
     found: dict[tuple[str, str], AnyFlow] = {}
     for module in modules:
-        for value in list(vars(module).values()):
-            if not isinstance(value, Flow):
+        for value in map(_flow_in, list(vars(module).values())):
+            if value is None:
                 continue
             known = found.setdefault((value.name, value.version), value)
             if known.fn is not value.fn:
@@ -64,6 +65,13 @@ def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:
                     f"{value.name!r}; give one another name or version: @outlive.flow(name=...)"
                 )
     return list(found.values())
+
+
+def _flow_in(value: object) -> AnyFlow | None:
+    """What can be driven: a flow, or that of a loop."""
+    if isinstance(value, type) and issubclass(value, Loop):
+        value = vars(value).get("flow")
+    return value if isinstance(value, Flow) else None
 
 
 def _load(name: str) -> ModuleType:

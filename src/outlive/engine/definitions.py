@@ -33,6 +33,7 @@ from outlive.errors import (
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
+from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
 
 P = ParamSpec("P")
@@ -90,6 +91,8 @@ class Definition:
     timeout_seconds: float | None
     raises: tuple[type[BaseException], ...]
     ignore: tuple[str, ...]
+    #: Parameters whose arguments are not recorded.
+    redact: tuple[str, ...] = ()
     effect: EffectRules | None = None
     #: Its first parameter is a connection, which is no argument: callers do not give it.
     transaction: bool = False
@@ -104,14 +107,22 @@ class Definition:
         signature = signature_of(self.fn)
         if self.transaction:
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
-        for name in self.ignore:
-            if name not in signature.parameters:
-                raise DefinitionRefused(f"{self.name}: ignore={name!r} is no parameter of it")
+        for option in ("ignore", "redact"):
+            for name in getattr(self, option):
+                if name not in signature.parameters:
+                    why = f"{option}={name!r} is no parameter of it"
+                    raise DefinitionRefused(f"{self.name}: {why}")
         return signature
 
     @cached_property
     def bind(self) -> Callable[..., Bound]:
         return compile_binder(self._signature)
+
+    @cached_property
+    def extra(self) -> str:
+        """Its parameter with two stars, if it has one."""
+        parameters = self._signature.parameters.values()
+        return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), "")
 
     @cached_property
     def unbinder(self) -> Unbinder:
@@ -231,6 +242,8 @@ class Flow(Generic[P, R]):
     version: str = "1"
     accepts: tuple[str, ...] = ()
     preset: RunOptions = field(default_factory=RunOptions)
+    #: What workers do with its old runs, where the store has no rules for them.
+    retention: Retention | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The plain function: for tests, and for use inside another flow of its kind."""

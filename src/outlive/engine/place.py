@@ -24,6 +24,8 @@ class Driven(Protocol):
 
     run_id: str
     approvals: Any
+    #: What is not recorded.
+    hider: Any
 
     async def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
@@ -61,6 +63,10 @@ class Driven(Protocol):
 
     def fired_at_ms(self) -> int:
         """The instant that the run is for, in ms since 1970."""
+        ...
+
+    def version(self) -> str:
+        """The version of the code that began this chapter."""
         ...
 
     def pins(self) -> Mapping[str, str]:

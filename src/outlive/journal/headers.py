@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outlive.journal.record import FORMAT
+from outlive.model.brief import Brief
 from outlive.model.queues import QueuePlace
 from outlive.model.run import Run
 from outlive.store import Header
@@ -14,6 +15,8 @@ HIDDEN = "~1:"
 
 def header_of(run: Run, chapter_link: bytes = b"") -> Header:
     """What the store shows of this run."""
+    if run.brief is not None and run.started is None:
+        return brief_header(run.brief)
     if run.started is None:
         return key_header()
     start, place = run.started, run.started.place or _NO_PLACE
@@ -35,6 +38,19 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         reason=_reason(run),
         chapter=0 if run.chapter is None else run.chapter.seq,
         chapter_link=chapter_link,
+    )
+
+
+def brief_header(brief: Brief) -> Header:
+    """The header of a journal that is no run's: never due, never driven."""
+    return Header(
+        flow="",
+        version="",
+        format=FORMAT,
+        status=brief.status,
+        family=brief.family,
+        started_at=brief.started_at,
+        ended_at=brief.ended_at,
     )
 
 

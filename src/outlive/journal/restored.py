@@ -34,6 +34,8 @@ _unpack = msgspec.msgpack.Decoder().decode
 _unpack_list = msgspec.msgpack.Decoder(list[Any]).decode
 #: No chain of bases is longer: their numbers lose a bit at each.
 _CHAIN_MAX: Final = 64
+#: A driver that goes on with another's values leans on chains no longer than this.
+_LEANING_MAX: Final = 24
 
 
 async def read_whole(
@@ -50,6 +52,51 @@ async def with_nodes(store: Store, reading: Reading) -> Reading:
         return reading
     nodes = await _fetch(store, reading.header.family, _named(reading.records))
     return msgspec.structs.replace(reading, nodes=nodes)
+
+
+async def read_values(
+    store: Store, family: str, run_id: str, places: Sequence[tuple[int, bytes]]
+) -> list[bytes]:
+    """Values as they were, from what stands in records for them: each with the seq of its event.
+
+    Raises:
+        CorruptRecord: a node that one of them needs is missing or damaged.
+    """
+    stored = [found for _, raw in places if (found := _stored(raw)) is not None]
+    named = {address for found in stored for address in _addresses(found)}
+    restorer = Restorer(run_id, await _fetch(store, family, named))
+    return [restorer.value(raw, seq) for seq, raw in places]
+
+
+async def read_form(store: Store, family: str, raw: bytes) -> tuple[bytes, bytes] | None:
+    """The form that the next one may lean on, and its address; None: better lean on nothing.
+
+    ``raw`` is what stands in a record for a value. Chains that many drivers made longer, each by
+    one, end here.
+    """
+    stored = _stored(raw)
+    if stored is None or stored.code == SHORT:
+        return None
+    data = bytes(stored.data)
+    base = [data] if stored.code == KEPT else _base(data)
+    try:
+        payloads = await _read_chain(store, family, base)
+        form = b""
+        for payload in reversed(payloads):
+            form = apply(form, _unpack_list(payload)[1:], VALUE_BYTES_MAX)
+    except (Damaged, msgspec.MsgspecError, ValueError, LookupError):
+        return None  # whoever reads the value says so
+    return (form, base[0]) if payloads else None
+
+
+async def _read_chain(store: Store, family: str, base: list[bytes]) -> list[bytes]:
+    """What the nodes hold of which each leans on the next; none: they are too many."""
+    payloads: list[bytes] = []
+    while base and len(payloads) < _LEANING_MAX:
+        found = await store.get_blobs(family, base)
+        payloads.append(payload_of(base[0], found[base[0]]))
+        base = _base(payloads[-1])
+    return [] if base else payloads
 
 
 async def _fetch(store: Store, family: str, named: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -145,6 +192,13 @@ class Restorer:
         """
         try:
             return with_values(event, partial(self._value, seq))
+        except (msgspec.MsgspecError, ValueError, LookupError, RecursionError) as error:
+            raise self._corrupt(seq, f"its values can't be put together: {error}") from None
+
+    def value(self, raw: bytes, seq: int) -> bytes:
+        """One value as it was; the same errors."""
+        try:
+            return self._value(seq, raw)
         except (msgspec.MsgspecError, ValueError, LookupError, RecursionError) as error:
             raise self._corrupt(seq, f"its values can't be put together: {error}") from None
 

@@ -70,7 +70,7 @@ class SealedStore:
     def __init__(self, store: Store, keys: MasterKeys) -> None:
         #: The store that sees nothing.
         self.below: Any = store
-        self._keys = keys
+        self.keys = keys
         self.keyring = Keyring(store, keys)
         self._runs: dict[str, Sealing] = {}
         #: Runs that are begun here and not yet acknowledged, and the node of a key that is new.
@@ -131,7 +131,8 @@ class SealedStore:
     ) -> tuple[Sealing, tuple[Node, ...]]:
         if not family:
             return Sealing(veil.common, ""), ()
-        seal = self._families.get(family)
+        # A root that is new begins a family: what is known of one of that name is over.
+        seal = self._families.get(family) if family != run_id else None
         if seal is None and family != run_id:
             root = await self._sealing_of(family)
             if root is not None:
@@ -154,7 +155,10 @@ class SealedStore:
     ) -> Reading | None:
         stored = stored_id(run_id, await self.keyring.veil())
         reading: Reading | None = await self.below.read(stored, after, limit=limit)
-        return None if reading is None else await self.open_reading(reading)
+        if reading is None:
+            self._forget(stored)
+            return None
+        return await self.open_reading(reading)
 
     async def open_reading(self, reading: Reading) -> Reading:
         """What was read below, as it was written."""
@@ -179,7 +183,9 @@ class SealedStore:
         opened = seal.open(record.body, record_place(run_id, record.seq))
         if opened is None:
             return SEAL_BROKEN
-        if run_id not in self._runs:
+        known = self._runs.get(run_id)
+        if known is None or (known.seal is not None and known.seal.id != key_id):
+            # New here, or begun anew by somebody else after it was deleted.
             self._remember(run_id, Sealing(seal, family))
         return opened
 
@@ -211,7 +217,7 @@ class SealedStore:
         run_id, digest = stored_id(run_id, veil), veil.digest(digest)
         gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         if gone:
-            self._runs.pop(run_id, None)
+            self._forget(run_id)
         return gone
 
     # ------------------------------------------------------------------ mail
@@ -305,7 +311,7 @@ class SealedStore:
     async def health(self) -> Health:
         health: Health = await self.below.health()
         await self.keyring.veil()
-        facts = {**health.facts, "sealed": f"yes, with key {self._keys.ids[0]}"}
+        facts = {**health.facts, "sealed": f"yes, with key {self.keys.ids[0]}"}
         return replace(health, facts=facts)
 
     async def close(self) -> None:
@@ -339,6 +345,13 @@ class SealedStore:
         self._keep(self._runs, run_id, sealing)
         if sealing.seal is not None and sealing.family:
             self._keep(self._families, sealing.family, sealing.seal)
+
+    def _forget(self, run_id: str) -> None:
+        """It is gone; whoever begins anew under its id does so with another key."""
+        with self._lock:
+            gone = self._runs.pop(run_id, None)
+            for family in {run_id, run_id if gone is None else gone.family}:
+                self._families.pop(family, None)
 
     def _keep(self, kept: dict[str, T], name: str, value: T) -> None:
         with self._lock:

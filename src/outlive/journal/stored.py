@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from outlive.model.checkpoint_events import CheckpointsBegan, SnapshotSaved
 from outlive.model.events import (
     ChapterBegan,
     ChildEnded,
@@ -39,6 +40,8 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     ChildEnded: ("value",),
     ChapterBegan: ("args",),
     Undoable: ("args",),
+    CheckpointsBegan: ("metadata",),
+    SnapshotSaved: ("state", "metadata"),
 }
 
 

@@ -26,7 +26,15 @@ from msgspec.msgpack import Ext
 from outlive.journal.codec_scalars import pack
 from outlive.journal.deltas import Atom, difference
 from outlive.journal.nodes import node_of
-from outlive.journal.parts import ADDRESS_BYTES, LEAF, LEAF_MIN, Leaf, Parted, part
+from outlive.journal.parts import (
+    ADDRESS_BYTES,
+    LEAF,
+    LEAF_MIN,
+    Leaf,
+    Parted,
+    part,
+    references,
+)
 from outlive.journal.record import PARTED
 from outlive.journal.stored import with_values
 from outlive.model.events import ChapterBegan, EffectDone, Event, StepDone, encode_events
@@ -118,6 +126,15 @@ class Values:
     def begin_anew(self) -> None:
         """Nothing that follows is based on what came before: a chapter begins."""
         self._lines.clear()
+
+    def lean_on(self, form: bytes, address: bytes) -> None:
+        """Begin a line with a form that the store has: what follows may be much like it."""
+        line = _Line()
+        line.bases.append((0, form, address))
+        # The next one is a base itself: whoever comes after us leans on that.
+        line.count, line.newest = 2, form
+        self._lines.append(line)
+        self._known |= {address, *references(form)}
 
     def stored(self, raw: bytes) -> bytes:
         """What stands in the record for this value."""

@@ -19,6 +19,7 @@ from outlive.model.beside import Fault as Fault
 from outlive.model.beside import KeyHeld as KeyHeld
 from outlive.model.beside import KeyKept as KeyKept
 from outlive.model.beside import Marked as Marked
+from outlive.model.checkpoint_events import OfCheckpoints
 from outlive.model.kin_events import ChildEnded as ChildEnded
 from outlive.model.kin_events import ChildIntended as ChildIntended
 from outlive.model.kin_events import ChildSpawned as ChildSpawned
@@ -377,6 +378,7 @@ Event: TypeAlias = (
     | KeyHeld
     | KeyKept
     | Marked
+    | OfCheckpoints
 )
 
 encode_events = msgspec.msgpack.Encoder().encode

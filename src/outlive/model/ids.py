@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from hashlib import blake2b
 from typing import Protocol
 
@@ -12,6 +13,8 @@ RUN_ID_BYTES_MAX = 512
 KEY_PREFIX = "key/"
 #: And those of our own under this one.
 OWN_PREFIX = "outlive/"
+#: Of these, those of checkpoints.
+CHECKPOINTS = "outlive/checkpoints"
 KEY_BYTES_MAX = 400
 
 
@@ -97,3 +100,16 @@ def recorded_key(run_id: str, intent: Keyed) -> str:
 def derived_bytes(seed: bytes, place: str) -> bytes:
     """Sixteen bytes that only this place in this run gets, live as on replay."""
     return blake2b(place.encode(), key=seed, digest_size=16).digest()
+
+
+def checkpoint_journal(run_id: str) -> str:
+    """The journal of a run's checkpoints; the run itself need not be one of ours."""
+    check_run_id(run_id)
+    if len(run_id.encode()) > KEY_BYTES_MAX:
+        return f"{CHECKPOINTS}#{blake2b(run_id.encode(), digest_size=32).hexdigest()}"
+    return f"{CHECKPOINTS}/{run_id}"
+
+
+def family_of(seed: bytes) -> str:
+    """A family of its own for something that begins; short, for it stands beside every node."""
+    return OWN_PREFIX + urlsafe_b64encode(seed).decode().rstrip("=")

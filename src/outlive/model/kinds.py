@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import get_args
 
+from outlive.model.checkpoint_events import (
+    CheckpointsBegan,
+    CheckpointsCleared,
+    CheckpointsEnded,
+    RolledBack,
+    SnapshotRestored,
+    SnapshotSaved,
+)
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -84,4 +92,10 @@ KIND_BITS: dict[type, int] = {
     Patched: 2,
     Forked: 1,
     ForkMade: 128,
+    CheckpointsBegan: 1,
+    SnapshotSaved: 4,
+    SnapshotRestored: 2,
+    RolledBack: 2,
+    CheckpointsEnded: 128,
+    CheckpointsCleared: 128,
 }

@@ -101,6 +101,14 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
         return (self, *self.flows.values())
 
 
+def with_own(rules: Retention | None, own: Mapping[str, Retention]) -> Retention | None:
+    """Rules that flows bring along hold where nobody gave others for them by name."""
+    if not own:
+        return rules
+    given = rules or Retention()
+    return msgspec.structs.replace(given, flows={**own, **given.flows})
+
+
 def _ms(duration: Duration) -> int:
     return round(parse_duration(duration) * 1000)
 

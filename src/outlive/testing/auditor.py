@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from outlive.model.checkpoint_events import CheckpointsBegan
 from outlive.model.events import (
     ChapterBegan,
     EffectDone,
@@ -130,7 +131,7 @@ def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
 
 
 def _is_key(events: Sequence[Event]) -> bool:
-    return bool(events) and isinstance(events[0], (KeyHeld, Marked))
+    return bool(events) and isinstance(events[0], (KeyHeld, Marked, CheckpointsBegan))
 
 
 def _check_acknowledged(

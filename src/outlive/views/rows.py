@@ -46,6 +46,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
+from outlive.views.checkpoint_rows import of_checkpoints
 
 _UNDO = "undo:"
 
@@ -117,8 +118,18 @@ def row_of(seq: int, at: int, event: Event) -> Row:
             changes = _of_end(event)
         case ChapterBegan() | RunRetried() | Patched() | Forked() | ForkMade():
             changes = _of_code(event)
-        case _:
+        case (
+            StepDone()
+            | StepRaised()
+            | AttemptFailed()
+            | EffectIntended()
+            | EffectDone()
+            | EffectRaised()
+            | EffectDoubted()
+        ):
             changes = _of_step(event)
+        case _:
+            changes = of_checkpoints(event)
     return msgspec.structs.replace(row, **changes)
 
 

@@ -13,6 +13,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.schedules import SCHEDULE
 from outlive.errors import FlowNotRegistered, WrongVersion
 from outlive.journal.record import FORMAT
+from outlive.model.retention import Retention
 from outlive.store import Wanted
 
 
@@ -70,6 +71,11 @@ class Repertoire:
             name: frozenset().union(*(flow.versions for flow in known))
             for name, known in self._flows.items()
         }
+
+    def retentions(self) -> dict[str, Retention]:
+        """By flow, what its own code says of old runs."""
+        newest = {name: known[-1].retention for name, known in self._flows.items()}
+        return {name: rules for name, rules in newest.items() if rules is not None}
 
     def wanted(self, *, only: frozenset[str] | None) -> Wanted:
         """What to ask a store for: any run that can be driven here, or some of them only."""

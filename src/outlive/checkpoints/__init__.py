@@ -1,0 +1,47 @@
+"""Checkpoints of runs that drive themselves: save the state at a step, go on from it after a crash.
+
+For loops that are yours, where a flow would be too much of a change. The calls are those of
+MAGSAG's Durable Run; what they keep is kept as everything else here: in journals, each state once,
+on any store, sealed if there is a key.
+"""
+
+from outlive.checkpoints.agents import DurableAgentRunner
+from outlive.checkpoints.auto import AutoRun, current_run
+from outlive.checkpoints.changes import ABSENT, Change
+from outlive.checkpoints.cleaning import CheckpointedRun
+from outlive.checkpoints.files import FileStorage
+from outlive.checkpoints.importing import (
+    Imported,
+    MagsagFile,
+    export_snapshots,
+    import_snapshots,
+)
+from outlive.checkpoints.places import (
+    PostgresStorageBackend,
+    SQLiteStorageBackend,
+    StorageBackend,
+)
+from outlive.checkpoints.runner import DurableRunner
+from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
+from outlive.checkpoints.store import SnapshotStore
+
+__all__ = [
+    "ABSENT",
+    "AutoRun",
+    "Change",
+    "CheckpointedRun",
+    "DurableAgentRunner",
+    "DurableRunner",
+    "FileStorage",
+    "Imported",
+    "MagsagFile",
+    "PostgresStorageBackend",
+    "RunSnapshot",
+    "SQLiteStorageBackend",
+    "SnapshotInfo",
+    "SnapshotStore",
+    "StorageBackend",
+    "current_run",
+    "export_snapshots",
+    "import_snapshots",
+]

@@ -1,0 +1,57 @@
+"""Any async agent runner, made durable: what was done is returned, not done again.
+
+Unlike a wrapper that only saves the end, what the agent does inside can be saved step by step: it
+runs within ``DurableRunner.auto``, so functions that are steps are not run twice. What can't be
+saved or restored is raised, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from outlive.checkpoints.runner import DurableRunner
+from outlive.errors import DefinitionRefused
+
+#: The step at which an agent's answer is saved.
+FINAL = "final"
+
+
+class DurableAgentRunner:
+    """An agent runner with durable calls beside its own; whatever else is asked of it, it answers.
+
+    ``agents`` is any object with an async method (``invoke_mag`` by default), or an async function.
+    """
+
+    def __init__(
+        self,
+        agents: Any,
+        durable: DurableRunner | None = None,
+        *,
+        method: str = "invoke_mag",
+    ) -> None:
+        self._agents = agents
+        self.durable = DurableRunner() if durable is None else durable
+        found = getattr(agents, method, agents if callable(agents) else None)
+        if found is None:
+            raise DefinitionRefused(f"{agents!r} has no method {method!r}; say which is called")
+        self._call: Callable[..., Awaitable[Any]] = found
+
+    async def invoke_durable(self, run_id: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the agent, or return what it answered in this run before."""
+        async with self.durable.auto(run_id) as run:
+            if FINAL not in run.done:
+                run.state["result"] = await self._call(*args, **kwargs)
+                return (await run.checkpoint(FINAL)).state["result"]
+            return run.state["result"]
+
+    async def invoke_mag_durable(
+        self, slug: str, payload: dict[str, Any], run_id: str, **kwargs: Any
+    ) -> Any:
+        """The same, with the agent's name and its input first."""
+        return await self.invoke_durable(run_id, slug, payload, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._agents, name)

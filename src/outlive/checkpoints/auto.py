@@ -1,0 +1,225 @@
+"""Runs whose steps are saved by themselves: at the end of each, and only if it ended well.
+
+``AutoRun`` takes the run when it is entered, so whoever had it before can't save any more. A step
+whose checkpoint is there is not run again; one that fails leaves the state as it found it, and is
+tried again as its ``Retry`` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+
+from outlive.checkpoints.codec import decode, encode
+from outlive.checkpoints.schemas import Schema, State
+from outlive.checkpoints.snapshot import RunSnapshot
+from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
+from outlive.errors import LeaseLost, OutliveError, UsageError
+from outlive.model.retry import Retry
+from outlive.ports import Ports
+
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger("outlive")
+
+#: Where a step's outcome stands in the metadata of its checkpoint.
+RESULT = "result"
+_ERROR_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRules:
+    """How a runner's runs are saved."""
+
+    store: SnapshotStore
+    schema: Schema
+    retry: Retry
+    ports: Ports
+    #: False: only where the user says so.
+    saves: bool
+    #: False: nothing is saved or restored at all.
+    enabled: bool
+
+
+class AutoRun:
+    """A run and its state, as its steps see it."""
+
+    def __init__(self, rules: AutoRules, run_id: str, state: State, *, cleanup: bool) -> None:
+        self.run_id = run_id
+        #: Yours to change. A failed step leaves it as it was before.
+        self.state: State = _copy(state)
+        self._rules, self._cleanup = rules, cleanup
+        self._holder = rules.ports.entropy(8).hex()
+        #: By step that is done: what was said of it.
+        self._done: dict[str, dict[str, Any]] = {}
+        self._names: Counter[str] = Counter()
+        self._is_busy = False
+        self._token: Token[AutoRun | None] | None = None
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The steps that need not be run any more."""
+        return frozenset(self._done)
+
+    async def step(
+        self, name: str, body: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a step and save the state, unless that was done before; what the step returned.
+
+        A name that comes up again is another step: ``fetch``, ``fetch#2``.
+        """
+        return await self.perform(StepFunction(body, name=name, retry=None), *args, **kwargs)
+
+    async def perform(self, step: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same for a step with a name and rules of its own."""
+        if self._is_busy:
+            raise UsageError(
+                f"step {step.name} was called while another step of run {self.run_id} runs; "
+                "steps of a run share its state, so they come one after the other"
+            )
+        step_id = self._next_id(step.name)
+        if step_id in self._done:
+            return cast("R", _copy(self._done[step_id]).get(RESULT))
+        self._is_busy = True
+        token = _inside.set(True)
+        try:
+            outcome = await self._attempt(step, lambda: step.body(*args, **kwargs))
+        finally:
+            _inside.reset(token)
+            self._is_busy = False
+        if not (self._rules.saves and self._rules.enabled):
+            return outcome
+        metadata = {} if outcome is None else {RESULT: outcome}
+        saved = await self.checkpoint(step_id, metadata)
+        return cast("R", saved.metadata.get(RESULT))
+
+    def _next_id(self, name: str) -> str:
+        self._names[name] += 1
+        count = self._names[name]
+        return name if count == 1 else f"{name}#{count}"
+
+    async def _attempt(self, step: StepFunction[Any, R], body: Callable[[], Awaitable[R]]) -> R:
+        before = encode(self.state, "a state")
+        retry = step.retry or self._rules.retry
+        for attempt in range(1, retry.attempts + 1):
+            try:
+                return await body()
+            except Exception as error:
+                self._replace(decode(before, self.run_id, 0))
+                if attempt == retry.attempts or not isinstance(error, retry.only):
+                    raise
+                chance = int.from_bytes(self._rules.ports.entropy(4), "big") / (1 << 32)
+                await asyncio.sleep(retry.delay_seconds(attempt, chance))
+        raise AssertionError("there is at least one attempt")
+
+    async def checkpoint(self, step_id: str, metadata: dict[str, Any] | None = None) -> RunSnapshot:
+        """Save the state at a step of your own.
+
+        Raises:
+            LeaseLost: somebody else went on with the run.
+        """
+        rules = self._rules
+        schema = rules.schema.of(self.state)
+        draft = draft_of(step_id, self.state, metadata, schema=schema)
+        if not rules.enabled:
+            return unsaved(self.run_id, draft, rules.ports.clock.now_ms())
+        saved = await rules.store.save(self.run_id, draft, self._holder)
+        self._done[step_id] = saved.metadata
+        return saved
+
+    async def rollback(self, to_step: str, why: str = "") -> State:
+        """Go back to a step: what was saved behind it no longer counts, and is run again."""
+        store = self._rules.store
+        found = await store.roll_back(self.run_id, to_step, why=why, holder=self._holder)
+        self._take(*found)
+        self._done = await store.metadata(self.run_id)
+        return self.state
+
+    async def begin(self) -> None:
+        """Take the run, and go on from its last checkpoint."""
+        rules = self._rules
+        if rules.enabled:
+            found = await rules.store.restore(self.run_id, holder=self._holder, takes=True)
+            if found is not None:
+                self._take(*found)
+                self._done = await rules.store.metadata(self.run_id)
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Say how the run ended; one that was only interrupted goes on."""
+        if not self._rules.enabled:
+            return
+        if error is None:
+            await self._rules.store.end(self.run_id, "succeeded", holder=self._holder)
+            if self._cleanup:
+                await self._rules.store.clear(self.run_id)
+        elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
+            await self._fail(error)
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        self._token = _current.set(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+        await self.leave(error)
+
+    async def _fail(self, error: Exception) -> None:
+        """Say so; what went wrong is more important than that this could not be said."""
+        text = f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX]
+        try:
+            await self._rules.store.end(self.run_id, "failed", text, holder=self._holder)
+        except OutliveError as failure:
+            logger.warning("run %s failed, and that could not be saved: %s", self.run_id, failure)
+
+    def _take(self, snapshot: RunSnapshot, schema: str) -> None:
+        where = f"run {self.run_id}, step {snapshot.step_id}"
+        self._replace(self._rules.schema.read(snapshot.state, schema, where))
+
+    def _replace(self, state: State) -> None:
+        """In place: whoever has the dict sees it."""
+        self.state.clear()
+        self.state.update(state)
+
+
+class StepFunction(Generic[P, R]):
+    """An async function that is a step of the run that goes on around it."""
+
+    def __init__(
+        self, body: Callable[P, Awaitable[R]], *, name: str | None, retry: Retry | None
+    ) -> None:
+        self.body, self.retry = body, retry
+        self.name = name or str(getattr(body, "__name__", type(body).__name__))
+        self.__doc__ = body.__doc__
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = current_run()
+        if run is None or _inside.get():
+            return await self.body(*args, **kwargs)
+        return await run.perform(self, *args, **kwargs)
+
+
+def current_run() -> AutoRun | None:
+    """The run whose ``async with`` this code is in."""
+    return _current.get()
+
+
+def _copy(state: State) -> State:
+    return decode(encode(state, "a state"), "", 0)
+
+
+_current: ContextVar[AutoRun | None] = ContextVar("outlive_auto_run", default=None)
+#: In a step's body: steps that it calls are plain calls.
+_inside: ContextVar[bool] = ContextVar("outlive_auto_step", default=False)

@@ -1,0 +1,42 @@
+"""States as bytes and back: exactly, or refused with the path to what would not come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlive.engine.definitions import registry
+from outlive.errors import CorruptRecord, ValueRefused
+from outlive.journal.codec import codec_for
+from outlive.journal.parts import Parted
+
+_codec = codec_for([], registry)
+
+
+def encode(value: Any, what: str) -> bytes:
+    """A state or its metadata as it is now; what becomes of it later changes nothing.
+
+    Raises:
+        ValueRefused: it is no dict, or a part of it would not come back as it is.
+    """
+    if type(value) is not dict:
+        raise ValueRefused(f"{what} is a dict, not {type(value).__name__}")
+    return _codec.write(value)
+
+
+def decode(raw: bytes, run_id: str, seq: int) -> dict[str, Any]:
+    """A copy of its own."""
+    value = _codec.decode(raw)
+    if not isinstance(value, dict):
+        raise CorruptRecord(run_id, seq, f"its state is a {type(value).__name__}")
+    return value
+
+
+def size_of(raw: bytes) -> int:
+    """Bytes of a whole value."""
+    if type(raw) is not Parted:
+        return len(raw)
+    leaves = raw.leaves.values()
+    return len(raw) + sum(
+        len(leaf) if isinstance(leaf, bytes) or leaf.isascii() else len(leaf.encode())
+        for leaf in leaves
+    )

@@ -1,0 +1,138 @@
+"""Snapshots of other systems, brought into a store: in their order, with their ids and times.
+
+Sources are folders of JSON files and SQLite files with a ``snapshots`` table, as MAGSAG wrote them.
+Importing again, or going on after a kill, brings only what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outlive.checkpoints.files import FileStorage
+from outlive.checkpoints.snapshot import RunSnapshot
+from outlive.checkpoints.store import SnapshotStore
+from outlive.errors import CorruptArchive, UsageError
+from outlive.model.checkpoint_events import EndStatus
+
+#: What a run's own word is worth here.
+_ENDS: dict[str, EndStatus] = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "canceled": "canceled",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import came to."""
+
+    #: Runs that were found.
+    runs: int
+    #: Snapshots that are new here, of all that were found.
+    snapshots: int
+    found: int
+
+
+class MagsagFile:
+    """A SQLite file of MAGSAG's: its ``snapshots``, and how its ``runs`` ended."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def snapshots(self) -> Iterator[RunSnapshot]:
+        """All of them: run by run, each in the order of time, then of saving.
+
+        Raises:
+            CorruptArchive: a row can't be read; none is passed over.
+        """
+        rows = self._rows(
+            "SELECT snapshot_id, run_id, step_id, created_at, state, metadata FROM snapshots"
+            " ORDER BY run_id, created_at, rowid"
+        )
+        for row in rows:
+            yield self._snapshot(row)
+
+    def _snapshot(self, row: Sequence[Any]) -> RunSnapshot:
+        names = ("snapshot_id", "run_id", "step_id", "created_at")
+        fields: dict[str, Any] = dict(zip(names, row[:4], strict=True))
+        try:
+            fields["state"] = json.loads(row[4])
+            fields["metadata"] = json.loads(row[5]) if row[5] else {}
+            return RunSnapshot.from_dict(fields)
+        except (ValueError, TypeError, UsageError) as error:
+            why = f"snapshot {row[0]} of run {row[1]} can't be read: {error}"
+            raise CorruptArchive(str(self.path), why) from None
+
+    def ends(self) -> dict[str, EndStatus]:
+        """The runs that were over, and how."""
+        try:
+            rows = self._rows("SELECT run_id, status FROM runs")
+        except CorruptArchive:
+            return {}  # a file with nothing but snapshots
+        return {run: _ENDS[status] for run, status in rows if status in _ENDS}
+
+    def _rows(self, query: str) -> list[Any]:
+        if not self.path.is_file():
+            raise UsageError(f"{self.path} is no file")
+        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            return db.execute(query).fetchall()
+        except sqlite3.Error as error:
+            raise CorruptArchive(str(self.path), str(error)) from error
+        finally:
+            db.close()
+
+
+async def import_snapshots(
+    store: SnapshotStore, source: FileStorage | MagsagFile | str | os.PathLike[str]
+) -> Imported:
+    """Bring all snapshots of a folder or a SQLite file into a store.
+
+    Everything is read before anything is written: a damaged file imports nothing.
+
+    Raises:
+        CorruptArchive: something there can't be read.
+    """
+    opened = _source(source)
+    found = await asyncio.to_thread(list, opened.snapshots())
+    ends = await asyncio.to_thread(opened.ends) if isinstance(opened, MagsagFile) else {}
+    by_run: dict[str, list[RunSnapshot]] = {}
+    for snapshot in found:
+        by_run.setdefault(snapshot.run_id, []).append(snapshot)
+    new = 0
+    for run_id, snapshots in by_run.items():
+        new += await _bring(store, run_id, snapshots)
+        if run_id in ends and await store.status(run_id) == "running":
+            await store.end(run_id, ends[run_id])
+    return Imported(runs=len(by_run), snapshots=new, found=len(found))
+
+
+async def _bring(store: SnapshotStore, run_id: str, snapshots: Iterable[RunSnapshot]) -> int:
+    known = {each.snapshot_id for each in await store.history(run_id)}
+    new = [each for each in snapshots if each.snapshot_id not in known]
+    for snapshot in new:
+        await store.bring(snapshot)
+    return len(new)
+
+
+def _source(given: FileStorage | MagsagFile | str | os.PathLike[str]) -> FileStorage | MagsagFile:
+    if isinstance(given, FileStorage | MagsagFile):
+        return given
+    return FileStorage(given) if Path(given).is_dir() else MagsagFile(given)
+
+
+async def export_snapshots(store: SnapshotStore, run_id: str, files: FileStorage) -> list[Path]:
+    """Write a run's snapshots as files, one per step; where they are.
+
+    Raises:
+        ValueRefused: a state holds what JSON does not.
+    """
+    snapshots = await store.list_snapshots(run_id)
+    return await asyncio.to_thread(lambda: [files.write(each) for each in snapshots])

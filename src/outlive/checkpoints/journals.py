@@ -1,0 +1,169 @@
+"""The journals of checkpoints of one storage: read on, appended to, and their states put together.
+
+The journal is the truth: what is kept in memory of it is checked by every commit and read on before
+every answer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar
+
+from outlive.checkpoints import deciding
+from outlive.checkpoints.codec import decode, encode
+from outlive.checkpoints.places import StorageBackend
+from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
+from outlive.errors import CorruptRecord
+from outlive.journal.shared import SharedJournal
+from outlive.model.checkpoint_events import CheckpointsBegan, Origin
+from outlive.model.checkpoints import Checkpoints, Saved
+from outlive.model.ids import checkpoint_journal
+from outlive.store import Store
+
+T = TypeVar("T")
+
+#: Journals that are kept in memory; others are read again when they are asked for.
+JOURNALS_MAX = 256
+#: How often a run may be deleted while it is read.
+_READS_MAX = 5
+_NOTHING = encode({}, "metadata")
+
+
+class Journals:
+    """One journal per run, on one storage."""
+
+    def __init__(self, place: StorageBackend) -> None:
+        self.place = place
+        self._journals: OrderedDict[str, SharedJournal[Checkpoints]] = OrderedDict()
+        self._lock = Lock()
+
+    def run(
+        self, run_id: str, *, holder: str = "", metadata: bytes = _NOTHING, now: int | None = None
+    ) -> deciding.Run:
+        """Whose checkpoints are meant, by whom, now."""
+        ports = self.place.ports
+        return deciding.Run(
+            run_id=run_id,
+            now=ports.clock.now_ms() if now is None else now,
+            seed=ports.entropy(8),
+            metadata=metadata,
+            holder=holder,
+        )
+
+    async def append(
+        self, run_id: str, decide: deciding.Decision, answer: Callable[[Checkpoints], T]
+    ) -> T:
+        """Append what this decides, durably."""
+        return await self.place.call(
+            lambda store: self._journal(store, run_id).append(decide, answer)
+        )
+
+    async def look(self, run_id: str, view: Callable[[Checkpoints], T]) -> T:
+        """What this makes of a run's checkpoints as they are now."""
+        return await self.place.call(lambda store: self._journal(store, run_id).look(view))
+
+    async def snapshots(
+        self,
+        run_id: str,
+        choose: Callable[[Checkpoints], Sequence[Saved]],
+        *,
+        states: bool = True,
+    ) -> list[RunSnapshot]:
+        """These snapshots of a run, with their states or without."""
+
+        async def work(store: Store) -> list[RunSnapshot]:
+            return await _read(self._journal(store, run_id), choose, states=states)
+
+        return await self.place.call(work)
+
+    async def clear(self, run_id: str, decide: deciding.Decision) -> int:
+        """Give all snapshots of a run up, and delete its journal; how many there were."""
+
+        async def work(store: Store) -> int:
+            journal = self._journal(store, run_id)
+            count = await journal.append(decide, lambda fold: fold.cleared)
+            if count is None:
+                return 0
+            await journal.delete()
+            return count
+
+        return await self.place.call(work)
+
+    async def fork(self, run_id: str, fork: deciding.Run, step: str | None) -> None:
+        """Begin a run with what another one has."""
+
+        async def work(store: Store) -> None:
+            source, target = self._journal(store, run_id), self._journal(store, fork.run_id)
+            origin, family = await source.look(lambda fold: _origin(fold, run_id, step))
+            # The fork joins the family first: what it shares can't go from then on. Then it is
+            # filled with what is still there.
+            decide = deciding.begin_fork(fork, origin, family)
+            begun = await target.append(decide, lambda fold: fold.began)
+            self.place.ports.failpoint("checkpoints.fork.begun")
+            wanted = origin if begun is None else begun.origin or origin
+            snapshots = await source.look(lambda fold: deciding.shared(fold, wanted))
+            await target.append(deciding.fill_fork(fork, snapshots), lambda fold: None)
+
+        await self.place.call(work)
+
+    def _journal(self, store: Store, run_id: str) -> SharedJournal[Checkpoints]:
+        name = checkpoint_journal(run_id)
+        with self._lock:
+            journal = self._journals.pop(name, None)
+            if journal is None or journal.store is not store:  # it was closed and opened again
+                journal = SharedJournal(store, name, Checkpoints, self.place.ports.entropy)
+            self._journals[name] = journal
+            while len(self._journals) > JOURNALS_MAX:
+                self._journals.popitem(last=False)
+            return journal
+
+
+async def _read(
+    journal: SharedJournal[Checkpoints],
+    choose: Callable[[Checkpoints], Sequence[Saved]],
+    *,
+    states: bool,
+) -> list[RunSnapshot]:
+    """Snapshots as they are, unless the run is deleted meanwhile."""
+    for attempt in range(1, _READS_MAX + 1):
+        began, found = await journal.look(lambda fold: (fold.began, list(choose(fold))))
+        if began is None or not found:
+            return []
+        places = [(s.seq, s.event.metadata) for s in found]
+        places += [(s.seq, s.event.state if states else _NOTHING) for s in found]
+        try:
+            raws = await journal.values(places)
+        except CorruptRecord:
+            if attempt == _READS_MAX or began == await journal.look(lambda fold: fold.began):
+                raise
+            continue
+        count = len(found)
+        return [
+            snapshot_of(began, saved, state, metadata)
+            for saved, state, metadata in zip(found, raws[count:], raws[:count], strict=True)
+        ]
+    raise AssertionError("unreachable")
+
+
+def snapshot_of(
+    began: CheckpointsBegan, saved: Saved, state: bytes, metadata: bytes
+) -> RunSnapshot:
+    """A snapshot, from its place and its values as they were."""
+    return RunSnapshot(
+        snapshot_id=id_of(began, saved),
+        run_id=began.run_id,
+        step_id=saved.event.step,
+        created_at=created_at(began, saved),
+        state=decode(state, began.run_id, saved.seq),
+        metadata=decode(metadata, began.run_id, saved.seq),
+        seq=saved.seq,
+    )
+
+
+def _origin(fold: Checkpoints, run_id: str, step: str | None) -> tuple[Origin, str]:
+    """Where a fork would begin, and the family that it would join."""
+    upto = deciding.get_step(fold, run_id, step)
+    assert fold.began is not None, "it has a snapshot"
+    return Origin(run_id, upto.seq), fold.began.family

@@ -1,0 +1,130 @@
+"""Where checkpoints are kept: any store of ours, by its URL, opened when it is first used.
+
+The two classes that are named after a database say by their argument which store is meant, and
+nothing else: all of them keep checkpoints in the same way. With ``OUTLIVE_KEY`` they are sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+from outlive.errors import AppClosed
+from outlive.journal.keeper import run_immediate
+from outlive.journal.lane import LANE_THREADS, ThreadLane
+from outlive.ports import Ports
+from outlive.sealing import open_sealed
+from outlive.settings import Settings
+from outlive.store import Store
+
+T = TypeVar("T")
+
+
+class StorageBackend:
+    """A store by its URL (default: ``OUTLIVE_STORE``), with a thread or two for its verbs."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.ports = ports or Ports()
+        self._url, self._key, self._settings = url, key, settings
+        self._store: Store | None = None
+        self._lane: ThreadLane | None = None
+        self._opening = threading.Lock()
+        self._is_ours, self._is_closed = True, False
+
+    @classmethod
+    def of(cls, store: Store, ports: Ports | None = None) -> StorageBackend:
+        """A store that somebody else opened, and will close."""
+        place = StorageBackend(ports=ports)
+        place._store, place._is_ours = store, False
+        return place
+
+    async def initialize(self) -> None:
+        """Open the store, and make it if it is not there; also after ``close``."""
+        self._is_closed = False
+        await self._opened()
+
+    async def call(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Carry verbs of the store out, beside the caller's loop."""
+        store, lane = await self._opened()
+        return await lane(work(store))
+
+    async def _opened(self) -> tuple[Store, ThreadLane]:
+        if self._is_closed:
+            raise AppClosed("the storage was closed; `await storage.initialize()` opens it again")
+        if self._store is None or self._lane is None:
+            await asyncio.to_thread(self._open)
+        assert self._store is not None, "it is open"
+        assert self._lane is not None, "it is open"
+        return self._store, self._lane
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._store is None:
+                settings = self._settings or Settings.from_environment()
+                self._store = open_sealed(
+                    self._url or settings.store,
+                    settings.key if self._key is None else self._key,
+                    ports=self.ports,
+                    lease_seconds=settings.lease_seconds,
+                )
+            if self._lane is None:
+                threads = getattr(self._store, "threads", None)
+                self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+
+    async def close(self) -> None:
+        """Let go of the store. Closing twice is fine."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            lane, self._lane = self._lane, None
+            if lane is not None:
+                lane.close()
+            if self._is_ours and self._store is not None:
+                run_immediate(self._store.close())
+                self._store = None
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+
+class SQLiteStorageBackend(StorageBackend):
+    """Checkpoints in a SQLite file."""
+
+    def __init__(
+        self,
+        db_path: str = "outlive.db",
+        *,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(f"sqlite:///{db_path}", key=key, ports=ports, settings=settings)
+
+
+class PostgresStorageBackend(StorageBackend):
+    """Checkpoints in a PostgreSQL database, for any number of machines."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(dsn, key=key, ports=ports, settings=settings)

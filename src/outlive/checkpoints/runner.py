@@ -1,0 +1,212 @@
+"""The durable runner: checkpoint, resume, and what can be done with what was saved.
+
+``checkpoint`` and ``resume`` are for loops of your own. ``auto`` and ``step`` do both for you, at
+the boundaries of steps, with retries, and keep anybody who was given up for dead from going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, overload
+
+from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction
+from outlive.checkpoints.changes import Change, changes
+from outlive.checkpoints.cleaning import Age
+from outlive.checkpoints.schemas import Schema, State, Upcasters
+from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
+from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
+from outlive.errors import RunNotFound, UsageError
+from outlive.model.checkpoint_events import EndStatus
+from outlive.model.retry import ONCE, Duration, Retry, parse_duration
+from outlive.ports import Ports
+from outlive.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DurableRunner:
+    """Saves and restores the state of runs. ``enable_auto_snapshot``: whether ``auto`` saves."""
+
+    def __init__(
+        self,
+        snapshot_store: SnapshotStore | str | None = None,
+        enable_auto_snapshot: bool = True,
+        *,
+        schema_version: str | None = None,
+        upcasters: Upcasters | None = None,
+        retry: Retry = ONCE,
+        exclusive: bool = False,
+        enabled: bool | None = None,
+        ports: Ports | None = None,
+    ) -> None:
+        self._closes = not isinstance(snapshot_store, SnapshotStore)
+        self.store = (
+            snapshot_store
+            if isinstance(snapshot_store, SnapshotStore)
+            else SnapshotStore(snapshot_store)
+        )
+        self.enable_auto_snapshot = enable_auto_snapshot
+        self.retry = retry
+        self.schema = Schema(schema_version, upcasters)
+        self.ports = ports or Ports()
+        is_set = Settings.from_environment().durable_enabled if enabled is None else enabled
+        self.enabled = is_set
+        #: Whoever resumes exclusively has the run from then on.
+        self._holder = self.ports.entropy(8).hex() if exclusive else ""
+
+    # as in the document
+
+    async def checkpoint(
+        self, run_id: str, step_id: str, state: State, metadata: Mapping[str, Any] | None = None
+    ) -> RunSnapshot:
+        """Save the state at a step, as it is now; durable when this returns.
+
+        Raises:
+            ValueRefused: a part of the state would not come back as it is.
+            LeaseLost: somebody else went on with the run since it was resumed here.
+        """
+        draft = draft_of(step_id, state, dict(metadata or {}), schema=self.schema.of(state))
+        if not self.enabled:
+            return unsaved(run_id, draft, self.ports.clock.now_ms())
+        return await self.store.save(run_id, draft, self._holder)
+
+    async def resume(self, run_id: str, from_step: str | None = None) -> State | None:
+        """The state of the last checkpoint, or of that of a step: a copy; None: there is none.
+
+        Raises:
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
+        """
+        if not self.enabled:
+            return None
+        found = await self.store.restore(
+            run_id, from_step, holder=self._holder, takes=bool(self._holder)
+        )
+        return None if found is None else self._read(*found)
+
+    def _read(self, snapshot: RunSnapshot, schema: str) -> State:
+        where = f"run {snapshot.run_id}, step {snapshot.step_id}"
+        return self.schema.read(snapshot.state, schema, where)
+
+    async def list_checkpoints(self, run_id: str) -> list[RunSnapshot]:
+        """One per step, in the order in which they were saved."""
+        return await self.store.list_snapshots(run_id)
+
+    async def cleanup(self, run_id: str) -> int:
+        """Delete all checkpoints of a run; how many there were."""
+        return await self.store.clear(run_id, holder=self._holder)
+
+    # beyond it
+
+    async def history(self, run_id: str) -> list[SnapshotInfo]:
+        """Everything that was ever saved, also what was saved again or taken back since."""
+        return await self.store.history(run_id)
+
+    async def rollback(self, run_id: str, to_step: str, why: str = "") -> State:
+        """Go back: what was saved behind that step no longer counts. The state there.
+
+        Raises:
+            RunNotFound: the run has no checkpoints.
+            UsageError: it has none of that step.
+        """
+        found = await self.store.roll_back(run_id, to_step, why=why, holder=self._holder)
+        return self._read(*found)
+
+    async def diff(
+        self, run_id: str, from_step: str, to_step: str | None = None, *, other: str | None = None
+    ) -> list[Change]:
+        """Where the states of two steps differ (default: to the last one), or of two runs."""
+        before = await self._get(run_id, from_step)
+        after = await self._get(other or run_id, to_step)
+        return list(changes(before.state, after.state))
+
+    async def _get(self, run_id: str, step: str | None) -> RunSnapshot:
+        found = (
+            await self.store.get_latest_snapshot(run_id)
+            if step is None
+            else await self.store.get_snapshot_by_step(run_id, step)
+        )
+        if found is not None:
+            return found
+        if step is None or await self.store.get_latest_snapshot(run_id) is None:
+            raise RunNotFound(run_id)
+        raise UsageError(f"run {run_id} has no checkpoint of step {step!r}")
+
+    async def fork(self, run_id: str, fork_id: str, at: str | None = None) -> State:
+        """Another run that goes on from a step of this one (default: the last); the state there.
+
+        What both have is stored once, and stays when either is deleted.
+        """
+        return (await self.store.fork(run_id, fork_id, at)).state
+
+    async def finish(self, run_id: str, status: EndStatus = "succeeded", error: str = "") -> None:
+        """The run is over: its checkpoints may be cleared away when they are old."""
+        await self.store.end(run_id, status, error, holder=self._holder)
+
+    async def cleanup_old(
+        self,
+        older_than: Duration = "7d",
+        *,
+        failed: Duration | None = None,
+        unfinished: Duration | None = None,
+    ) -> int:
+        """Delete the checkpoints of runs that succeeded or were canceled so long ago.
+
+        Those of runs that failed, and of runs that nobody ended and that were not heard of, only
+        where it is said after how long. A run that is under way is never touched.
+        """
+        age = Age(
+            succeeded=_ms(older_than),
+            canceled=_ms(older_than),
+            failed=None if failed is None else _ms(failed),
+            unfinished=None if unfinished is None else _ms(unfinished),
+        )
+        return await self.store.clear_old(age)
+
+    def events(self, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """What happened to a run's checkpoints, as named events."""
+        return self.store.events(run_id, after)
+
+    # steps
+
+    def auto(self, run_id: str, state: State | None = None, *, cleanup: bool = False) -> AutoRun:
+        """A run whose steps are saved by themselves: ``async with runner.auto("r") as run``.
+
+        ``state`` is what it begins with, where there is no checkpoint. With ``cleanup`` nothing is
+        kept once it succeeded.
+        """
+        rules = AutoRules(
+            store=self.store,
+            schema=self.schema,
+            retry=self.retry,
+            ports=self.ports,
+            saves=self.enable_auto_snapshot,
+            enabled=self.enabled,
+        )
+        return AutoRun(rules, run_id, {} if state is None else state, cleanup=cleanup)
+
+    @overload
+    def step(self, body: Callable[P, Awaitable[R]], /) -> StepFunction[P, R]: ...
+    @overload
+    def step(
+        self, /, *, name: str | None = None, retry: Retry | None = None
+    ) -> Callable[[Callable[P, Awaitable[R]]], StepFunction[P, R]]: ...
+    def step(self, body: Any = None, /, **options: Any) -> Any:
+        """Make an async function a step of the run that ``auto`` is about.
+
+        It is not run again where its checkpoint is there. Also with options: ``name=``, and
+        ``retry=Retry(attempts=3)``.
+        """
+        rules: dict[str, Any] = {"name": None, "retry": None, **options}
+        if body is None:
+            return lambda function: StepFunction(function, **rules)
+        return StepFunction(body, **rules)
+
+    async def close(self) -> None:
+        """Let go of the storage, if it was opened here."""
+        if self._closes:
+            await self.store.close()
+
+
+def _ms(duration: Duration) -> int:
+    return round(parse_duration(duration) * 1000)

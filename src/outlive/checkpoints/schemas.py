@@ -1,0 +1,73 @@
+"""Versions of a state's own schema: states of an older one are brought up to date, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from outlive.errors import DefinitionRefused, ValueRefused, WrongVersion
+
+State: TypeAlias = dict[str, Any]
+#: By version: the next one, and how a state gets there.
+Upcasters: TypeAlias = Mapping[str, tuple[str, Callable[[State], State]]]
+
+#: Where a state says which version it has.
+FIELD = "schema_version"
+
+
+class Schema:
+    """The version that this code writes, and how it reads older ones. None: it does not care."""
+
+    def __init__(self, version: str | None, upcasters: Upcasters | None) -> None:
+        self._version, self._upcasters = version, dict(upcasters or {})
+        if version is None and self._upcasters:
+            raise DefinitionRefused("upcasters lead to a schema_version: say which this code has")
+        for begin in self._upcasters:
+            self._way(begin)
+
+    def _way(self, version: str) -> list[Callable[[State], State]] | None:
+        """The steps from a version to this code's; None: there is no way."""
+        way: list[Callable[[State], State]] = []
+        while version != self._version:
+            if version not in self._upcasters:
+                return None
+            version, step = self._upcasters[version]
+            way.append(step)
+            if len(way) > len(self._upcasters):
+                raise DefinitionRefused(f"upcasters go round in a circle at version {version!r}")
+        return way
+
+    def of(self, state: State) -> str:
+        """The version that a state is saved with: its own word, or this code's.
+
+        Raises:
+            ValueRefused: it says another version than this code's.
+        """
+        said = state.get(FIELD) if type(state) is dict else None
+        if self._version is None:
+            return said if isinstance(said, str) else ""
+        if said is not None and said != self._version:
+            raise ValueRefused(f"it says {said!r}, this code's is {self._version!r}", f"$.{FIELD}")
+        return self._version
+
+    def read(self, state: State, version: str, where: str) -> State:
+        """The state as this code has it.
+
+        Raises:
+            WrongVersion: there is no way from its version to this code's.
+        """
+        if self._version is None:
+            return state
+        way = self._way(version)
+        if way is None:
+            has = f"schema version {version!r}" if version else "no schema version"
+            raise WrongVersion(
+                f"{where}: its state has {has}, this code reads {self._version!r}; "
+                f"give DurableRunner(upcasters={{{version!r}: ({self._version!r}, function)}}), or "
+                "use the code that wrote it"
+            )
+        for step in way:
+            state = step(state)
+        if way and FIELD in state:
+            state[FIELD] = self._version
+        return state

@@ -1,0 +1,132 @@
+"""A snapshot as users see it: the state of a run at a step, a copy of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+from outlive.errors import UsageError
+from outlive.model.checkpoint_events import CheckpointsBegan
+from outlive.model.checkpoints import Saved
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXTS = ("snapshot_id", "run_id", "step_id", "created_at")
+
+
+@dataclass(slots=True)
+class RunSnapshot:
+    """The state of a run at one of its steps."""
+
+    #: Tells it from all others.
+    snapshot_id: str
+    #: The run that it belongs to.
+    run_id: str
+    #: The step at which it was saved; a run has one snapshot per step that counts.
+    step_id: str
+    #: When it was saved, in UTC. Which one came last is told by ``seq``.
+    created_at: datetime
+    #: The state, exactly as it was.
+    state: dict[str, Any] = field(default_factory=dict)
+    #: What else was said of it.
+    metadata: dict[str, Any] = field(default_factory=dict)
+    #: Its place among everything that happened to the run's checkpoints; 0: it is not stored.
+    seq: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dict of the documented six fields, with the time as ISO text."""
+        return {
+            "snapshot_id": self.snapshot_id,
+            "run_id": self.run_id,
+            "step_id": self.step_id,
+            "created_at": text_of(self.created_at),
+            "state": self.state,
+            "metadata": self.metadata,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RunSnapshot:
+        """From such a dict; what it has beside is ignored.
+
+        Raises:
+            UsageError: a field is missing, or is not what it should be.
+        """
+        texts = {name: data.get(name) for name in _TEXTS}
+        wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text]
+        state, metadata = data.get("state"), data.get("metadata") or {}
+        wrong += [] if isinstance(state, dict) else ["state"]
+        wrong += [] if isinstance(metadata, dict) else ["metadata"]
+        if wrong:
+            raise UsageError(f"this is no snapshot: {', '.join(wrong)} missing or of a wrong type")
+        assert isinstance(state, dict), "just looked at"
+        return cls(
+            snapshot_id=str(texts["snapshot_id"]),
+            run_id=str(texts["run_id"]),
+            step_id=str(texts["step_id"]),
+            created_at=time_of(str(texts["created_at"])),
+            state=state,
+            metadata=metadata,
+            seq=data["seq"] if type(data.get("seq")) is int else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotInfo:
+    """A snapshot without its state: what was saved when, and whether it still counts."""
+
+    snapshot_id: str
+    step_id: str
+    created_at: datetime
+    seq: int
+    #: Bytes of the whole state.
+    state_size_bytes: int
+    #: The version of the state's schema; empty: nobody said.
+    schema_version: str
+    #: False: it was saved again later, or taken back.
+    is_current: bool
+
+
+def id_of(began: CheckpointsBegan, saved: Saved) -> str:
+    """A snapshot's id: a function of its place, unless it came with one."""
+    if saved.event.snapshot_id:
+        return saved.event.snapshot_id
+    place = began.seed + saved.seq.to_bytes(8, "big") + began.run_id.encode()
+    return str(UUID(bytes=blake2b(place, digest_size=16).digest()))
+
+
+def created_at(began: CheckpointsBegan, saved: Saved) -> datetime:
+    """When a snapshot was saved."""
+    if saved.event.created_at:
+        return time_of(saved.event.created_at)
+    return _EPOCH + timedelta(milliseconds=began.started_at + saved.event.at)
+
+
+def ms_of(instant: datetime) -> int:
+    """An instant in the unit of the journal."""
+    return (instant - _EPOCH) // timedelta(milliseconds=1)
+
+
+def instant_of(ms: int) -> datetime:
+    """The instant of so many ms since 1970."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def text_of(instant: datetime) -> str:
+    """An instant as ISO text in UTC."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def time_of(text: str) -> datetime:
+    """An instant from ISO text; without a zone it is UTC.
+
+    Raises:
+        UsageError: that is no instant.
+    """
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time; write 2025-10-31T10:00:00Z") from None
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

@@ -1,0 +1,297 @@
+"""Snapshots of runs in any store: one journal per run, one commit per snapshot.
+
+States are copied in when they are saved and out when they are asked for. What did not change since
+the last snapshot is not stored again. Which one is the latest is told by its place in the journal,
+never by a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from outlive.checkpoints import deciding
+from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_runs
+from outlive.checkpoints.codec import decode, encode, size_of
+from outlive.checkpoints.journals import Journals, snapshot_of
+from outlive.checkpoints.places import StorageBackend
+from outlive.checkpoints.snapshot import (
+    RunSnapshot,
+    SnapshotInfo,
+    created_at,
+    id_of,
+    instant_of,
+    ms_of,
+    text_of,
+)
+from outlive.checkpoints.stream import told
+from outlive.errors import LeaseLost
+from outlive.journal.reader import read_events
+from outlive.journal.restored import read_whole
+from outlive.model.checkpoint_events import CheckpointsBegan, EndStatus, SnapshotSaved
+from outlive.model.checkpoints import Checkpoints, Saved
+from outlive.model.ids import checkpoint_journal
+from outlive.store import Store
+
+
+class SnapshotStore:
+    """Where snapshots are saved and found: ``SnapshotStore()``, or with a storage or its URL."""
+
+    def __init__(self, storage_backend: StorageBackend | Store | str | None = None) -> None:
+        if isinstance(storage_backend, StorageBackend):
+            place, self._closes = storage_backend, False
+        elif storage_backend is None or isinstance(storage_backend, str):
+            place, self._closes = StorageBackend(storage_backend), True
+        else:
+            store: Any = getattr(storage_backend, "store", storage_backend)
+            place, self._closes = StorageBackend.of(store), True
+        self._place, self._journals = place, Journals(place)
+
+    # as in the document
+
+    async def save_snapshot(
+        self,
+        run_id: str,
+        step_id: str,
+        state: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+    ) -> RunSnapshot:
+        """Save the state as it is now; durable when this returns. Saved again, it is replaced.
+
+        Raises:
+            ValueRefused: a part of it would not come back as it is; the path says which.
+        """
+        return await self.save(run_id, draft_of(step_id, state, metadata))
+
+    async def get_latest_snapshot(self, run_id: str) -> RunSnapshot | None:
+        """The one that was saved last; None: there is none."""
+        return await self._one(run_id, lambda fold: fold.latest)
+
+    async def get_snapshot_by_step(self, run_id: str, step_id: str) -> RunSnapshot | None:
+        """The one of a step; None: there is none."""
+        return await self._one(run_id, lambda fold: fold.at_step(step_id))
+
+    async def list_snapshots(self, run_id: str) -> list[RunSnapshot]:
+        """One per step, in the order in which they were saved."""
+        return await self._journals.snapshots(run_id, lambda fold: fold.current)
+
+    async def delete_snapshots(self, run_id: str) -> int:
+        """Delete all that is kept of a run; how many snapshots that were.
+
+        Raises:
+            LeaseLost: somebody has the run to itself just now.
+        """
+        return await self.clear(run_id)
+
+    async def ensure_run_initialized(
+        self, run_id: str, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Begin the run's checkpoints, unless they have begun."""
+        said = encode({} if metadata is None else metadata, "metadata")
+        run = self._journals.run(run_id, metadata=said)
+        await self._journals.append(run_id, deciding.begin(run), lambda fold: None)
+
+    # beyond it
+
+    async def get_snapshot(self, run_id: str, seq: int) -> RunSnapshot | None:
+        """Any that was ever saved, by its place, also one that no longer counts."""
+        return await self._one(run_id, lambda fold: fold.at_seq(seq))
+
+    async def history(self, run_id: str) -> list[SnapshotInfo]:
+        """All that was ever saved, the last one last, without the states."""
+
+        def view(fold: Checkpoints) -> list[SnapshotInfo]:
+            began, current = fold.began, {saved.seq for saved in fold.current}
+            return [_info(began, saved, current) for saved in fold.saved if began is not None]
+
+        return await self._journals.look(run_id, view)
+
+    async def status(self, run_id: str) -> str | None:
+        """How its owner says that it stands: "running", "succeeded", "failed" or "canceled".
+
+        None: it has no checkpoints.
+        """
+        found = await self._journals.look(run_id, lambda fold: fold.brief)
+        return None if found is None or found.status == "cleared" else found.status
+
+    async def runs(self, status: str | None = None) -> list[CheckpointedRun]:
+        """The runs that have checkpoints, in the order in which they began."""
+        return await self._place.call(lambda store: find_runs(store, status))
+
+    async def events(self, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """What happened to a run's checkpoints behind a seq, as named events, in order.
+
+        ``run.snapshot.saved`` and ``checkpoint.saved``, ``run.resume`` and ``checkpoint.restored``:
+        the journal itself, so there is no state without its event and no event without its state.
+        """
+        reading = await self._place.call(lambda s: read_whole(s, checkpoint_journal(run_id)))
+        events = [] if reading is None else read_events(reading)
+        for each in told(events):
+            if each["seq"] > after:
+                yield each
+
+    async def close(self) -> None:
+        """Let go of the storage, if it was opened here."""
+        if self._closes:
+            await self._place.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+    # for runners
+
+    async def save(self, run_id: str, draft: SnapshotSaved, holder: str = "") -> RunSnapshot:
+        """Append a snapshot. With a holder: only as long as nobody else took the run."""
+        run = self._journals.run(run_id, holder=holder)
+        return await self._save(run, draft)
+
+    async def bring(self, snapshot: RunSnapshot) -> RunSnapshot:
+        """Append a snapshot of elsewhere, with its id and its time."""
+        draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata)
+        draft = replace(
+            draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at)
+        )
+        run = self._journals.run(snapshot.run_id, now=ms_of(snapshot.created_at))
+        return await self._save(run, draft)
+
+    async def _save(self, run: deciding.Run, draft: SnapshotSaved) -> RunSnapshot:
+        decide = deciding.save(run, draft)
+        began, saved = await self._journals.append(run.run_id, decide, _began_and_latest)
+        return snapshot_of(began, saved, draft.state, draft.metadata)
+
+    async def restore(
+        self, run_id: str, step: str | None = None, *, holder: str = "", takes: bool = False
+    ) -> tuple[RunSnapshot, str] | None:
+        """Go on from a snapshot, and say so in the journal: it, and its schema; None: no such.
+
+        Who ``takes`` the run has it from then on, also where there is nothing to go on from.
+        """
+        run = self._journals.run(run_id, holder=holder)
+        decide = deciding.restore(run, step, takes=takes)
+        found = await self._journals.append(
+            run_id, decide, lambda fold: deciding.chosen(fold, step)
+        )
+        snapshot = None if found is None else await self._one(run_id, lambda fold: found)
+        return None if found is None or snapshot is None else (snapshot, found.event.schema)
+
+    async def metadata(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """What was said of each step that counts."""
+        found = await self._journals.snapshots(run_id, lambda fold: fold.current, states=False)
+        return {each.step_id: each.metadata for each in found}
+
+    async def roll_back(
+        self, run_id: str, step: str, *, why: str = "", holder: str = ""
+    ) -> tuple[RunSnapshot, str]:
+        """Let nothing count that was saved behind a step; its snapshot, and its schema."""
+        decide = deciding.roll_back(self._journals.run(run_id, holder=holder), step, why)
+        found = await self._journals.append(run_id, decide, lambda fold: fold.latest)
+        snapshot = await self._one(run_id, lambda fold: found)
+        assert found is not None, "what is gone back to is there"
+        assert snapshot is not None, "what is gone back to is there"
+        return snapshot, found.event.schema
+
+    async def end(
+        self, run_id: str, status: EndStatus, error: str = "", *, holder: str = ""
+    ) -> None:
+        """The run is over, until somebody goes on with it."""
+        decide = deciding.end(self._journals.run(run_id, holder=holder), status, error)
+        await self._journals.append(run_id, decide, lambda fold: None)
+
+    async def clear(
+        self,
+        run_id: str,
+        *,
+        holder: str = "",
+        is_over: Callable[[Checkpoints], bool] | None = None,
+    ) -> int:
+        """Delete all that is kept of a run, if it is over: how many snapshots that were."""
+        run = self._journals.run(run_id, holder=holder)
+        decide = deciding.clear(run, is_over or (lambda fold: True))
+        return await self._journals.clear(run_id, decide)
+
+    async def clear_old(self, age: Age) -> int:
+        """Delete what is over and old: how many snapshots that were."""
+        now = self._place.ports.clock.now_ms()
+        runs = await self._place.call(lambda store: candidates(store, age, now))
+        count = 0
+        for run_id in runs:
+            try:
+                count += await self.clear(run_id, is_over=lambda fold: age.is_over(fold, now))
+            except LeaseLost:
+                continue  # somebody has it to itself
+        return count
+
+    async def fork(self, run_id: str, fork_id: str, step: str | None = None) -> RunSnapshot:
+        """Another run with the checkpoints of this one up to a step; states are shared.
+
+        Raises:
+            RunIdTaken: that run has checkpoints of its own.
+        """
+        await self._journals.fork(run_id, self._journals.run(fork_id), step)
+        found = await self.get_latest_snapshot(fork_id)
+        assert found is not None, "it was just made"
+        return found
+
+    async def _one(
+        self, run_id: str, choose: Callable[[Checkpoints], Saved | None]
+    ) -> RunSnapshot | None:
+        def some(fold: Checkpoints) -> list[Saved]:
+            saved = choose(fold)
+            return [] if saved is None else [saved]
+
+        found = await self._journals.snapshots(run_id, some)
+        return found[0] if found else None
+
+
+def draft_of(
+    step_id: str,
+    state: dict[str, Any],
+    metadata: dict[str, Any] | None = None,
+    *,
+    schema: str = "",
+) -> SnapshotSaved:
+    """A snapshot that is to be saved: the state as it is at this moment."""
+    raw = encode(state, "a state")
+    return SnapshotSaved(
+        at=0,
+        step=deciding.check_step(step_id),
+        state=raw,
+        metadata=encode({} if metadata is None else metadata, "metadata"),
+        size=size_of(raw),
+        schema=schema,
+    )
+
+
+def unsaved(run_id: str, draft: SnapshotSaved, now: int) -> RunSnapshot:
+    """What a snapshot would be, where nothing is saved."""
+    return RunSnapshot(
+        snapshot_id="",
+        run_id=run_id,
+        step_id=draft.step,
+        created_at=instant_of(now),
+        state=decode(draft.state, run_id, 0),
+        metadata=decode(draft.metadata, run_id, 0),
+    )
+
+
+def _began_and_latest(fold: Checkpoints) -> tuple[CheckpointsBegan, Saved]:
+    assert fold.began is not None, "something was just saved"
+    assert fold.latest is not None, "something was just saved"
+    return fold.began, fold.latest
+
+
+def _info(began: CheckpointsBegan, saved: Saved, current: set[int]) -> SnapshotInfo:
+    return SnapshotInfo(
+        snapshot_id=id_of(began, saved),
+        step_id=saved.event.step,
+        created_at=created_at(began, saved),
+        seq=saved.seq,
+        state_size_bytes=saved.event.size,
+        schema_version=saved.event.schema,
+        is_current=saved.seq in current,
+    )

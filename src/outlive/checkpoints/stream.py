@@ -1,0 +1,99 @@
+"""The journal of a run's checkpoints as a stream of named events, for dashboards and diagnosis.
+
+Each event is told under two names where the document has two: what was saved is
+``run.snapshot.saved`` and ``checkpoint.saved``, what was restored ``run.resume`` and
+``checkpoint.restored``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, assert_never
+
+from outlive.checkpoints.codec import decode
+from outlive.checkpoints.snapshot import id_of, instant_of, text_of
+from outlive.model.checkpoint_events import (
+    CheckpointsBegan,
+    CheckpointsCleared,
+    CheckpointsEnded,
+    OfCheckpoints,
+    RolledBack,
+    SnapshotRestored,
+    SnapshotSaved,
+)
+from outlive.model.checkpoints import Saved
+
+#: Where an agent's name is looked for in the metadata.
+_AGENT = ("agent_slug", "agent", "slug", "agent_id")
+
+
+def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """The events of a whole journal, each under its names."""
+    if not events:
+        return
+    teller = _Teller(events[0])
+    for seq, event in enumerate(events, 1):
+        for name, has in teller.tell(seq, event):
+            yield {"event_type": name, "run_id": teller.began.run_id, "seq": seq, **has}
+
+
+class _Teller:
+    def __init__(self, began: CheckpointsBegan) -> None:
+        self.began = began
+        self._saved: dict[int, Saved] = {}
+
+    def tell(self, seq: int, event: OfCheckpoints) -> list[tuple[str, dict[str, Any]]]:
+        match event:
+            case CheckpointsBegan():
+                return [("run.started", self._started(event))]
+            case SnapshotSaved():
+                self._saved[seq] = Saved(seq, event)
+                return self._saving(seq, event)
+            case SnapshotRestored():
+                return self._restoring(event)
+            case RolledBack():
+                has = self._place(event.seq, event.step) | {"at": self._time(event.at)}
+                return [("checkpoint.rolled_back", has | {"why": event.why})]
+            case CheckpointsEnded():
+                has = {"status": event.status, "error": event.error, "at": self._time(event.at)}
+                return [("run.ended", has)]
+            case CheckpointsCleared():
+                return [("run.cleared", {"count": event.count, "at": self._time(event.at)})]
+            case _:
+                assert_never(event)
+
+    def _started(self, event: CheckpointsBegan) -> dict[str, Any]:
+        metadata = decode(event.metadata, event.run_id, 1)
+        names = [metadata[key] for key in _AGENT if isinstance(metadata.get(key), str)]
+        origin = event.origin
+        return {
+            "agent_slug": names[0] if names else "unknown",
+            "metadata": metadata,
+            "started_at": self._time(0),
+            "forked_from": None if origin is None else origin.run_id,
+        }
+
+    def _saving(self, seq: int, event: SnapshotSaved) -> list[tuple[str, dict[str, Any]]]:
+        place = self._place(seq, event.step)
+        when = event.created_at or self._time(event.at)
+        metadata = decode(event.metadata, self.began.run_id, seq)
+        message = f"Saved snapshot for step {event.step}"
+        saved = {**place, "state_size_bytes": event.size, "created_at": when}
+        run = {**place, "metadata": metadata, "message": message, "created_at": when}
+        return [("run.snapshot.saved", run), ("checkpoint.saved", saved)]
+
+    def _restoring(self, event: SnapshotRestored) -> list[tuple[str, dict[str, Any]]]:
+        when = self._time(event.at)
+        if not event.seq:
+            return [("run.taken", {"at": when, "holder": event.holder})]
+        place = self._place(event.seq, event.step)
+        message = f"Resumed run {self.began.run_id} from step {event.step}"
+        run = {**place, "message": message, "restored_at": when}
+        return [("run.resume", run), ("checkpoint.restored", {**place, "restored_at": when})]
+
+    def _place(self, seq: int, step: str) -> dict[str, Any]:
+        saved = self._saved.get(seq)
+        return {"step_id": step, "snapshot_id": "" if saved is None else id_of(self.began, saved)}
+
+    def _time(self, at: int) -> str:
+        return text_of(instant_of(self.began.started_at + at))

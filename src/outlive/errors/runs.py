@@ -1,0 +1,121 @@
+"""How a run, or a step of it, ends badly."""
+
+from __future__ import annotations
+
+from outlive.errors.groups import RunError
+
+
+class StepFailed(RunError):
+    """A step raised an error of a type that its decorator does not declare (``raises=``).
+
+    ``type_name`` and ``message`` say which.
+    """
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+        self.type_name, self.message = type_name, message
+
+
+class TimedOut(RunError, TimeoutError):
+    """A time limit passed; also a ``TimeoutError``."""
+
+
+class InDoubt(RunError):
+    """Nobody knows whether an effect happened, and it was declared with ``doubt="fail"``."""
+
+    def __init__(self, step: str, key: str, why: str) -> None:
+        super().__init__(f"effect {step} (key {key}) is in doubt: {why}")
+        self.step, self.key, self.why = step, key, why
+
+
+class KeyTaken(RunError):
+    """Another step holds this idempotency key with other arguments; put more into the key."""
+
+    def __init__(self, key: str, holder: str, wanted: str) -> None:
+        super().__init__(
+            f"key {key!r} is held by {holder} with other arguments; {wanted} can't have it: "
+            "a key names one effect, so put what distinguishes the two into it"
+        )
+        self.key, self.holder, self.wanted = key, holder, wanted
+
+
+class NotApproved(RunError):
+    """An effect that was put to a human is called without a yes to these arguments, or twice."""
+
+    def __init__(self, effect: str, step: str) -> None:
+        super().__init__(
+            f"{step} needs a human's yes to exactly these arguments, and each yes counts once: "
+            f"call `await outlive.approve({effect}, ...)` with the arguments of this call first"
+        )
+        self.effect, self.step = effect, step
+
+
+class NotHappened(RunError):
+    """Raise it in an effect's body to say: nothing happened, it is safe to try again."""
+
+
+class RunFailed(RunError):
+    """The run ended as failed; the message holds the flow's error, and so does ``__cause__``."""
+
+    def __init__(self, run_id: str, type_name: str, message: str) -> None:
+        super().__init__(f"run {run_id} failed: {type_name}: {message}")
+        self.run_id, self.type_name, self.message = run_id, type_name, message
+
+
+class RunCancelled(RunError):
+    """The run stopped because somebody asked it to."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was cancelled")
+        self.run_id = run_id
+
+
+class RunQuarantined(RunError):
+    """The run killed its workers too often; look at it, then ``outlive resume RUN``."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        super().__init__(f"run {run_id} is quarantined: {reason}; look at it, then resume it")
+        self.run_id = run_id
+
+
+class RequestRefused(RunError):
+    """The flow could not read a request; send one of the type that it waits for, by a new id."""
+
+    def __init__(self, run_id: str, request_id: str, why: str) -> None:
+        super().__init__(
+            f"run {run_id} could not read request {request_id}: {why}; "
+            "send what the flow waits for, with another id"
+        )
+        self.run_id, self.request_id = run_id, request_id
+
+
+class NoReply(RunError):
+    """The run ended before it replied to a request; its outcome says why."""
+
+    def __init__(self, run_id: str, request_id: str, status: str) -> None:
+        super().__init__(
+            f"run {run_id} ended ({status}) without a reply to request {request_id}; "
+            f"`outlive show {run_id}` tells what happened"
+        )
+        self.run_id, self.request_id = run_id, request_id
+
+
+class ReplayMismatch(RunError):
+    """The code no longer does what the journal says it did; the message shows both sides."""
+
+    def __init__(self, run_id: str, seq: int, *, recorded: str, code: str, remedy: str) -> None:
+        super().__init__(
+            f"run {run_id}, seq {seq}: the journal has {recorded}, the code {code}; {remedy}"
+        )
+        self.run_id, self.seq, self.recorded, self.code = run_id, seq, recorded, code
+
+
+class IllegalTransition(RunError):
+    """A handler asked for a state that may not follow; return a legal one, or add the move."""
+
+    def __init__(self, machine: str, state: str, target: str, legal: list[str]) -> None:
+        super().__init__(
+            f"{machine}: its handler of {state} returned {target}, which may not follow; "
+            f"legal is {', '.join(legal)}: return one of these, or add the move to `moves`"
+        )
+        self.machine, self.state, self.target, self.legal = machine, state, target, legal

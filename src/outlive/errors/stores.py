@@ -1,0 +1,90 @@
+"""How a store, or the data in it, is not as it should be."""
+
+from __future__ import annotations
+
+from outlive.errors.groups import StoreError
+
+
+class StoreUnavailable(StoreError):
+    """The store can't be opened, locked or reached; the message says what to look at."""
+
+
+class StoreFailed(StoreError):
+    """A write failed; nothing after it was acknowledged. Mend the store and start again."""
+
+
+class UnsafeSettings(StoreError):
+    """The store would lose acknowledged events with these settings, which the message names."""
+
+
+class WrongVersion(StoreError):
+    """A schema, record format or codec of another release; the message names both."""
+
+
+class IncompatibleCheckpoint(StoreError):
+    """A checkpoint's schema is not that of this code, and nothing leads from one to the other."""
+
+    def __init__(self, found: object, wanted: object = None, what: str = "the checkpoint") -> None:
+        reads = "this code reads another" if wanted is None else f"this code reads {wanted}"
+        super().__init__(
+            f"{what} has version {found}, {reads}; give an upcaster from version {found}, "
+            "or go on with the code that wrote it"
+        )
+        self.found, self.wanted, self.what = found, wanted, what
+
+
+class WrongKey(StoreError):
+    """Data is sealed and no key that was given opens it; give the one that the message names."""
+
+    def __init__(
+        self,
+        what: str,
+        needs: list[str] | None = None,
+        given: list[str] | None = None,
+    ) -> None:
+        needed = " or ".join(sorted(needs or []))
+        has = ", ".join(given or [])
+        super().__init__(
+            f"{what} is sealed{f' with key {needed}' if needed else ''}; "
+            f"{f'the keys given are {has}' if has else 'no key was given'}: "
+            "set OUTLIVE_KEY to the key that it was written with (several: commas between them)"
+        )
+        self.needs, self.given = needed, has
+
+
+class Erased(StoreError):
+    """The data key of the run's family was dropped; nothing brings back what it sealed."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} was erased: its family's data key is gone, and with it what was sealed"
+        )
+        self.run_id = run_id
+
+
+class CorruptRecord(StoreError):
+    """A record is damaged, missing or out of place; restore that run from a backup."""
+
+    def __init__(self, run_id: str, seq: int, why: str) -> None:
+        super().__init__(f"run {run_id}, seq {seq}: {why}; `outlive verify` lists all damage")
+        self.run_id, self.seq, self.why = run_id, seq, why
+
+
+class BlobMissing(StoreError):
+    """A part of a blob is gone or damaged: its family was deleted, or restore it from a backup."""
+
+
+class CorruptArchive(StoreError):
+    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"archive {path}: {why}")
+        self.path, self.why = path, why
+
+
+class LeaseLost(StoreError):
+    """Another worker drives this run now; its outcome comes from the store."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} is driven by another worker now")
+        self.run_id = run_id

@@ -1,0 +1,153 @@
+"""What the caller asked for and can't be; each message says what to do instead."""
+
+from __future__ import annotations
+
+from outlive.errors.groups import UsageError
+
+
+class NotInRun(UsageError):
+    """An effect or wait was used outside a run; start a run, or use ``.plain(...)``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} was called outside a run; call it from a flow started with outlive.run(), "
+            f"or use {name}.plain(...) if it shall run with no record"
+        )
+        self.name = name
+
+
+class InsideStep(UsageError):
+    """An effect or wait was used inside a step's body; move it into the flow."""
+
+    def __init__(self, name: str, step: str) -> None:
+        super().__init__(
+            f"{name} was called inside the body of step {step}; a step is a leaf: "
+            f"call {name} from the flow, or use {name}.plain(...) inside the body"
+        )
+        self.name, self.step = name, step
+
+
+class IoInFlow(UsageError):
+    """Flow code did asyncio I/O outside a step; do it in a step."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"flow code called {what}; do this in a step: only step bodies touch the outside, "
+            "so that a replay never does it again"
+        )
+        self.what = what
+
+
+class ValueRefused(UsageError):
+    """A value would not come back as it was; the path says which part of it."""
+
+    def __init__(self, reason: str, path: str = "$") -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason, self.path = reason, path
+
+
+class DefinitionRefused(UsageError):
+    """A decorator was given something impossible; the message says what."""
+
+
+class UnknownStore(UsageError):
+    """No store speaks this URL; use one of those named in the message."""
+
+
+class FlowNotRegistered(UsageError):
+    """This process does not know the run's flow; import or pass the module that defines it."""
+
+    def __init__(self, flow: str, known: list[str]) -> None:
+        have = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"flow {flow!r} is not registered in this process (known: {have}); "
+            "pass the flow itself, or name its module on the command line"
+        )
+        self.flow = flow
+
+
+class RunNotFound(UsageError):
+    """No run has this id; ``outlive runs`` lists those there are."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"no run has the id {run_id!r}; `outlive runs` lists those there are")
+        self.run_id = run_id
+
+
+class RunIdRefused(UsageError):
+    """This can't be a run id; the message says why."""
+
+
+class RunIdTaken(UsageError):
+    """The id belongs to a run of another flow or other arguments; choose another id."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run id {run_id!r} is taken: {why}; choose another id")
+        self.run_id = run_id
+
+
+class StepNotInDoubt(UsageError):
+    """There is nothing to resolve at this step (yet); ``outlive show RUN`` lists the doubts.
+
+    It is not in doubt, it was answered before, or its attempt may still be running.
+    """
+
+
+class RetryRefused(UsageError):
+    """A run can't be tried again: it did not fail, or what it did is undone or not known.
+
+    The message says why; start another run.
+    """
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} can't be tried again: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class ForkRefused(UsageError):
+    """A run can't be forked at this place; the message says why, and where it can."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id} can't be forked so: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class RunEnded(UsageError):
+    """Nothing can be sent to a run that has ended; start another one."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(
+            f"run {run_id} has ended ({status}): nothing can be sent to it any more; "
+            "start another run, with another id"
+        )
+        self.run_id, self.status = run_id, status
+
+
+class QuestionNotOpen(UsageError):
+    """The run does not wait for this answer; ``handle.questions()`` lists what it asks.
+
+    It was answered, closed, expired or never asked, or the run asks several things and none was
+    named.
+    """
+
+
+class AnswerRefused(UsageError):
+    """The answer is not what the question asks for; the question stays open, so answer again."""
+
+    def __init__(self, question: str, why: str, wanted: str) -> None:
+        super().__init__(
+            f"question {question} refuses this answer: {why}; it stays open and wants {wanted}"
+        )
+        self.question, self.why = question, why
+
+
+class ScheduleNotFound(UsageError):
+    """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        self.name = name
+
+
+class AppClosed(UsageError):
+    """The app was closed, or this process was forked from the one that opened it; open another."""

@@ -1,0 +1,257 @@
+"""Shared journals: anybody may append (R11). Read, decide, commit behind what was read; whoever was
+not first reads on and decides again.
+
+A ``SharedJournal`` is one journal as one process sees it. It keeps the fold of what it has read, so
+that an append is one commit and nothing else: that the fold is not out of date is what the commit
+itself checks. Whatever else is asked of it reads on first.
+
+A journal that is deleted may begin anew under its id. Its epoch is drawn at its begin and tells
+one from the other: what was decided on the old one is never appended to the new one.
+
+All verbs are for a lane: they call a store and never suspend by themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from outlive.errors import OutliveError, RunIdTaken, StoreUnavailable
+from outlive.journal.headers import brief_header
+from outlive.journal.reader import Chain
+from outlive.journal.record import LINK_START, PARTED, pack
+from outlive.journal.restored import is_stored, read_form, read_values
+from outlive.journal.stored import with_values
+from outlive.journal.values import Values
+from outlive.model.brief import Brief
+from outlive.model.events import Event, encode_events
+from outlive.model.kinds import KIND_BITS
+from outlive.store import Entry, Head, Header, Reading, Store
+
+#: How often somebody else may be first.
+TRIES_MAX = 100
+_EPOCH_MAX = 0x7FFF_FFFF
+
+T = TypeVar("T")
+
+
+class Fold(Protocol):
+    """What the events of a journal lead to. It gets values as they stand in records."""
+
+    def apply(self, event: Any) -> None:
+        """Let one event happen."""
+        ...
+
+    def brief_with(self, events: Sequence[Any]) -> Brief:
+        """What the store shows of the journal once these have happened, too."""
+        ...
+
+    @property
+    def last_value(self) -> bytes:
+        """What stands in a record for a value that the next one may be much like; empty: none."""
+        ...
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class SharedJournal(Generic[F]):
+    """One journal that anybody may append to."""
+
+    def __init__(
+        self, store: Store, journal: str, new: Callable[[], F], entropy: Callable[[int], bytes]
+    ) -> None:
+        self.id, self.store = journal, store
+        self._new, self._entropy = new, entropy
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is known of the journal."""
+        self._fold: F = self._new()
+        #: None: there is none, or it was not looked for yet.
+        self._head: Head | None = None
+        self._header: Header | None = None
+        self._is_read = False
+        self._values: Values | None = None
+
+    async def look(self, view: Callable[[F], T]) -> T:
+        """What this makes of the journal as it is now. It must not hand out what can change."""
+        with self._lock:
+            await self._read_on()
+            return view(self._fold)
+
+    async def append(self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]) -> T:
+        """Append what this decides, durably, and tell what the journal leads to then.
+
+        ``decide`` may be called several times. What it refuses, it refuses knowing everything.
+
+        Raises:
+            StoreUnavailable: others were faster each time.
+        """
+        with self._lock:
+            is_new = not self._is_read
+            if is_new:
+                await self._read_on()
+            for _ in range(TRIES_MAX):
+                events = self._decided(decide, is_certain=is_new)
+                if events is not None and (not events or await self._commit(events)):
+                    return answer(self._fold)
+                await self._read_on()
+                is_new = True
+        raise StoreUnavailable(f"{self.id} is changed by others all the time; try again")
+
+    def _decided(
+        self, decide: Callable[[F], Sequence[Event]], *, is_certain: bool
+    ) -> Sequence[Event] | None:
+        """None: it would do nothing or refuse, but may not know everything."""
+        try:
+            events = decide(self._fold)
+        except OutliveError:
+            if is_certain:
+                raise
+            return None
+        return events if events or is_certain else None
+
+    async def delete(self) -> bool:
+        """Delete the journal as it is known here, if it has ended; False: somebody went on."""
+        with self._lock:
+            head = self._head
+            if head is None:
+                return False
+            self._forget()
+            return await self.store.delete(self.id, seq=head.seq, digest=b"", keep_until=0)
+
+    async def values(self, places: Sequence[tuple[int, bytes]]) -> list[bytes]:
+        """Values as they were, from what the fold has of them, each with the seq of its event.
+
+        Raises:
+            CorruptRecord: a part of one is missing or damaged.
+        """
+        family = "" if self._header is None else self._header.family
+        return await read_values(self.store, family, self.id, places)
+
+    # reading
+
+    async def _read_on(self) -> None:
+        try:
+            reading = await self._read()
+            if reading is not None:
+                self._follow(reading)
+        except BaseException:
+            self._forget()
+            raise
+        self._is_read = True
+
+    async def _read(self) -> Reading | None:
+        """What is new; from the start, where the journal began anew."""
+        seq = 0 if self._head is None else self._head.seq
+        reading = await self.store.read(self.id, seq)
+        if reading is None or not self._is_continued(reading.head):
+            self._forget()
+            reading = None if reading is None else await self.store.read(self.id)
+        return reading
+
+    def _is_continued(self, head: Head) -> bool:
+        known = self._head
+        return known is None or (head.epoch == known.epoch and head.seq >= known.seq)
+
+    def _follow(self, reading: Reading) -> None:
+        known = self._head
+        seq, link = (0, LINK_START) if known is None else (known.seq, known.link)
+        chain = Chain(self.id, seq + 1, link)
+        events = chain.follow(reading.records)
+        chain.check_end(reading.head)
+        for event in events:
+            self._fold.apply(event)
+        self._head, self._header = reading.head, reading.header
+
+    # appending
+
+    async def _commit(self, events: Sequence[Event]) -> bool:
+        """Whether the events are in; they are durable then."""
+        try:
+            values = await self._values_at_hand()
+            entry, written = self._entry(events, values)
+            (conflict,) = await self.store.commit([entry])
+            if conflict is None:
+                self._take_in(entry, written)
+        except BaseException:
+            self._forget()  # nobody knows what of it is stored
+            raise
+        if conflict is None:
+            return True
+        if conflict.gone:
+            raise RunIdTaken(self.id, "it belonged to something that was deleted not long ago")
+        self._values = None  # it counts on nodes that were not stored
+        return False
+
+    async def _values_at_hand(self) -> Values:
+        if self._values is None:
+            self._values = Values()
+            header, last = self._header, self._fold.last_value
+            form = None if header is None else await read_form(self.store, header.family, last)
+            if form is not None:
+                self._values.lean_on(*form)
+        return self._values
+
+    def _entry(self, events: Sequence[Event], values: Values) -> tuple[Entry, list[Event]]:
+        written = [with_values(event, partial(_stored, values)) for event in events]
+        header = brief_header(self._fold.brief_with(written))
+        head = self._head or Head(run_id=self.id, seq=0, epoch=self._new_epoch(), link=LINK_START)
+        kinds = 0
+        for event in written:
+            kinds |= KIND_BITS[type(event)]
+        nodes = values.take_nodes()
+        record, link = pack(
+            self.id,
+            prev=head.link,
+            epoch=head.epoch,
+            seq=head.seq + 1,
+            kinds=kinds,
+            body=encode_events(written),
+            flags=PARTED if _is_parted(written) else 0,
+        )
+        entry = Entry(
+            run_id=self.id,
+            after=head.seq,
+            last=head.seq + len(written),
+            epoch=head.epoch,
+            record=record,
+            link=link,
+            header=None if header == self._header else header,
+            nodes=nodes,
+        )
+        return entry, written
+
+    def _new_epoch(self) -> int:
+        return 1 + int.from_bytes(self._entropy(4), "big") % _EPOCH_MAX
+
+    def _take_in(self, entry: Entry, written: Sequence[Event]) -> None:
+        for event in written:
+            self._fold.apply(event)
+        known = self._head or Head(run_id=self.id, seq=0, epoch=entry.epoch, link=LINK_START)
+        self._head = replace(known, seq=entry.last, link=entry.link)
+        self._header = entry.header or self._header
+
+
+def _stored(values: Values, raw: bytes) -> bytes:
+    """What stands in a record for a value; some do already, taken over from another journal."""
+    return raw if is_stored(raw) else values.stored(raw)
+
+
+def _is_parted(events: Sequence[Event]) -> bool:
+    found = False
+
+    def look(raw: bytes) -> bytes:
+        nonlocal found
+        found = found or is_stored(raw)
+        return raw
+
+    for event in events:
+        with_values(event, look)
+    return found

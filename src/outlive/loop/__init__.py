@@ -1,0 +1,28 @@
+"""An agent's loop as an explicit machine of states, saved at its transitions and gone on with.
+
+Write a subclass of ``Loop`` with a handler for each state; ``drive`` it on any store. It is a run
+like any other: killed anywhere, whoever comes next goes on from its last checkpoint.
+"""
+
+from outlive.errors import IllegalTransition, IncompatibleCheckpoint
+from outlive.loop.driving import LoopStore
+from outlive.loop.loops import Loop
+from outlive.loop.machine import State
+from outlive.loop.plans import Arranged, arrange
+from outlive.loop.snapshot import Snapshot
+from outlive.loop.verbs import drive, load, resume, step_once
+
+__all__ = [
+    "Arranged",
+    "IllegalTransition",
+    "IncompatibleCheckpoint",
+    "Loop",
+    "LoopStore",
+    "Snapshot",
+    "State",
+    "arrange",
+    "drive",
+    "load",
+    "resume",
+    "step_once",
+]

@@ -1,0 +1,265 @@
+"""Driving a loop: to its end, or one transition; and going on with one that was left.
+
+Where a loop lives is a URL or an app: there it is a run, with a journal, a lease and keys. Or it
+is an object that saves and loads snapshots: there it is only as durable as that object, and
+effects, which need a journal, are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
+
+from outlive.app import App
+from outlive.engine.place import refuse_in_run
+from outlive.errors import (
+    FlowNotRegistered,
+    IncompatibleCheckpoint,
+    RunIdTaken,
+    RunNotFound,
+    UsageError,
+    WrongVersion,
+)
+from outlive.journal.reader import read_first
+from outlive.loop.loops import Loop
+from outlive.loop.turns import Pace, asked, given, turn
+from outlive.model.events import ChapterBegan
+from outlive.model.retry import parse_duration
+from outlive.opening import open_app
+from outlive.starting import start_of
+from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header
+
+L = TypeVar("L", bound=Loop)
+
+IN_A_RUN = "call its flow from yours: await outlive.call(YourLoop.flow, request)"
+
+
+@runtime_checkable
+class LoopStore(Protocol):
+    """Anything that keeps one snapshot: plain or async; with ``delete()`` it goes at the end."""
+
+    def save(self, snapshot: Any) -> Any:
+        """Keep this instead of what was there, all of it or nothing."""
+        ...
+
+    def load(self) -> Any:
+        """What was kept last; None if there is nothing."""
+        ...
+
+
+Where: TypeAlias = App | LoopStore | str | None
+Kinds: TypeAlias = Mapping[str, type[Loop]]
+
+
+# transitions in memory
+
+
+async def step_once(loop: Loop) -> None:
+    """One transition; if it fails, the loop is as it was."""
+    before = loop.snapshot()
+    try:
+        await turn(loop)
+    except BaseException:
+        loop.take(before)
+        raise
+
+
+async def _drive_saved(loop: Loop, store: LoopStore) -> None:
+    pace = Pace(loop)
+    while not loop.is_over:
+        state = loop.state
+        await turn(loop)
+        if pace.is_due(state) or loop.is_over:
+            snapshot = loop.snapshot()
+            await _awaited(store.save(snapshot))
+            loop.take(snapshot)
+    if _goes_at_once(loop) and hasattr(store, "delete"):
+        await _awaited(store.delete())
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def is_saved(store: Where) -> TypeGuard[LoopStore]:
+    """It keeps snapshots, and no journals."""
+    return isinstance(store, LoopStore) and not isinstance(store, App)
+
+
+# loops that are runs
+
+
+async def drive(loop: L, store: Where = None) -> L:
+    """Drive a loop to its end, or go on with the one of its id."""
+    if is_saved(store):
+        await _drive_saved(loop, store)
+        return loop
+    async with opened(store) as app:
+        try:
+            handle = await app.start(loop.flow, **asked(loop), id=loop.id)
+        except WrongVersion:
+            await _check_version(app, loop)
+            raise
+        loop.take(await _outcome(handle.outcome(), loop.id))
+        await _let_go(app, loop)
+    return loop
+
+
+async def resume(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
+    """Go on with a loop that was left, to its end."""
+    if is_saved(store):
+        loop = await load(store, id, kinds)
+        if loop is not None:
+            await _drive_saved(loop, store)
+        return loop
+    async with opened(store) as app:
+        found = await _find(app, id, kinds)
+        if found is None:
+            return None
+        run_id, header = found
+        kind = _kind_of(run_id, header, kinds)
+        handle = await app.resume(run_id, [kind.flow])
+        loop = kind.from_dict(await _outcome(handle.outcome(), run_id))
+        await _let_go(app, loop)
+        return loop
+
+
+async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
+    """A loop as its last checkpoint has it."""
+    if is_saved(store):
+        snapshot = await _awaited(store.load())
+        return None if snapshot is None else _only(kinds).from_dict(snapshot)
+    async with opened(store) as app:
+        found = await _find(app, id, kinds)
+        if found is None:
+            return None
+        run_id, header = found
+        kind = _kind_of(run_id, header, kinds)
+        if header.status == "completed":
+            handle = await app.get(run_id, kind.flow)
+            return kind.from_dict(await handle.outcome())
+        return await _read(app, run_id, kind)
+
+
+async def _read(app: App, run_id: str, kind: type[Loop]) -> Loop:
+    first = read_first(await app.read(run_id, LAST_CHAPTER, limit=1))
+    start = start_of(first)
+    parts = kind.flow.args_codec.decode(
+        first.args if isinstance(first, ChapterBegan) else start.args
+    )
+    if isinstance(parts, list):  # it was asked for by name
+        parts = kind.flow.bind(*parts[0], **parts[1])
+    return kind.from_parts(given(parts, version=int(start.version), id=run_id))
+
+
+@asynccontextmanager
+async def opened(store: Where) -> AsyncIterator[App]:
+    """The app that is meant; one that is opened here is closed here."""
+    if isinstance(store, App):
+        yield store
+    elif store is None or isinstance(store, str):
+        refuse_in_run("outlive.loop", IN_A_RUN)
+        async with open_app(store) as app:
+            yield app
+    else:
+        raise UsageError(
+            f"{store!r} keeps no loops; give a URL, an app of outlive.open(), or an object with "
+            "save(snapshot) and load()"
+        )
+
+
+async def _outcome(outcome: Awaitable[Any], run_id: str) -> Any:
+    try:
+        return await outcome
+    except RunNotFound:
+        # Somebody else drove it to its end.
+        raise RunIdTaken(run_id, "a loop of this id ended, and is not kept (keep=0)") from None
+
+
+async def _let_go(app: App, loop: Loop) -> None:
+    """A loop that is over goes at once, unless it is to be kept."""
+    if _goes_at_once(loop):
+        await app.delete(loop.id)
+
+
+def _goes_at_once(loop: Loop) -> bool:
+    return loop.keep is not None and parse_duration(loop.keep) == 0
+
+
+# which loop
+
+
+def kinds_of(loop: type[Loop] | None) -> Kinds:
+    """Loops by the names of their flows: the one that was given, or all there are."""
+    if loop is not None:
+        return {loop.flow.name: loop}
+    found: dict[str, type[Loop]] = {}
+    waiting: list[type[Loop]] = [Loop]
+    while waiting:
+        subclasses = waiting.pop(0).__subclasses__()
+        found |= {each.flow.name: each for each in subclasses if "flow" in vars(each)}
+        waiting += subclasses
+    if not found:
+        raise UsageError("this process has defined no loop: import the module that does")
+    return found
+
+
+def _only(kinds: Kinds) -> type[Loop]:
+    if len(kinds) > 1:
+        raise UsageError(
+            f"several kinds of loop are defined ({', '.join(sorted(kinds))}), and a snapshot does "
+            "not say which it is of; say so: resume(store, loop=YourLoop)"
+        )
+    return next(iter(kinds.values()))
+
+
+async def _find(app: App, id: str | None, kinds: Kinds) -> tuple[str, Header] | None:
+    if id is not None:
+        try:
+            reading = await app.read(id, 1 << 62)
+        except RunNotFound:
+            return None
+        return id, reading.header
+    live = [each for name in sorted(kinds) for each in await _under_way(app, name)]
+    if len(live) > 1:
+        named = ", ".join(each.head.run_id for each in live[:5])
+        raise UsageError(
+            f"{len(live)} loops are under way ({named}{', ...' if len(live) > 5 else ''}); "
+            "say which: resume(store, id)"
+        )
+    return (live[0].head.run_id, live[0].header) if live else None
+
+
+async def _under_way(app: App, name: str) -> Sequence[Found]:
+    live: list[Found] = []
+    after: str | None = None
+    while True:
+        page = await app.find(flow=name, limit=PAGE_MAX, after=after)
+        live += [each for each in page.items if each.header.ended_at is None]
+        after = page.next
+        if after is None:
+            return live
+
+
+def _kind_of(run_id: str, header: Header, kinds: Kinds) -> type[Loop]:
+    """The class of a loop that was found, whose code can go on with it."""
+    kind = kinds.get(header.flow)
+    if kind is None:
+        raise FlowNotRegistered(header.flow, list(kinds))
+    if header.version not in kind.flow.versions:
+        raise incompatible(run_id, header.version, kind)
+    return kind
+
+
+async def _check_version(app: App, loop: Loop) -> None:
+    header = (await app.read(loop.id, 1 << 62)).header
+    if header.version not in loop.flow.versions:
+        raise incompatible(loop.id, header.version, type(loop))
+
+
+def incompatible(run_id: str, found: str, kind: type[Loop]) -> IncompatibleCheckpoint:
+    """What is said of a loop that was left by other code."""
+    version: object = int(found) if found.isdecimal() else found
+    return IncompatibleCheckpoint(version, kind.version, f"the checkpoint of loop {run_id}")

@@ -1,0 +1,192 @@
+"""The loop of an agent: plan, act, observe, reflect, or states of its author's own.
+
+A subclass is a machine: its handlers are its methods, checked when the class is defined. An object
+is one loop. What is to outlive the process is in the parts of its snapshot; whatever else a
+handler sets on it is gone after the next checkpoint, live as after a crash.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, ClassVar, Self
+
+from outlive.errors import DefinitionRefused, ValueRefused
+from outlive.loop.machine import MOVES, Machine, Moves, State, define
+from outlive.loop.snapshot import RECORDED, Snapshot, Upcasters, check_upcasters, up_to_date
+from outlive.loop.turns import LoopFlow, flow_of
+from outlive.model.retention import Retention
+from outlive.model.retry import Duration, parse_duration
+from outlive.ports import Ports
+
+
+class Loop:
+    """An agent's loop as a machine of states. Write a subclass with a handler for each state.
+
+    The handler of ``State.PLANNING`` is ``on_planning(self)``, async or plain; it changes the
+    loop's parts and returns the next state. Model calls in it are steps, tools that change the
+    world are effects.
+    """
+
+    #: An Enum of the machine's states, the one to begin with first.
+    states: ClassVar[type[Enum]] = State
+    #: For each state those that may follow it; one that nothing follows is an end.
+    moves: ClassVar[Moves] = MOVES
+    #: States in whose middle nothing is saved: no checkpoint follows their handler.
+    working: ClassVar[Iterable[Enum]] = (State.EXECUTING,)
+    #: Of the snapshot's schema.
+    version: ClassVar[int] = 1
+    #: By older version: a function that makes a snapshot of it into one of the next.
+    upcasters: ClassVar[Upcasters] = {}
+    #: A checkpoint after so many transitions that may have one.
+    checkpoint_every: ClassVar[int] = 1
+    #: How long a loop is kept after its end; 0: not at all; None: for ever.
+    keep: ClassVar[Duration | None] = 0
+    #: One that wrote nothing for so long is given up by workers; None: never.
+    ttl: ClassVar[Duration | None] = "24h"
+    #: Its name in journals and lists; by default that of the class.
+    name: ClassVar[str] = ""
+
+    machine: ClassVar[Machine]
+    #: The flow whose runs are loops of this kind, for workers and for submit().
+    flow: ClassVar[LoopFlow]
+
+    #: By this a loop is found again.
+    id: str
+    #: What the agent was asked for.
+    request: Any
+    #: Where it stands.
+    state: Any
+    #: What is to be done, in order.
+    plan: list[Any]
+    #: The position in the plan of what is done next.
+    cursor: int
+    #: What the loop has accepted so far.
+    results: list[Any]
+    #: Anything else that it needs to go on.
+    context: dict[str, Any]
+    #: The number of transitions so far.
+    seq: int
+
+    def __init_subclass__(cls, *, abstract: bool = False, **rest: Any) -> None:
+        """Check the machine; one that is ``abstract`` lacks handlers, and only has subclasses."""
+        super().__init_subclass__(**rest)
+        if "__init__" in vars(cls):
+            raise DefinitionRefused(
+                f"{cls.__name__}: a loop is made anew from its snapshot, by nothing else; what it "
+                "needs beside that (clients, settings) is made in `def setup(self)`"
+            )
+        if not abstract:
+            _define(cls)
+
+    def __init__(
+        self,
+        request: Any = None,
+        *,
+        id: str | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not hasattr(type(self), "machine"):
+            raise DefinitionRefused(
+                f"{type(self).__name__} has no handlers; write a subclass of it that has"
+            )
+        self._take(
+            Snapshot(
+                version=self.version,
+                id=Ports().entropy(8).hex() if id is None else id,
+                request=copy.deepcopy(request),
+                state=self.machine.first.name,
+                context=copy.deepcopy(dict(context or {})),
+            )
+        )
+
+    def setup(self) -> None:
+        """Called whenever a loop is made, from nothing or from a snapshot; yours to write."""
+
+    def __repr__(self) -> str:
+        name, at = self.machine.name, f"{self.state.name}, {self.cursor} of {len(self.plan)}"
+        return f"<{name} {self.id!r}: {at}, seq {self.seq}>"
+
+    @property
+    def is_over(self) -> bool:
+        """It has reached an end."""
+        return self.machine.is_end(self.state)
+
+    @property
+    def current(self) -> Any:
+        """What the plan has at the cursor; None behind its end."""
+        return self.plan[self.cursor] if 0 <= self.cursor < len(self.plan) else None
+
+    def key(self, what: str) -> str:
+        """A key for something that this transition does: the same when it is done again.
+
+        Effects have theirs by themselves; this is for loops that are driven without a journal.
+        """
+        return f"{self.id}/{self.seq}/{what}"
+
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on from here; it shares nothing with the loop."""
+        parts = {name: getattr(self, name) for name in RECORDED}
+        parts = copy.deepcopy({**parts, "state": self.state.name})
+        return Snapshot(version=self.version, id=self.id, **parts)
+
+    @classmethod
+    def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
+        """A loop that goes on from a snapshot.
+
+        Raises:
+            IncompatibleCheckpoint: it has another version, and no upcaster leads to this one.
+            ValueRefused: it is no snapshot of a loop of this kind.
+        """
+        return cls.from_parts(copy.deepcopy(dict(snapshot)))
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, Any]) -> Self:
+        """As ``from_dict``, from parts that nobody else holds: they are not copied."""
+        loop = cls.__new__(cls)
+        name = f"the checkpoint of loop {parts.get('id') or '(no id)'}"
+        loop._take(up_to_date(parts, cls.version, cls.upcasters, name))  # noqa: SLF001 - its own
+        return loop
+
+    def _take(self, snapshot: Snapshot) -> None:
+        """Be what the snapshot says, and nothing else."""
+        states = self.machine.states.__members__
+        if snapshot.state not in states:
+            raise ValueRefused(
+                f"{snapshot.state!r} is no state of {self.machine.name} ({', '.join(states)})",
+                "$.state",
+            )
+        vars(self).clear()
+        vars(self).update({name: snapshot[name] for name in ("id", *RECORDED)})
+        self.state = states[snapshot.state]
+        self.setup()
+
+    def take(self, snapshot: Mapping[str, Any]) -> None:
+        """Become what a snapshot says, in place."""
+        parts = copy.deepcopy(dict(snapshot))
+        self._take(up_to_date(parts, self.version, self.upcasters))
+
+
+def _define(cls: type[Loop]) -> None:
+    """What follows from a class once it is written."""
+    name = vars(cls).get("name") or cls.__name__
+    older = check_upcasters(name, cls.version, cls.upcasters)
+    if type(cls.checkpoint_every) is not int or cls.checkpoint_every < 1:
+        raise DefinitionRefused(
+            f"{name}: checkpoint_every is {cls.checkpoint_every!r}; it is a number from 1 on"
+        )
+    # The states that the class itself brings have no work in them unless it says so.
+    is_own = cls.states is not State and cls.working is Loop.working
+    working = () if is_own else cls.working
+    methods = {each: getattr(cls, each) for each in dir(cls) if each.startswith("on_")}
+    cls.machine = define(name, cls.states, cls.moves, working, methods)
+    cls.flow = flow_of(cls, (cls.version, *reversed(older)), _rules(cls))
+
+
+def _rules(cls: type[Loop]) -> Retention:
+    """What becomes of loops that are over, or that nobody goes on with."""
+    for age in (cls.keep, cls.ttl):
+        if age is not None:
+            parse_duration(age)
+    return Retention(completed=cls.keep, cancelled=cls.keep, failed=cls.ttl, ttl=cls.ttl)

@@ -1,0 +1,101 @@
+"""A snapshot: a loop at one moment, whole and small; and how older ones are read.
+
+It holds where the loop stands, not how it got there, and nothing that belongs into a
+configuration. Its version is that of its schema: another one is brought up to date by functions
+that the loop's author gave, or refused. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from outlive.errors import DefinitionRefused, IncompatibleCheckpoint, ValueRefused
+
+#: By version: makes a snapshot of that version into one of the next.
+Upcasters: TypeAlias = Mapping[int, Callable[[dict[str, Any]], Mapping[str, Any]]]
+#: What a run records of a loop, in this order; its version and its id are the run's own.
+RECORDED = ("request", "state", "plan", "cursor", "results", "context", "seq")
+#: All parts of a snapshot.
+PARTS = ("version", "id", *RECORDED)
+_NEEDED = ("version", "request", "state")
+
+
+class Snapshot(dict[str, Any]):
+    """A loop at one moment: a dict that JSON can write, whose parts are attributes, too."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a snapshot, each by name
+        self,
+        *,
+        version: int,
+        request: Any,
+        state: str,
+        plan: Sequence[Any] = (),
+        cursor: int = 0,
+        results: Sequence[Any] = (),
+        context: Mapping[str, Any] | None = None,
+        seq: int = 0,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(
+            version=version,
+            id=id,
+            request=request,
+            state=state,
+            plan=list(plan),
+            cursor=cursor,
+            results=list(results),
+            context=dict(context or {}),
+            seq=seq,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in PARTS:
+            return self[name]
+        raise AttributeError(f"a snapshot has no {name!r}; it has {', '.join(PARTS)}")
+
+
+def check_upcasters(name: str, version: Any, upcasters: Upcasters) -> tuple[int, ...]:
+    """The older versions that can be read.
+
+    Raises:
+        DefinitionRefused: the version is none, or the upcasters do not lead up to it.
+    """
+    if type(version) is not int or version < 1:
+        raise DefinitionRefused(f"{name}: version is {version!r}; it is a number from 1 on")
+    older = sorted(upcasters)
+    if older != list(range(version - len(older), version)) or (older and older[0] < 1):
+        raise DefinitionRefused(
+            f"{name}: upcasters are there for versions {older}; they lead from one version to the "
+            f"next, up to {version}, without a gap"
+        )
+    return tuple(older)
+
+
+def up_to_date(
+    snapshot: Mapping[str, Any], version: int, upcasters: Upcasters, name: str = "the checkpoint"
+) -> Snapshot:
+    """The same as a snapshot of this version; its parts are not copied.
+
+    Raises:
+        IncompatibleCheckpoint: nothing leads from its version to this one.
+        ValueRefused: it is no snapshot.
+    """
+    _check_parts(snapshot)
+    parts = dict(snapshot)
+    while (found := parts["version"]) != version:
+        upcast = upcasters.get(found) if type(found) is int else None
+        if upcast is None:
+            raise IncompatibleCheckpoint(found, version, name)
+        parts = {**upcast(parts), "version": found + 1}
+        _check_parts(parts)
+    return Snapshot(**parts)
+
+
+def _check_parts(snapshot: Mapping[str, Any]) -> None:
+    for part in _NEEDED:
+        if part not in snapshot:
+            raise ValueRefused("a snapshot has this part, and here it is missing", f"$.{part}")
+    for part in snapshot:
+        if part not in PARTS:
+            raise ValueRefused("this is no part of a snapshot", f"$.{part}")

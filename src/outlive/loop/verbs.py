@@ -1,0 +1,101 @@
+"""What users call: awaited in async code; done at once where nothing is to be awaited.
+
+A loop none of whose handlers is async is plain code, as a flow written with ``def`` is. Called
+where no event loop runs, there is nobody who could await: then these wait by themselves. Type
+checkers are told of coroutines; ``outlive.sync.loop`` has the same verbs for plain code alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from outlive.blocking import run_blocking
+from outlive.journal.keeper import run_immediate
+from outlive.loop import driving
+from outlive.loop.driving import Where, is_saved, kinds_of
+from outlive.loop.loops import Loop
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Loop)
+
+
+def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
+    """One transition, in memory: nothing is saved. If it fails, the loop is as it was."""
+    return _done_or_awaited([type(loop)], partial(driving.step_once, loop), in_thread=True)
+
+
+def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
+    """Drive a loop to its end, or go on with the one of its id; the loop, as it ended.
+
+    ``store`` is a URL (default: ``OUTLIVE_STORE``), an app, or an object with ``save`` and
+    ``load``.
+
+    Raises:
+        RunFailed: a handler raised; ``outlive retry`` gives the loop another try.
+        IncompatibleCheckpoint: it was left by code with another schema.
+        RunIdTaken: the id is that of another request, or of a loop that ended and is not kept.
+    """
+    work = partial(driving.drive, loop, store)
+    return _done_or_awaited([type(loop)], work, in_thread=is_plain(store))
+
+
+def resume(
+    store: Where = None, id: str | None = None, loop: type[L] | None = None
+) -> Coroutine[Any, Any, L | None]:
+    """Go on with a loop that was left, to its end; None: there is none.
+
+    Without an ``id`` it is the only one that is under way. ``loop`` is its class; without it, all
+    loops that this process has defined are looked for.
+
+    Raises:
+        IncompatibleCheckpoint: it was left by code with another schema.
+        UsageError: several are under way, or several kinds of loop could be meant.
+    """
+    kinds = kinds_of(loop)
+    work: Any = partial(driving.resume, store, id, kinds)
+    return _done_or_awaited(kinds.values(), work, in_thread=is_plain(store))
+
+
+def load(
+    store: Where = None, id: str | None = None, loop: type[L] | None = None
+) -> Coroutine[Any, Any, L | None]:
+    """A loop as its last checkpoint has it, without driving it; None: there is none."""
+    kinds = kinds_of(loop)
+    work: Any = partial(driving.load, store, id, kinds)
+    return _done_or_awaited(kinds.values(), work, in_thread=is_plain(store))
+
+
+def _done_or_awaited(
+    kinds: Iterable[type[Loop]], work: Callable[[], Coroutine[Any, Any, T]], *, in_thread: bool
+) -> Coroutine[Any, Any, T]:
+    kinds = list(kinds)
+    if any(each.machine.is_async for each in kinds) or _is_loop_running():
+        return work()
+    outcome: Any = done(kinds, work, in_thread=in_thread)
+    return outcome  # type: ignore[no-any-return]  # see above: type checkers know one side
+
+
+def done(
+    kinds: Iterable[type[Loop]], work: Callable[[], Coroutine[Any, Any, T]], *, in_thread: bool
+) -> T:
+    """The outcome; ``in_thread``: nothing but handlers could wait in it, so this thread does it."""
+    if in_thread and not any(each.machine.is_async for each in kinds):
+        return run_immediate(work())
+    return run_blocking(work)
+
+
+def is_plain(store: Where) -> bool:
+    """It saves and loads without being awaited."""
+    return is_saved(store) and not any(map(inspect.iscoroutinefunction, (store.save, store.load)))
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""What the checkpoints of a run amount to: the fold of their journal, and who may save.
+
+Pure. Snapshots form a *line*: each is saved behind the one before, and going back cuts the line.
+Of each step the last one on the line counts; what was cut off stays in ``saved``. States are as
+they stand in records, so that the fold of a long journal is small.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+
+from outlive.errors import LeaseLost
+from outlive.model.brief import Brief
+from outlive.model.checkpoint_events import (
+    CheckpointsBegan,
+    CheckpointsCleared,
+    CheckpointsEnded,
+    OfCheckpoints,
+    RolledBack,
+    SnapshotRestored,
+    SnapshotSaved,
+)
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A snapshot at its place."""
+
+    seq: int
+    event: SnapshotSaved
+
+
+class Checkpoints:
+    """The state of one run's checkpoints."""
+
+    def __init__(self) -> None:
+        self.began: CheckpointsBegan | None = None
+        self.brief: Brief | None = None
+        self.seq = self.at = 0
+        #: How many snapshots were given up last, if nothing was saved since.
+        self.cleared: int | None = None
+        #: Who has the run to itself; empty: nobody.
+        self.holder = ""
+        #: All that was ever saved, the last one last.
+        self.saved: list[Saved] = []
+        #: Those that were not taken back.
+        self.line: list[Saved] = []
+        self._newest: dict[str, Saved] = {}
+
+    def apply(self, event: OfCheckpoints) -> None:
+        """Let one event happen."""
+        self.seq += 1
+        self.brief = brief_after(self.brief, event)
+        if not isinstance(event, CheckpointsBegan):
+            self.at = max(self.at, event.at)
+        match event:
+            case CheckpointsBegan():
+                self.began = event
+            case SnapshotSaved():
+                self._save(Saved(self.seq, event))
+            case SnapshotRestored(holder=holder):
+                self.holder = holder
+            case RolledBack(seq=seq):
+                self._cut(seq)
+            case CheckpointsEnded():
+                self.holder = ""
+            case CheckpointsCleared(count=count):
+                self.holder = ""
+                self.saved, self.line, self._newest = [], [], {}
+                self.cleared = count
+            case _:
+                assert_never(event)
+
+    def _save(self, saved: Saved) -> None:
+        self.cleared = None
+        self.saved.append(saved)
+        self._count(saved)
+
+    def _count(self, saved: Saved) -> None:
+        self.line.append(saved)
+        self._newest.pop(saved.event.step, None)  # so that it comes last
+        self._newest[saved.event.step] = saved
+
+    def _cut(self, seq: int) -> None:
+        kept = self.line[: bisect_right(self.line, seq, key=lambda saved: saved.seq)]
+        self.line, self._newest = [], {}
+        for saved in kept:
+            self._count(saved)
+
+    @property
+    def current(self) -> Sequence[Saved]:
+        """One per step, in the order in which they were saved."""
+        return list(self._newest.values())
+
+    @property
+    def latest(self) -> Saved | None:
+        """The one that was saved last."""
+        return self.line[-1] if self.line else None
+
+    def at_step(self, step: str) -> Saved | None:
+        """The one of this step."""
+        return self._newest.get(step)
+
+    def at_seq(self, seq: int) -> Saved | None:
+        """Any that was ever saved, by its place."""
+        place = bisect_right(self.saved, seq, key=lambda saved: saved.seq) - 1
+        found = self.saved[place] if place >= 0 else None
+        return found if found is not None and found.seq == seq else None
+
+    def time(self, now: int) -> int:
+        """This instant (ms since 1970) as the next event shall have it."""
+        return 0 if self.began is None else max(self.at, now - self.began.started_at)
+
+    def brief_with(self, events: Sequence[OfCheckpoints]) -> Brief:
+        """What a header shows once these have happened, too."""
+        brief = self.brief
+        for event in events:
+            brief = brief_after(brief, event)
+        assert brief is not None, "something has happened"
+        return brief
+
+    @property
+    def last_value(self) -> bytes:
+        """The state that the next one may be much like, as it stands in its record."""
+        return self.line[-1].event.state if self.line else b""
+
+    def check_holder(self, holder: str) -> None:
+        """Whether this one may save.
+
+        Raises:
+            LeaseLost: somebody else went on with the run since.
+        """
+        if self.began is not None and self.holder != holder:
+            raise LeaseLost(self.began.run_id)
+
+
+def brief_after(brief: Brief | None, event: OfCheckpoints) -> Brief:
+    """What a header shows once this has happened."""
+    if isinstance(event, CheckpointsBegan):
+        return Brief(started_at=event.started_at, family=event.family, status="running")
+    assert brief is not None, "a journal of checkpoints begins with CheckpointsBegan"
+    match event:
+        case SnapshotSaved() | SnapshotRestored() | RolledBack():
+            return brief if brief.status == "running" else _running(brief)
+        case CheckpointsEnded(status=status, at=at):
+            return msgspec.structs.replace(brief, status=status, ended_at=brief.started_at + at)
+        case CheckpointsCleared(at=at):
+            return msgspec.structs.replace(brief, status="cleared", ended_at=brief.started_at + at)
+        case _:
+            assert_never(event)
+
+
+def _running(brief: Brief) -> Brief:
+    return msgspec.structs.replace(brief, status="running", ended_at=None)

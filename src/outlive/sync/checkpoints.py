@@ -1,0 +1,237 @@
+"""Checkpoints for plain code: what the async runner awaits, this waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from outlive.blocking import LoopThread, check_may_block
+from outlive.checkpoints import AutoRun as AsyncRun
+from outlive.checkpoints import DurableRunner as AsyncRunner
+from outlive.checkpoints import RunSnapshot, SnapshotInfo, StorageBackend
+from outlive.checkpoints import SnapshotStore as AsyncStore
+from outlive.checkpoints.changes import Change
+from outlive.checkpoints.cleaning import CheckpointedRun
+from outlive.model.checkpoint_events import EndStatus
+from outlive.model.retry import Duration
+from outlive.sync.app import at_exit
+
+T = TypeVar("T")
+
+
+class SnapshotStore:
+    """Where snapshots are saved and found, for plain code. Use it as a context manager."""
+
+    def __init__(self, storage_backend: StorageBackend | str | None = None) -> None:
+        self.store = AsyncStore(storage_backend)
+        self._loop = LoopThread("outlive-checkpoints")
+        at_exit.watch(self)
+
+    def wait(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Await this over there, and wait for it here."""
+        check_may_block("a blocking verb of checkpoints")
+        return self._loop.call(work)
+
+    def save_snapshot(
+        self,
+        run_id: str,
+        step_id: str,
+        state: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+    ) -> RunSnapshot:
+        """Save the state as it is now; durable when this returns."""
+        return self.wait(partial(self.store.save_snapshot, run_id, step_id, state, metadata))
+
+    def get_latest_snapshot(self, run_id: str) -> RunSnapshot | None:
+        """The one that was saved last; None: there is none."""
+        return self.wait(partial(self.store.get_latest_snapshot, run_id))
+
+    def get_snapshot_by_step(self, run_id: str, step_id: str) -> RunSnapshot | None:
+        """The one of a step; None: there is none."""
+        return self.wait(partial(self.store.get_snapshot_by_step, run_id, step_id))
+
+    def get_snapshot(self, run_id: str, seq: int) -> RunSnapshot | None:
+        """Any that was ever saved, by its place."""
+        return self.wait(partial(self.store.get_snapshot, run_id, seq))
+
+    def list_snapshots(self, run_id: str) -> list[RunSnapshot]:
+        """One per step, in the order in which they were saved."""
+        return self.wait(partial(self.store.list_snapshots, run_id))
+
+    def delete_snapshots(self, run_id: str) -> int:
+        """Delete all that is kept of a run; how many snapshots that were."""
+        return self.wait(partial(self.store.delete_snapshots, run_id))
+
+    def ensure_run_initialized(self, run_id: str, metadata: dict[str, Any] | None = None) -> None:
+        """Begin the run's checkpoints, unless they have begun."""
+        self.wait(partial(self.store.ensure_run_initialized, run_id, metadata))
+
+    def history(self, run_id: str) -> list[SnapshotInfo]:
+        """All that was ever saved, the last one last, without the states."""
+        return self.wait(partial(self.store.history, run_id))
+
+    def status(self, run_id: str) -> str | None:
+        """How its owner says that it stands; None: it has no checkpoints."""
+        return self.wait(partial(self.store.status, run_id))
+
+    def runs(self, status: str | None = None) -> list[CheckpointedRun]:
+        """The runs that have checkpoints."""
+        return self.wait(partial(self.store.runs, status))
+
+    def events(self, run_id: str, after: int = 0) -> list[dict[str, Any]]:
+        """What happened to a run's checkpoints behind a seq, as named events."""
+
+        async def collect() -> list[dict[str, Any]]:
+            return [event async for event in self.store.events(run_id, after)]
+
+        return self.wait(collect)
+
+    def close(self) -> None:
+        """Let go of the storage, if it was opened here. Closing twice is fine."""
+        if self._loop.is_running:
+            self._loop.call(self.store.close)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+class DurableRunner:
+    """Saves and restores the state of runs, for plain code; options as the async one's."""
+
+    def __init__(
+        self,
+        snapshot_store: SnapshotStore | str | None = None,
+        enable_auto_snapshot: bool = True,
+        **options: Any,
+    ) -> None:
+        is_store = isinstance(snapshot_store, SnapshotStore)
+        self._closes = not is_store
+        self.store = (
+            snapshot_store
+            if isinstance(snapshot_store, SnapshotStore)
+            else SnapshotStore(snapshot_store)
+        )
+        self._runner = AsyncRunner(self.store.store, enable_auto_snapshot, **options)
+
+    def checkpoint(
+        self,
+        run_id: str,
+        step_id: str,
+        state: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+    ) -> RunSnapshot:
+        """Save the state at a step, as it is now; durable when this returns."""
+        return self.store.wait(partial(self._runner.checkpoint, run_id, step_id, state, metadata))
+
+    def resume(self, run_id: str, from_step: str | None = None) -> dict[str, Any] | None:
+        """The state of the last checkpoint, or of that of a step: a copy; None: there is none."""
+        return self.store.wait(partial(self._runner.resume, run_id, from_step))
+
+    def list_checkpoints(self, run_id: str) -> list[RunSnapshot]:
+        """One per step, in the order in which they were saved."""
+        return self.store.list_snapshots(run_id)
+
+    def cleanup(self, run_id: str) -> int:
+        """Delete all checkpoints of a run; how many there were."""
+        return self.store.wait(partial(self._runner.cleanup, run_id))
+
+    def history(self, run_id: str) -> list[SnapshotInfo]:
+        """Everything that was ever saved, also what was saved again or taken back since."""
+        return self.store.history(run_id)
+
+    def rollback(self, run_id: str, to_step: str, why: str = "") -> dict[str, Any]:
+        """Go back: what was saved behind that step no longer counts. The state there."""
+        return self.store.wait(partial(self._runner.rollback, run_id, to_step, why))
+
+    def diff(
+        self, run_id: str, from_step: str, to_step: str | None = None, *, other: str | None = None
+    ) -> list[Change]:
+        """Where the states of two steps differ (default: to the last one), or of two runs."""
+        return self.store.wait(partial(self._runner.diff, run_id, from_step, to_step, other=other))
+
+    def fork(self, run_id: str, fork_id: str, at: str | None = None) -> dict[str, Any]:
+        """Another run that goes on from a step of this one; the state there."""
+        return self.store.wait(partial(self._runner.fork, run_id, fork_id, at))
+
+    def finish(self, run_id: str, status: EndStatus = "succeeded", error: str = "") -> None:
+        """The run is over: its checkpoints may be cleared away when they are old."""
+        self.store.wait(partial(self._runner.finish, run_id, status, error))
+
+    def cleanup_old(
+        self,
+        older_than: Duration = "7d",
+        *,
+        failed: Duration | None = None,
+        unfinished: Duration | None = None,
+    ) -> int:
+        """Delete the checkpoints of runs that ended so long ago."""
+        work = partial(self._runner.cleanup_old, failed=failed, unfinished=unfinished)
+        return self.store.wait(partial(work, older_than))
+
+    def events(self, run_id: str, after: int = 0) -> list[dict[str, Any]]:
+        """What happened to a run's checkpoints, as named events."""
+        return self.store.events(run_id, after)
+
+    @contextmanager
+    def auto(
+        self, run_id: str, state: dict[str, Any] | None = None, *, cleanup: bool = False
+    ) -> Iterator[AutoRun]:
+        """A run whose steps are saved by themselves: ``with runner.auto("r") as run``."""
+        run = self._runner.auto(run_id, state, cleanup=cleanup)
+        self.store.wait(run.begin)
+        try:
+            yield AutoRun(self.store, run)
+        except BaseException as error:
+            self.store.wait(partial(run.leave, error))
+            raise
+        self.store.wait(partial(run.leave, None))
+
+    def close(self) -> None:
+        """Let go of the storage, if it was opened here."""
+        if self._closes:
+            self.store.close()
+
+
+class AutoRun:
+    """A run and its state, as its steps see it from plain code."""
+
+    def __init__(self, store: SnapshotStore, run: AsyncRun) -> None:
+        self._store, self._run = store, run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.run_id
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Yours to change. A failed step leaves it as it was before."""
+        return self._run.state
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The steps that need not be run any more."""
+        return self._run.done
+
+    def step(self, name: str, body: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a plain function as a step, in a thread, and save the state; what it returned."""
+
+        async def run() -> T:
+            return await asyncio.to_thread(body, *args, **kwargs)
+
+        return self._store.wait(partial(self._run.step, name, run))
+
+    def checkpoint(self, step_id: str, metadata: dict[str, Any] | None = None) -> RunSnapshot:
+        """Save the state at a step of your own."""
+        return self._store.wait(partial(self._run.checkpoint, step_id, metadata))
+
+    def rollback(self, to_step: str, why: str = "") -> dict[str, Any]:
+        """Go back to a step: what was saved behind it no longer counts."""
+        return self._store.wait(partial(self._run.rollback, to_step, why))

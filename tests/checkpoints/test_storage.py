@@ -1,0 +1,141 @@
+"""What checkpoints cost: storage grows with what is new, and each is one commit."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
+from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.failing_store import FailingStore
+from tests.conftest import Figure
+
+STEPS = 400
+
+
+def text(number: int, size: int) -> str:
+    """Text that can't be compressed much, the same each time."""
+    return "".join(random.Random(number).choices(string.printable, k=size))
+
+
+def file_bytes(path: Path) -> int:
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.execute("VACUUM")
+    db.close()
+    return path.stat().st_size
+
+
+async def grow(runner: DurableRunner, size: int) -> None:
+    """One dict that grows by a text at each step, and is changed in place."""
+    state: dict[str, Any] = {"results": [], "last_step": -1}
+    for number in range(STEPS):
+        state["results"].append(text(number, size))
+        state["last_step"] = number
+        await runner.checkpoint("r", f"s{number}", state)
+
+
+@pytest.mark.parametrize(("size", "most"), [(1_000, 1.8), (10_000, 1.3)])
+async def test_storage_grows_with_what_is_new(
+    size: int, most: float, path: Path, figure: Figure
+) -> None:
+    """Four hundred steps that add as much each: little more than that, and not 201 times."""
+    storage = SQLiteStorageBackend(str(path))
+    runner = DurableRunner(SnapshotStore(storage))
+    await grow(runner, size)
+    for number in (0, 1, 199, 398, 399):
+        found = await runner.resume("r", f"s{number}")
+        assert found == {
+            "results": [text(n, size) for n in range(number + 1)],
+            "last_step": number,
+        }
+    await storage.close()
+
+    empty = path.with_name("empty.db")
+    await SQLiteStore(empty).close()
+    whole, added = file_bytes(path), STEPS * size
+    times = (whole - file_bytes(empty)) / added
+    figure(f"checkpoints: bytes stored per byte added, {STEPS} steps of {size}", round(times, 2))
+    figure(f"checkpoints: the whole file, of {STEPS} steps of {size}", round(whole / added, 2))
+    assert times <= most
+
+
+READER = """
+import asyncio, sys
+from outlive.checkpoints import DurableRunner, SnapshotStore
+from tests.checkpoints.test_storage import STEPS, text
+
+async def main():
+    async with SnapshotStore(f"sqlite:///{sys.argv[1]}") as store:
+        runner = DurableRunner(store)
+        for number in range(STEPS):
+            state = await runner.resume("r", f"s{number}")
+            assert state["last_step"] == number
+            assert state["results"] == [text(n, 1_000) for n in range(number + 1)], number
+        print(number + 1)
+
+text = __import__("functools").cache(text)
+asyncio.run(main())
+"""
+
+
+async def test_every_step_can_be_resumed_from(path: Path) -> None:
+    """Exactly, in the process that saved it, after the file was opened again, and by another."""
+    storage = SQLiteStorageBackend(str(path))
+    runner = DurableRunner(SnapshotStore(storage))
+    await grow(runner, 1_000)
+    whole = [text(number, 1_000) for number in range(STEPS)]
+    for _ in range(2):
+        for number in range(STEPS):
+            found = await runner.resume("r", f"s{number}")
+            assert found == {"results": whole[: number + 1], "last_step": number}
+        await storage.close()
+        await storage.initialize()
+        runner = DurableRunner(SnapshotStore(storage))
+    await storage.close()
+    command = [sys.executable, "-c", READER, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (f"{STEPS}\n", "") == (ran.stdout, ran.stderr)
+
+
+async def test_a_checkpoint_is_one_commit_and_one_flush(path: Path, figure: Figure) -> None:
+    """Whatever it holds: nothing is read before it, and one transaction has it all."""
+    store = FailingStore(SQLiteStore(path))
+    flushes: list[str] = []
+    runner = DurableRunner(SnapshotStore(store))
+    state: dict[str, Any] = {"results": []}
+    await runner.checkpoint("r", "first", state)
+    before = len(store.calls)
+    for number in range(50):
+        state["results"].append(text(number, 1_000))
+        await runner.checkpoint("r", f"s{number}", state, {"step_index": number})
+        flushes += store.calls[before + number :]
+        assert number + 1 == len(store.calls) - before
+
+    assert ["commit"] * 50 == store.calls[before:]
+    figure("checkpoints: store calls per checkpoint", len(store.calls[before:]) / 50)
+    await runner.store.close()
+    await store.close()
+
+
+async def test_resuming_reads_what_it_needs(path: Path) -> None:
+    """The journal's tail, and the parts of one state: no other state is put together."""
+    store = FailingStore(SQLiteStore(path))
+    runner = DurableRunner(SnapshotStore(store))
+    await grow(runner, 1_000)
+    before = len(store.calls)
+    await runner.resume("r")
+
+    calls = store.calls[before:]
+    assert calls.count("commit") == 1
+    assert len(calls) < 16
+    await runner.store.close()
+    await store.close()

@@ -1,0 +1,29 @@
+"""Apps on every store that loops are driven on, and samples that can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from outlive.app import App
+from outlive.opening import open_app
+from outlive.settings import Settings
+from tests.crash.conftest import chance, trials
+from tests.postgres.conftest import postgres, url
+
+__all__ = ["chance", "postgres", "trials", "url"]
+
+QUICK = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0)
+
+
+@pytest_asyncio.fixture(params=["memory", "sqlite", "postgresql"])
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[App]:
+    """One per kind of store."""
+    where = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'loops.db'}"
+    if request.param == "postgresql":
+        where = request.getfixturevalue("url")
+    async with open_app(where, settings=QUICK) as app:
+        yield app

@@ -1,0 +1,209 @@
+"""Loops in plain code, and loops whose snapshots somebody else keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlive import sync
+from outlive.errors import IncompatibleCheckpoint, NotInRun, UsageError
+from outlive.loop import Loop, Snapshot, State, drive, load, resume, step_once
+from outlive.sync import loop as blocking
+from tests.loop.agents import Agent, Clerk, Kept, KeptClerk, send
+
+
+class Shelf:
+    """Keeps every snapshot that it was given, and the last of them."""
+
+    def __init__(self) -> None:
+        self.saved: list[Snapshot] = []
+        self.deleted = 0
+
+    def save(self, snapshot: Snapshot) -> None:
+        self.saved.append(snapshot)
+
+    def load(self) -> Any:
+        return self.saved[-1] if self.saved else None
+
+    def delete(self) -> None:
+        self.deleted += 1
+
+
+class File:
+    """As a script would write it: write, then rename."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def save(self, snapshot: Snapshot) -> None:
+        beside = self.path.with_suffix(".tmp")
+        beside.write_text(json.dumps(snapshot))
+        os.replace(beside, self.path)
+
+    def load(self) -> Any:
+        return json.loads(self.path.read_text()) if self.path.exists() else None
+
+
+class AsyncShelf(Shelf):
+    """The same, to be awaited."""
+
+    async def save(self, snapshot: Snapshot) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().save(snapshot)
+
+    async def load(self) -> Any:
+        await asyncio.sleep(0)
+        return super().load()
+
+
+def drive_with_checkpoint(loop: Loop, store: Any) -> None:
+    """The loop of those who write it by themselves."""
+    while loop.state not in (State.COMPLETE, State.FAILED):
+        step_once(loop)
+        store.save(loop.snapshot())
+    store.save(loop.snapshot())
+
+
+def test_a_driver_of_ones_own_needs_no_store_of_ours() -> None:
+    """One transition after another, each snapshot with the next number."""
+    loop, shelf = Clerk("a b", id="x"), Shelf()
+    drive_with_checkpoint(loop, shelf)
+
+    assert (State.COMPLETE, ["a found", "b found"]) == (loop.state, loop.results)
+    assert [1, 2, 3, 4, 5, 6, 7, 7] == [each.seq for each in shelf.saved]
+    with pytest.raises(UsageError, match=r"loop x is over \(COMPLETE\)"):
+        step_once(loop)
+
+
+def test_snapshots_are_saved_at_the_named_transitions() -> None:
+    """After planning, observing, reflecting and at the end, when it is let go of."""
+    shelf = Shelf()
+    loop: Any = drive(Clerk("a b", id="x"), shelf)
+
+    states = ["EXECUTING", "REFLECTING", "EXECUTING", "REFLECTING", "COMPLETE"]
+    assert states == [each.state for each in shelf.saved]
+    assert (1, True) == (shelf.deleted, loop.is_over)
+
+
+def test_from_every_snapshot_it_goes_on_to_the_same_end() -> None:
+    """Whatever came after it was lost."""
+    shelf = Shelf()
+    whole: Any = drive(Clerk("a b c", id="x"), shelf)
+    for number in range(1, len(shelf.saved) + 1):
+        again = Shelf()
+        again.saved = shelf.saved[:number]
+        loop: Any = resume(again, loop=Clerk)
+
+        assert whole.snapshot() == loop.snapshot()
+    assert None is resume(Shelf(), loop=Clerk)
+
+
+def test_saved_snapshots_do_not_change_with_the_loop() -> None:
+    """Each is as it was saved."""
+    shelf = Shelf()
+    drive(Clerk("a b", id="x"), shelf)
+
+    assert [0, 1, 1, 2, 2] == [len(each.results) for each in shelf.saved]
+
+
+def test_snapshots_live_in_a_file_as_well(tmp_path: Path) -> None:
+    """A script's own store: the last one is what was renamed last."""
+    file = File(tmp_path / "loop.json")
+    loop: Any = drive(KeptClerk("a b", id="x"), file)
+
+    assert loop.snapshot() == file.load()
+    ended: Any = resume(file, loop=KeptClerk)
+    assert loop.snapshot() == ended.snapshot()
+    file.save(Snapshot(**{**loop.snapshot(), "version": 7}))
+    with pytest.raises(IncompatibleCheckpoint, match="has version 7, this code reads 1"):
+        resume(file, loop=KeptClerk)
+
+
+async def test_a_store_may_be_awaited() -> None:
+    """And so may the handlers."""
+
+    class Reader(Agent):
+        pass
+
+    shelf = AsyncShelf()
+    loop = await drive(Reader("a b", id="x"), shelf)
+    shelf.saved = shelf.saved[:2]
+    again = await resume(shelf, loop=Reader)
+
+    assert again is not None
+    assert loop.snapshot() == again.snapshot()
+
+
+async def test_without_a_journal_effects_are_refused() -> None:
+    """A snapshot alone could not keep them from happening twice; the loop is as it was."""
+    loop = Agent("!a", id="x")
+    await step_once(loop)
+    before = loop.snapshot()
+    with pytest.raises(NotInRun, match="send was called outside a run"):
+        await step_once(loop)
+
+    assert before == loop.snapshot()
+    assert "x/1/mail" == loop.key("mail")
+
+
+def test_a_snapshot_does_not_say_of_which_class_it_is() -> None:
+    """Where there are several, that has to be said."""
+    with pytest.raises(UsageError, match=r"several kinds of loop are defined .*loop=YourLoop"):
+        asyncio.run(_resumed(Shelf()))
+
+
+async def _resumed(shelf: Shelf) -> None:
+    shelf.save(Clerk("a").snapshot())
+    await resume(shelf)
+
+
+def test_what_keeps_no_loops_is_refused() -> None:
+    """In words that say what does."""
+    nothing: Any = 7
+    with pytest.raises(UsageError, match="7 keeps no loops; give a URL"):
+        drive(Clerk("a"), nothing)
+
+
+def test_plain_loops_need_no_await(tmp_path: Path) -> None:
+    """On a store of ours, as on their own; a loop with async handlers is awaited as ever."""
+    where = f"sqlite:///{tmp_path / 'loops.db'}"
+    loop: Any = drive(KeptClerk("a !b", id="x"), where)
+    seen: Any = load(where, "x", KeptClerk)
+    other = asyncio.run(drive(Kept("a", id="y"), where))
+
+    assert ["a found", "!b sent under send:!b"] == loop.results == seen.results
+    assert (State.COMPLETE, State.COMPLETE) == (loop.state, other.state)
+
+
+def test_the_blocking_side_has_every_verb(tmp_path: Path) -> None:
+    """For loops of either kind, by URL or with an app."""
+    where = f"sqlite:///{tmp_path / 'loops.db'}"
+    with sync.open(where) as app:
+        assert State.COMPLETE is blocking.drive(Kept("a", id="x"), app).state
+        assert State.COMPLETE is blocking.drive(KeptClerk("a", id="y"), app).state
+        assert None is blocking.resume(app, "z", Kept)
+        assert app.delete("x")
+        assert None is blocking.load(app, "x", Kept)
+    seen = blocking.load(where, "y", KeptClerk)
+    assert seen is not None
+    assert seen.is_over
+    loop = Agent("a")
+    blocking.step_once(loop)
+    assert State.EXECUTING is loop.state
+    assert set(blocking.__all__) == {*blocking.__all__, *vars(loop_module())["__all__"]}
+
+
+def loop_module() -> Any:
+    import outlive.loop
+
+    return outlive.loop
+
+
+def test_an_effect_is_declared_once_and_used_by_both_kinds() -> None:
+    """The tools of the async agent are those of the clerk."""
+    assert "send" == send.definition.name

@@ -1,0 +1,108 @@
+"""A snapshot is whole, shares nothing with its loop, and is of one version."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from outlive.errors import IncompatibleCheckpoint, ValueRefused
+from outlive.loop import Loop, Snapshot, State
+from tests.loop.agents import Agent
+
+
+class Third(Agent):
+    """Its schema was changed twice: a topic became a request, results became dicts."""
+
+    version = 3
+    upcasters = {
+        1: lambda old: {**old, "request": old["request"]["topic"]},
+        2: lambda old: {**old, "results": [{"text": each} for each in old["results"]]},
+    }
+
+
+FIRST = {"version": 1, "request": {"topic": "lamps"}, "state": "REFLECTING", "results": ["a"]}
+
+
+def test_a_snapshot_is_a_dict_that_json_can_write() -> None:
+    """Its parts can be had by name, too; and it makes the same loop again."""
+    loop = Agent("a b", id="x", context={"user": "ann"})
+    loop.plan, loop.cursor, loop.results, loop.seq = ["a", "b"], 1, ["a found"], 4
+    loop.state = State.REFLECTING
+    snapshot = loop.snapshot()
+
+    assert snapshot == json.loads(json.dumps(snapshot)) == {
+        "version": 1, "id": "x", "request": "a b", "state": "REFLECTING", "plan": ["a", "b"],
+        "cursor": 1, "results": ["a found"], "context": {"user": "ann"}, "seq": 4,
+    }  # fmt: skip
+    assert (1, "REFLECTING", 4) == (snapshot.version, snapshot.state, snapshot.seq)
+    assert snapshot == Agent.from_dict(snapshot).snapshot()
+    with pytest.raises(AttributeError, match="a snapshot has no 'size'; it has version, id, "):
+        _ = snapshot.size
+
+
+def test_it_is_made_by_hand_as_well() -> None:
+    """What is left out is empty."""
+    snapshot = Snapshot(version=1, request="a", state="PLANNING", plan=[], cursor=0, results=[])
+    loop = Agent.from_dict(snapshot)
+
+    assert (State.PLANNING, [], {}, 0) == (loop.state, loop.plan, loop.context, loop.seq)
+
+
+def test_it_shares_nothing_with_the_loop() -> None:
+    """Neither on the way out nor on the way in."""
+    given: Any = {"order": ["7"]}
+    loop = Agent(given)
+    given["order"].append("8")
+    taken = loop.snapshot()
+    loop.request["order"].append("9")
+    again = Agent.from_dict(taken)
+    taken["request"]["order"].append("10")
+
+    assert (["7", "9"], ["7"]) == (loop.request["order"], again.request["order"])
+
+
+def test_older_versions_are_brought_up_to_date() -> None:
+    """One version after another; what was given is left alone."""
+    loop = Third.from_dict(FIRST)
+
+    assert ("lamps", [{"text": "a"}], 3) == (loop.request, loop.results, loop.snapshot().version)
+    assert {"topic": "lamps"} == FIRST["request"]
+
+
+@pytest.mark.parametrize("version", [0, 4, "1", None])
+def test_any_other_version_is_refused_with_both(version: Any) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(IncompatibleCheckpoint) as refused:
+        Third.from_dict({**FIRST, "version": version, "id": "x"})
+
+    assert (version, 3) == (refused.value.found, refused.value.wanted)
+    assert f"loop x has version {version}, this code reads 3" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "path"),
+    [({"state": "SLEEPING"}, "$.state"), ({"size": 3}, "$.size"), ({"request": ...}, "$.request")],
+)
+def test_what_is_no_snapshot_is_refused(changed: dict[str, Any], path: str) -> None:
+    """With the part that is wrong."""
+    parts = {**FIRST, **changed}
+    parts = {name: part for name, part in parts.items() if part is not ...}
+    with pytest.raises(ValueRefused) as refused:
+        Agent.from_dict(parts)
+
+    assert path == refused.value.path
+
+
+def test_setup_is_called_however_a_loop_comes_to_be() -> None:
+    """What comes from a configuration is never in a snapshot."""
+
+    class Client(Agent):
+        def setup(self) -> None:
+            self.client = f"client of {self.id}"
+
+    loop: Loop = Client.from_dict(Client("a", id="x").snapshot())
+
+    assert "client of x" == vars(loop)["client"]
+    assert "client" not in loop.snapshot()
