@@ -275,4 +275,10 @@ GOALS = [
         limit=1,
         form=seconds,
     ),
+    Goal(
+        text="a checkpoint of a loop, p50, against one UPDATE of the snapshot",
+        measure=ratio_of(p50("loop", 2_000, "loop"), p50("loop", 2_000, "recipe")),
+        limit=2,
+        form=times,
+    ),
 ]

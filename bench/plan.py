@@ -79,6 +79,22 @@ CONTESTANTS = {
             module="dbos_waiting",
             durable="that it waits, and until when; the run itself stays in memory",
         ),
+        Contestant(
+            name="recipe",
+            colour="#888888",
+            title="one UPDATE of the snapshot",
+            module="loops",
+            kind="recipe",
+            durable="the whole snapshot after the transition before; no journal, no lease",
+        ),
+        Contestant(
+            name="loop",
+            colour="#0a7d4f",
+            title="Outlive, `Loop`",
+            module="loops",
+            kind="ours",
+            durable="the snapshot after the transition before, and whatever its handler recorded",
+        ),
         *postgres_plan.CONTESTANTS,
     )
 }
@@ -95,6 +111,7 @@ GRAPH_PEERS = ("dbos", "langgraph")
 BRIEF = ("floor", *OURS, *GRAPH_PEERS)
 WAITING = ("waiting",)
 WAITERS = ("waiting", "dbos-waiting")
+LOOPS = ("recipe", "loop")
 
 
 TINY = [
@@ -106,6 +123,7 @@ TINY = [
     *resumed("interrupted", (3,), WAITING),
     *cases("signals", (2,), WAITING),
     *cases("answers", (2,), WAITING),
+    *cases("loop", (5,), LOOPS),
 ]
 
 #: Ours, and the floor, three times at every size; peers so at the sizes that goals look at.
@@ -147,6 +165,7 @@ QUICK = [
     *once(cases("answers", (5,), WAITERS)),
     *cases("answers", (50,), WAITING),
     *cases("answers-evicted", (50,), (*WAITING, "langgraph")),
+    *cases("loop", (200, 2_000), LOOPS),
 ]
 
 FULL = [
@@ -172,6 +191,7 @@ FULL = [
     *cases("answers", (20,), WAITERS),
     *cases("answers", (100,), WAITING),
     *cases("answers-evicted", (100,), (*WAITING, "langgraph")),
+    *cases("loop", (200, 2_000, 20_000), LOOPS),
 ]
 
 PLANS: dict[Form, list[Case]] = {
