@@ -35,6 +35,7 @@ from outlive.engine.verbs import (
 )
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
@@ -74,6 +75,7 @@ __all__ = [
     "Question",
     "Queue",
     "Rate",
+    "Redaction",
     "Request",
     "Retention",
     "Retry",

@@ -32,6 +32,7 @@ from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
 from outlive.model.queues import Queue
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
@@ -50,6 +51,7 @@ from outlive.starting import (
     by_flow,
     check_found,
     fitting,
+    hidden,
     start_of,
     to_submit,
 )
@@ -78,11 +80,13 @@ class App(Scheduling, QueueVerbs, Forking):
         settings: Settings | None = None,
         drive: bool = True,
         retention: Retention | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         super().__init__(store)
         self._ports = ports or Ports()
         self._settings = settings or Settings.from_environment()
         self._set_rules(retention)
+        self._set_redaction(redaction)
         self._drives = drive
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
@@ -96,7 +100,7 @@ class App(Scheduling, QueueVerbs, Forking):
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
-        return await self._start(by_flow(flow, (args, kwargs), id, self._ports))
+        return await self._start(self._asked(flow, (args, kwargs), id))
 
     async def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
         """Start a run unless there is one of that id: then its arguments are not compared.
@@ -104,7 +108,7 @@ class App(Scheduling, QueueVerbs, Forking):
         An app that does not drive submits it.
         """
         self._check_open()
-        asked = by_flow(flow, (args, kwargs), id, self._ports)
+        asked = self._asked(flow, (args, kwargs), id)
         if self._drives:
             return await self._start(asked, compare=False)
         return await self._submit(asked, compare=False)
@@ -170,7 +174,7 @@ class App(Scheduling, QueueVerbs, Forking):
         self._check_open()
         options = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
         options |= {"queue_key": queue_key, "priority": priority, "units": units}
-        asked = to_submit(flow, (args, kwargs), options, self._ports)
+        asked = hidden(to_submit(flow, (args, kwargs), options, self._ports), self._hider)
         if connection is None:
             return await self._submit(asked)
         await self._check_place(asked.event)
@@ -182,7 +186,7 @@ class App(Scheduling, QueueVerbs, Forking):
     ) -> Handle[Any]:
         """Start a run in the transaction of a connection that plain code has, on its thread."""
         self._check_open()
-        asked = to_submit(flow, call, options, self._ports)
+        asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
         self._check_place_here(asked.event)
         begin_within(self.store, connection, asked)
         return self._handle(asked.run_id, asked.flow, None)
@@ -224,7 +228,7 @@ class App(Scheduling, QueueVerbs, Forking):
         """
         now = self._ports.clock.now_ms()
         mail_id, letter = resolve_letter(await self.read(run_id), step, verdict, value, now)
-        answer = await self._post(run_id, mail_id, encode_letter(letter))
+        answer = await self._post(run_id, mail_id, encode_letter(self._hider.letter(letter)))
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
         self._look_at(run_id)
@@ -288,9 +292,13 @@ class App(Scheduling, QueueVerbs, Forking):
 
     # parts
 
+    def _asked(self, flow: Startable[Any], call: Call, run_id: str | None) -> Asked:
+        return hidden(by_flow(flow, call, run_id, self._ports), self._hider)
+
     def _letterbox(self, run_id: str) -> Letterbox:
         letterbox = Letterbox(run_id, self.store, self._lane, self._ports, self._post)
         letterbox.on_post = partial(self._look_at, run_id)
+        letterbox.redact = self._hider.letter
         return letterbox
 
     async def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
@@ -333,6 +341,7 @@ class App(Scheduling, QueueVerbs, Forking):
             drain_seconds=self._settings.drain_seconds,
             transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep(known.retentions()) if everything else None,
+            hider=self._hider,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
@@ -365,6 +374,7 @@ class App(Scheduling, QueueVerbs, Forking):
         self._writer.close()
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        self._let_logs_be()
         self._close_archive()
         run_immediate(self.store.close())
 

@@ -106,7 +106,9 @@ class Forking(Tending):
             await self._lane(drop_mark(self.store, mark.run_id, 0))
             raise
         self._ports.failpoint("fork.planned")
-        if not await self._commit(first_entry(name, event, header_of(fold([event])))):
+        entry = first_entry(name, event, header_of(fold([event])))
+        if not await self._commit(msgspec.structs.replace(entry, joins=run_id)):
+            await self.read(run_id, 1 << 62)  # or it was deleted meanwhile
             raise RunIdTaken(name, "it is another run")
         workers = self._workers.get(asyncio.get_running_loop(), [])
         for worker in workers:
@@ -122,6 +124,7 @@ class Forking(Tending):
             cut = Cut(reading, read_events(reading), await self._whole(reading))
             now, seed = self._ports.clock.now_ms(), self._ports.entropy(16)
             event = cut.fork(at, json, now=now, seed=seed)
+            event = msgspec.structs.replace(event, value=self._hider.json(event.value))
             is_live = reading.header.ended_at is None
             if is_live or await self._commit(cut.noted(name, event)):
                 return event

@@ -12,6 +12,7 @@ from outlive.engine.blob import Blob, read_chunks
 from outlive.errors import AppClosed, RunNotFound
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
+from outlive.journal.redacting import Hider
 from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id, is_run
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
@@ -24,6 +25,7 @@ class Looking:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._pid = os.getpid()
+        self._hider = Hider()
         self._closed = False
         threads = getattr(store, "threads", None)
         self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)

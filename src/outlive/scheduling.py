@@ -53,7 +53,7 @@ from outlive.model.schedules import (
 )
 from outlive.ports import Ports
 from outlive.posting import Letterbox
-from outlive.starting import Asked, Call, by_flow, start_of, to_submit
+from outlive.starting import Asked, Call, by_flow, hidden, start_of, to_submit
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.worker.claims import start_entry
 
@@ -204,7 +204,8 @@ class Scheduling(Looking):
 
     def _plan(self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]) -> Plan:
         """What is to be started; when comes later."""
-        asked = to_submit(flow, call, {"id": None, **options}, self._ports)
+        options = {"id": None, **options}
+        asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
         event = asked.event
         return Plan(
             flow=event.flow,

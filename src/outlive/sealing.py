@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlive.errors import UsageError, WrongKey
+from outlive.journal.archive import Covers
 from outlive.journal.keeper import run_immediate
-from outlive.journal.key_places import sealed_with
+from outlive.journal.key_places import is_sealed, sealed_with
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.stores.open import open_store
@@ -67,6 +68,42 @@ def _check_installed() -> None:
         ) from error
 
 
+def archive_keys(key: str, ports: Ports) -> Covers | None:
+    """What opens the files of archives; without a key, none that is sealed."""
+    if not key:
+        return None
+    _check_installed()
+    from outlive.journal.master_keys import MasterKeys
+    from outlive.journal.sealed_archive import ArchiveKeys
+
+    return ArchiveKeys(MasterKeys.parse(key, ports.entropy))
+
+
+def archive_keys_of(store: Store) -> Covers | None:
+    """What seals the archives of a sealed store; of any other, nothing."""
+    if not is_sealed(store):
+        return None
+    from outlive.journal.sealed_archive import ArchiveKeys
+    from outlive.journal.sealed_store import SealedStore
+
+    assert isinstance(store, SealedStore)
+    return ArchiveKeys(store.keys)
+
+
+def sealed_like(store: Store, other: Store) -> Store:
+    """The other store, sealed with the keys of this one, if it is."""
+    if not is_sealed(store):
+        check_unsealed(other)
+        return other
+    from outlive.journal.sealed_extras import seal_store
+    from outlive.journal.sealed_store import SealedStore
+
+    assert isinstance(store, SealedStore)
+    closed = seal_store(other, store.keys)
+    run_immediate(closed.keyring.veil())
+    return closed
+
+
 def check_unsealed(store: Store) -> None:
     """Refuse to write what anybody can read beside what nobody else can."""
     ids = run_immediate(sealed_with(store))
@@ -83,6 +120,11 @@ def open_sealed(
         WrongKey: it is sealed, and this key is not its own; or there is none, to write with.
     """
     store = open_store(url, ports=ports, lease_seconds=lease_seconds)
+    return with_key(store, key, ports, only_looks=only_looks)
+
+
+def with_key(store: Store, key: str, ports: Ports, *, only_looks: bool = False) -> Store:
+    """The store, sealed if there is a key; as ``open_sealed``."""
     if key:
         return sealed(store, key, ports)
     if not only_looks:

@@ -24,6 +24,9 @@ class Settings:
     #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
     #: commas between them: the first seals what is new, all of them open.
     key: str = field(default="", repr=False)
+    #: OUTLIVE_BLOBS: the URL of another store, which keeps blobs (`outlive.Blob`); by default they
+    #: are with all else. All who use the store name the same.
+    blobs: str = ""
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.
     lease_seconds: float = 15.0
@@ -42,6 +45,11 @@ class Settings:
     retention: str = ""
     #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
     retain_seconds: float = 60.0
+    #: OUTLIVE_REDACT: parameters of steps and effects whose arguments are not recorded, with commas
+    #: between them.
+    redact: str = ""
+    #: OUTLIVE_REDACT_PATTERN: a regular expression; what it matches is not recorded.
+    redact_pattern: str = ""
     #: OUTLIVE_DURABLE_ENABLED: "false" turns the checkpoints of durable runners off: nothing is
     #: saved, and nothing is found.
     durable_enabled: bool = True
@@ -58,6 +66,7 @@ class Settings:
         return cls(
             store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
             key=given.get("OUTLIVE_KEY") or "",
+            blobs=given.get("OUTLIVE_BLOBS") or "",
             lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
             poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
             idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
@@ -65,6 +74,8 @@ class Settings:
             loop=_loop(given),
             retention=given.get("OUTLIVE_RETENTION") or "",
             retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
+            redact=given.get("OUTLIVE_REDACT") or "",
+            redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
             durable_enabled=_switch(given, "OUTLIVE_DURABLE_ENABLED"),
         )
 

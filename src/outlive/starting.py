@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,6 +15,7 @@ from outlive.engine.starting import start_event
 from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
+from outlive.journal.redacting import Hider
 from outlive.journal.restored import is_stored
 from outlive.model.events import ChapterBegan, Event, Forked, RunStarted
 from outlive.model.ids import check_run_id, digest
@@ -75,6 +76,16 @@ def to_submit(
     rest = dict(options)
     run_id = rest.pop("id")
     return by_flow(flow.options(**rest) if isinstance(flow, Flow) else flow, call, run_id, ports)
+
+
+def hidden(asked: Asked, hider: Hider) -> Asked:
+    """The same, as it may be recorded.
+
+    Raises:
+        ValueRefused: one of its arguments has a name that is redacted.
+    """
+    hider.check_run(asked.event.flow, asked.event.args)
+    return replace(asked, event=hider.start(asked.event))
 
 
 def _asked(flow: Flow[Any, Any], bound: Bound, run_id: str | None, ports: Ports) -> Asked:

@@ -117,6 +117,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     consumed: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
+    #: Of an entry that creates a journal: a run whose family it joins, and which must be there.
+    joins: str | None = None
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):

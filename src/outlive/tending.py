@@ -1,24 +1,28 @@
-"""Clearing a store of what is old, and bringing back what was archived.
+"""What is kept of runs: what never gets in, what goes when it is old, what comes back.
 
-Rules come from code or from the environment; without any, nothing is ever deleted.
+Rules come from code or from the environment; without any, nothing is redacted or deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from weakref import finalize
 
 from outlive.errors import UsageError
-from outlive.journal.archive import Archive, Archived, FileArchive
+from outlive.journal.archive import Archive, Archived, FileArchive, read_archive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.keeper import run_immediate
-from outlive.journal.key_places import is_sealed
+from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
 from outlive.model.ids import check_run_id
+from outlive.model.redaction import Redaction, parse_redaction
 from outlive.model.retention import Retention, parse_retention, with_own
 from outlive.ports import Ports
+from outlive.sealing import archive_keys_of, sealed_like
 from outlive.settings import Settings
 from outlive.store import Found
 from outlive.stores.open import open_store
@@ -27,11 +31,6 @@ from outlive.worker.upkeep import rest_after
 NO_RULES = (
     "no rules say what may be deleted; set OUTLIVE_RETENTION, for example "
     '"completed=30d,failed=90d", or give a Retention'
-)
-
-SEALED = (
-    "what a sealed store holds can't be archived: the archive would be readable by anybody; "
-    "give rules without archive=, and keep backups of the store itself"
 )
 
 
@@ -45,6 +44,14 @@ class Tending(Looking):
     def _set_rules(self, retention: Retention | None) -> None:
         """What may be deleted: as given, or as the environment says."""
         self.retention = retention or parse_retention(self._settings.retention)
+
+    def _set_redaction(self, redaction: Redaction | None) -> None:
+        """What is never recorded: as given, or as the environment says."""
+        said = self._settings.redact, self._settings.redact_pattern
+        self._hider = Hider(redaction or parse_redaction(*said))
+        clears, logger = LogFilter(self._hider), logging.getLogger("outlive")
+        logger.addFilter(clears)
+        self._let_logs_be = finalize(self, logger.removeFilter, clears)
 
     async def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
         """Delete what these rules, or the app's own, let go, now; what that came to.
@@ -87,6 +94,15 @@ class Tending(Looking):
         self._check_open()
         return await self._lane(copy_run(self.store, run))
 
+    def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
+        """The runs of an archive's file; a sealed one opens with the key of its store.
+
+        Raises:
+            CorruptArchive: the file is damaged, cut, or none of ours.
+            WrongKey: it is sealed, with another key than this store has.
+        """
+        return read_archive(path, archive_keys_of(self.store))
+
     def _upkeep(self, own: Mapping[str, Retention]) -> Rules | None:
         rules = with_own(self.retention, own)
         if rules is None:
@@ -98,9 +114,6 @@ class Tending(Looking):
         )
 
     def _archive_of(self, rules: Retention) -> Archive | None:
-        if rules.archive is not None and is_sealed(self.store):
-            # What is read from a sealed store is open: an archive must not be.
-            raise UsageError(SEALED)
         if rules.archive is not None and self._archive is None:
             self._archive = self._open_archive(rules.archive)
         return self._archive if rules.archive is not None else None
@@ -108,9 +121,11 @@ class Tending(Looking):
     def _open_archive(self, where: str) -> Archive:
         scheme, separator, rest = where.partition("://")
         if not separator or scheme == "file":
-            return FileArchive(os.path.abspath(rest or where), self._ports)
+            covers = archive_keys_of(self.store)
+            return FileArchive(os.path.abspath(rest or where), self._ports, covers)
         lease_seconds = self._settings.lease_seconds
-        return StoreArchive(open_store(where, ports=self._ports, lease_seconds=lease_seconds))
+        other = open_store(where, ports=self._ports, lease_seconds=lease_seconds)
+        return StoreArchive(sealed_like(self.store, other))
 
     def _close_archive(self) -> None:
         if self._archive is not None:

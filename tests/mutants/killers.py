@@ -30,7 +30,13 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import header
 from outlive.testing.store_suite_journals import JournalRules
-from tests.mutants import killers_retention, killers_transactions, killers_waits, values
+from tests.mutants import (
+    killers_retention,
+    killers_transactions,
+    killers_waits,
+    redaction,
+    values,
+)
 
 Scene = Callable[[Path], None]
 
@@ -287,6 +293,7 @@ KILLERS: dict[str, Scene] = {
     "key claim off": keys_belong_to_one_effect,
     "repeat answered done after takeover": repeats_end_with_the_epoch,
     "exception taken as nothing happened": exceptions_are_doubts,
+    "redaction off": redaction.secrets_stay_out_of_the_journal,
     "living parent ignored": killers_retention.living_parents_keep_their_children,
     "living fork ignored": killers_retention.forks_keep_what_they_share,
     "tombstone not left": killers_retention.ids_stay_taken,

@@ -29,7 +29,7 @@ from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
-from tests.mutants import values
+from tests.mutants import redaction, values
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -220,6 +220,7 @@ MUTANTS = {
         Mutant(name="parent told too early", apply=waits.parent_told_too_early),
         Mutant(name="carry drops mail", apply=waits.carry_drops_mail),
         Mutant(name="instant not in the id", apply=waits.instant_not_in_the_id, is_simulated=False),
+        Mutant(name="redaction off", apply=redaction.redaction_off, is_simulated=False),
         Mutant(name="node hash off", apply=values.hash_not_verified, is_simulated=False),
         Mutant(name="node without its commit", apply=values.node_without_its_commit),
         Mutant(

@@ -14,7 +14,6 @@ from outlive import Retention
 from outlive.app import App
 from outlive.clearing import Deletion
 from outlive.errors import KeyTaken, RunFailed, RunIdTaken, RunNotFound, UsageError
-from outlive.journal.archive import read_archive
 from outlive.journal.reader import read_events
 from outlive.model.events import CancelRequested, RunCancelled
 from outlive.model.ids import is_run
@@ -36,6 +35,7 @@ from tests.retention.flows import (
     twin_shop,
     waits,
 )
+from tests.retention.orphan_rules import OrphanRules
 from tests.retention.portions import PortionRules
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0, retain_seconds=0.2)
@@ -59,8 +59,11 @@ async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-class RetentionRules(PortionRules):
+class RetentionRules(PortionRules, OrphanRules):
     """Rules of deletion."""
+
+    #: What the store is sealed with, if it is.
+    key = ""
 
     @pytest.fixture
     def calendar(self) -> Calendar:
@@ -301,11 +304,11 @@ class RetentionRules(PortionRules):
         await app.retain(rules)
 
         (path,) = (tmp_path / "old").rglob("*.outlive")
-        found = {run.head.run_id: run for run in read_archive(path)}
+        found = {run.head.run_id: run for run in app.archived(path)}
         assert {name: list(reading.records) for name, reading in before.items()} == {
             name: list(run.records) for name, run in found.items()
         }
-        async with outlive.open(f"sqlite:///{tmp_path}/restored.db") as there:
+        async with outlive.open(f"sqlite:///{tmp_path}/restored.db", key=self.key) as there:
             assert [True, True] == [await there.restore(run) for run in found.values()]
             assert [False, False] == [await there.restore(run) for run in found.values()]
             for name, reading in before.items():
@@ -328,7 +331,7 @@ class RetentionRules(PortionRules):
         await app.retain(Retention(completed="10d", archive=url))
 
         assert [] == await runs_of(app)
-        async with outlive.open(url) as there:
+        async with outlive.open(url, key=self.key) as there:
             after = await there.read("shop")
         assert (before.head, before.header) == (after.head, after.header)
         assert list(before.records) == list(after.records)

@@ -14,6 +14,7 @@ from outlive.app import App
 from outlive.errors import RunIdTaken
 from outlive.journal.archive import read_archive
 from outlive.journal.keeper import run_immediate
+from outlive.journal.orphans import Orphans
 from outlive.journal.reader import read_events
 from outlive.journal.sweeping import RUNS_AT_ONCE
 from outlive.model.ids import is_run
@@ -24,6 +25,7 @@ from outlive.stores.sqlite import SQLiteStore
 from tests.conftest import Figure
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, shop, till, waits
+from tests.retention.orphan_rules import CHUNK
 from tests.retention.victim import rules
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0)
@@ -42,6 +44,7 @@ MOMENTS = (
         )
         for number in (1, 2)
     ),
+    *(("retain.orphan_marked", 1), ("retain.orphan_dropped", 1)),
 )
 
 
@@ -53,6 +56,8 @@ async def fill(path: Path) -> None:
         await app.start(waits, id="live")
         while (await app.read("live", 1 << 62)).head.worker is not None:
             await asyncio.sleep(0.01)
+        await app.store.put_blob("nobody", CHUNK)
+        await Orphans(app.store, Ports().clock.now_ms(), lambda name: None).mark_some()
 
 
 def kill(path: Path, what: str, moment: str, number: int) -> int:
@@ -86,6 +91,7 @@ async def go_on(path: Path) -> None:
     store = SQLiteStore(path, ports=ports)
     async with App(store, ports=ports, settings=SETTINGS) as app:
         await app.retain(rules(str(path.parent / "archive")))
+        assert {} == await store.get_blobs("nobody", [CHUNK.address])
         for number in range(RUNS):
             with pytest.raises(RunIdTaken):
                 await app.start(shop, str(number), id=f"shop-{number}")

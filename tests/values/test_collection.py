@@ -1,8 +1,8 @@
 """Collection: families go as a whole, and never anything that a run still names.
 
-Writers, their successors and zombies, children and a collector take turns at one store in every
-order that a seed makes. After each turn every run that there is reads back as it was written, and
-of families without runs nothing is left.
+Writers, their successors and zombies, children (also those that come late) and a collector take
+turns at one store in every order that a seed makes. After each turn every run that there is reads
+back as it was written, and of families without runs nothing is left.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlive.errors import LeaseLost
 from outlive.journal.keeper import run_immediate
@@ -22,7 +23,8 @@ from outlive.model.events import RunCompleted
 from outlive.store import Store
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
-from tests.values.test_stored_once import ALL, Writer, values_in
+from outlive.worker.claims import start_entry
+from tests.values.test_stored_once import ALL, START, Writer, values_in
 
 SEED = 20_270_104
 ACTIONS = 40
@@ -44,12 +46,14 @@ class Scene:
         #: Ends that the collector saw, perhaps some time ago.
         self.seen: dict[str, int] = {}
         self.dead: set[str] = set()
-        self.refused = self.deleted = 0
+        self.refused = self.deleted = self.joined = self.late = 0
+        #: All that ever were, and their families.
+        self._parents: dict[str, str] = {}
         self._names = 0
 
     def act(self) -> None:
         actions = [self.begin, self.step, self.step, self.step, self.take_over, self.haunt]
-        actions += [self.join, self.end, self.look, self.collect, self.put]
+        actions += [self.join, self.join_late, self.end, self.look, self.collect, self.put]
         self.rng.choice(actions)()
 
     def _pick(self, names: Any) -> str | None:
@@ -58,6 +62,7 @@ class Scene:
     def _begin(self, family: str, run_id: str) -> None:
         self.drivers[run_id] = Writer(self.store, run_id, family)
         self.families[run_id], self.expected[run_id] = family, []
+        self._parents[run_id] = family
 
     def begin(self) -> None:
         """A root begins a family."""
@@ -70,6 +75,24 @@ class Scene:
         if parent is not None:
             self._names += 1
             self._begin(self.families[parent], f"c{self._names}")
+
+    def join_late(self) -> None:
+        """A parent's zombie starts a child: where the parent is gone, it comes too late."""
+        parent = self._pick(self._parents)
+        if parent is None:
+            return
+        self._names += 1
+        child, family = f"c{self._names}", self._parents[parent]
+        start = replace(START, family=family, parent=parent, args=ALL.write(self._state()))
+        (refused,) = run_immediate(self.store.commit([start_entry(child, start)]))
+        assert (refused is None) == (parent in self.families)
+        if refused is None:
+            self.drivers[child] = Writer(self.store, child)
+            self.families[child] = self._parents[child] = family
+            self.expected[child] = []
+            self.joined += 1
+        else:
+            self.late += 1
 
     def _state(self) -> Any:
         texts = [f"{self.rng.randrange(12):02}" * 400 for _ in range(self.rng.choice((1, 3, 30)))]
@@ -167,7 +190,7 @@ def play(seed: int, store: Store, count: Count) -> Scene:
 def test_nothing_named_goes_and_all_else_does(full: bool, figure: Figure) -> None:
     """Over many schedules: nothing reachable is ever missing, everything unreachable goes."""
     schedules = 2_000 if full else 60
-    deleted = refused = 0
+    deleted = refused = joined = late = 0
     for seed in range(SEED, SEED + schedules):
         store = MemoryStore()
 
@@ -176,10 +199,13 @@ def test_nothing_named_goes_and_all_else_does(full: bool, figure: Figure) -> Non
 
         scene = play(seed, store, count)
         deleted, refused = deleted + scene.deleted, refused + scene.refused
+        joined, late = joined + scene.joined, late + scene.late
         assert {} == store._nodes, seed
+    assert joined
+    assert late
     figure(
-        "collection: schedules (runs deleted, zombies refused)",
-        f"{schedules} ({deleted}, {refused})",
+        "collection: schedules (runs deleted, zombies refused, late children in and refused)",
+        f"{schedules} ({deleted}, {refused}, {joined}, {late})",
     )
 
 

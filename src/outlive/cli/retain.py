@@ -7,7 +7,6 @@ import asyncio
 
 from outlive.cli.output import age, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound
-from outlive.journal.archive import read_archive
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.opening import open_app
@@ -30,6 +29,8 @@ def retain(asked: argparse.Namespace) -> int:
         print_line(f"{count} {fate}")
     if swept.keys:
         print_line(f"{swept.keys} keys of deleted runs are free again")
+    if swept.families:
+        print_line(f"{swept.families} families of which only values were left are gone")
     return 0
 
 
@@ -40,7 +41,7 @@ async def _retain(asked: argparse.Namespace) -> Swept:
 
 
 def _facts(swept: Swept) -> dict[str, object]:
-    return {"fates": dict(swept.fates), "keys": swept.keys}
+    return {"fates": dict(swept.fates), "keys": swept.keys, "families": swept.families}
 
 
 def _row(seen: Seen, now: int) -> list[str]:
@@ -61,7 +62,7 @@ def restore(asked: argparse.Namespace) -> int:
 async def _restore(asked: argparse.Namespace) -> dict[str, str]:
     told: dict[str, str] = {}
     async with open_app(asked.store, drive=False) as app:
-        for run in read_archive(asked.file):
+        for run in app.archived(asked.file):
             run_id = run.head.run_id
             if asked.run not in (None, run_id):
                 continue

@@ -12,6 +12,9 @@ from outlive.cli.output import print_json, print_line
 from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound, StoreError
 from outlive.journal.archive import read_archive
 from outlive.opening import open_app
+from outlive.ports import Ports
+from outlive.sealing import archive_keys
+from outlive.settings import Settings
 from outlive.store import DAMAGED, PAGE_MAX, Found
 from outlive.views.damage import Damage, check_journal
 
@@ -50,7 +53,8 @@ def check_archive(path: str) -> Report:
     """Check a file of archived runs; behind damage to the file itself nothing can be believed."""
     report = Report()
     try:
-        for run in read_archive(path):
+        keys = archive_keys(Settings.from_environment().key, Ports())
+        for run in read_archive(path, keys):
             report.journals += 1
             checked = check_journal(run.reading())
             report.records += checked.records

@@ -22,11 +22,13 @@ from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Env, Op
 from outlive.engine.place import Branch, RunStopped, branch_for
+from outlive.engine.redacting import checked_key, recorded_args
 from outlive.engine.replay import parting
 from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import encode_own
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
+from outlive.journal.redacting import Hider
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -57,6 +59,7 @@ class Driving(Protocol):
     start_event: RunStarted
     stopped: bool
     flow: Flow[Any, Any]
+    hider: Hider
     loop: FlowLoop
     inbox: deque[Event]
     timers: FlowTimers
@@ -90,7 +93,7 @@ class Calls:
     """The flow's side of a drive."""
 
     def __init__(self, drive: Driving) -> None:
-        self.run_id = drive.run_id
+        self.run_id, self.hider = drive.run_id, drive.hider
         self._drive = drive
         self.approvals = Approvals()
         self._replayed = 0
@@ -118,15 +121,17 @@ class Calls:
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
         op_id = branch_for(name).next_id(name)
         bound = call.bind(*args, **kwargs)
-        op = Op(op_id, call, bound, call.encode_args(bound))
-        op.call = args, kwargs
+        hider = self._drive.hider
+        recorded, open_args = recorded_args(call, bound, hider)
+        op = Op(op_id, call, bound, recorded)
+        op.call, op.open_args = (args, kwargs), open_args
         if call.effect is not None:
             if call.transaction and self._drive.env.transactions is None:
                 raise cannot_share(f"step {name} (transaction=True)")
             if self.approvals.needs(name):
                 self.approvals.use(name, op.digest, op_id)
             if call.effect.key is not None:
-                op.user_key = call.key_for(bound)
+                op.user_key = checked_key(call, bound, hider)
         return op
 
     def outcome(self, op: Op, event: Event) -> Any:
@@ -208,8 +213,14 @@ class Calls:
         """A run of its own: its outcome, or its id."""
         self._check_alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
-        args = flow.args_codec.write(bound)
+        args = self._run_args(flow, bound)
         return await self._drive.children.run(step, flow, args, awaited=awaited)
+
+    def _run_args(self, flow: Any, bound: dict[str, Any]) -> bytes:
+        """What a run begins with: it gets that from its journal, so the same is given here."""
+        args: bytes = flow.args_codec.write(bound)
+        self.hider.check_run(flow.name, args)
+        return self.hider.value(args)
 
     async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
         """A run that is nobody's child, of a flow that is known by name: its id."""
@@ -226,7 +237,7 @@ class Calls:
         """End this chapter; the flow begins anew with these arguments."""
         self._check_alive()
         drive = self._drive
-        drive.ending.carries = drive.flow.args_codec.write(drive.flow.bind(*args, **kwargs))
+        drive.ending.carries = self._run_args(drive.flow, drive.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
         await drive.loop.create_future()
         raise RunStopped

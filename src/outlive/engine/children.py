@@ -240,6 +240,7 @@ class Children:
             seed=derived_bytes(parent.seed, child.event.step),
             now=drive.env.ports.clock.now_ms(),
         )
+        event = drive.hider.start(event)
         if child.flow.is_name_only:
             return event
         return msgspec.structs.replace(

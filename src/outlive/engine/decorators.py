@@ -100,6 +100,7 @@ def step(
     timeout: Duration = TRANSACTION_TIMEOUT_SECONDS,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Callable[[Callable[Concatenate[Any, P], R]], TransactionalStep[P, R]]: ...
 @overload
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
@@ -113,6 +114,7 @@ def step(
     timeout: Duration | None = None,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Step[P, R]: ...
 @overload
 def step(
@@ -122,6 +124,7 @@ def step(
     timeout: Duration | None = None,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
 def step(fn: Any = None, /, *, transaction: bool = False, **options: Any) -> Any:
     """Record a function's outcome once; it is harmless to repeat: a model call, a read.
@@ -166,6 +169,7 @@ def effect(
     retry: Retry = ONCE,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Effect[P, R]: ...
 @overload
 def effect(
@@ -181,6 +185,7 @@ def effect(
     retry: Retry = ONCE,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, R]], Effect[P, R]]: ...
 def effect(
     fn: Any = None,
@@ -197,6 +202,7 @@ def effect(
     retry: Retry = ONCE,
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
 ) -> Any:
     """Change the world once: intent first; when in doubt, settle it instead of repeating it."""
     rules = EffectRules(
@@ -216,6 +222,7 @@ def effect(
             timeout=timeout,
             raises=raises,
             ignore=ignore,
+            redact=redact,
             rules=rules,
         )
         if undo is not None:
@@ -258,10 +265,18 @@ def _define(
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
         raises=tuple(rest.get("raises", ())),
-        ignore=tuple(rest.get("ignore", ())),
+        ignore=_names(rest, "ignore"),
+        redact=_names(rest, "redact"),
         effect=rules,
         transaction=rest.get("transaction", False),
     )
+
+
+def _names(options: Mapping[str, Any], option: str) -> tuple[str, ...]:
+    given = options.get(option, ())
+    if isinstance(given, str):
+        raise DefinitionRefused(f"{option}= names parameters: write ({given!r},)")
+    return tuple(given)
 
 
 def register(cls: type, name: str | None = None) -> type:

@@ -91,6 +91,8 @@ class Definition:
     timeout_seconds: float | None
     raises: tuple[type[BaseException], ...]
     ignore: tuple[str, ...]
+    #: Parameters whose arguments are not recorded.
+    redact: tuple[str, ...] = ()
     effect: EffectRules | None = None
     #: Its first parameter is a connection, which is no argument: callers do not give it.
     transaction: bool = False
@@ -105,14 +107,22 @@ class Definition:
         signature = signature_of(self.fn)
         if self.transaction:
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
-        for name in self.ignore:
-            if name not in signature.parameters:
-                raise DefinitionRefused(f"{self.name}: ignore={name!r} is no parameter of it")
+        for option in ("ignore", "redact"):
+            for name in getattr(self, option):
+                if name not in signature.parameters:
+                    why = f"{option}={name!r} is no parameter of it"
+                    raise DefinitionRefused(f"{self.name}: {why}")
         return signature
 
     @cached_property
     def bind(self) -> Callable[..., Bound]:
         return compile_binder(self._signature)
+
+    @cached_property
+    def extra(self) -> str:
+        """Its parameter with two stars, if it has one."""
+        parameters = self._signature.parameters.values()
+        return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), "")
 
     @cached_property
     def unbinder(self) -> Unbinder:

@@ -62,7 +62,7 @@ _MAIL = (SignalReceived, CancelRequested, Answered)
 #: What is left of a run that left memory, for those who call too late.
 _KEPT = frozenset(
     {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
-)
+) | {"hider"}
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -71,6 +71,7 @@ class Drive:
 
     def __init__(self, flow: Flow[Any, Any], log: RunLog, run: Run, env: Env, left: Left) -> None:
         self.flow, self.log, self.env = flow, log, env
+        self.hider = env.hider.for_run()
         self.run_id = log.run_id
         self.start_event = run.start
         self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, run.start, run.start.args)
@@ -152,10 +153,11 @@ class Drive:
 
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
-        self.log.append(event, mail_id)
+        self.log.append(self.hider.event(event), mail_id)
 
     def record(self, event: Event, mail_id: str | None = None) -> None:
         """Append and deliver."""
+        event = self.hider.event(event)
         self.log.append(event, mail_id)
         self.inbox.append(event)
         self.activate()

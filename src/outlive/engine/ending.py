@@ -108,17 +108,17 @@ class Ending:
 
     def returned(self, main: asyncio.Task[Any]) -> None:
         """The flow's own task is done."""
-        codec = self._drive.flow.value_codec
+        codec, hider = self._drive.flow.value_codec, self._drive.hider
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
         if error is None:
             try:
-                self.verdict = Verdict("completed", codec.write(main.result()))
+                self.verdict = Verdict("completed", hider.value(codec.write(main.result())))
             except ValueRefused as refused:
                 error = refused
         if error is not None:
             was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
             status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
-            self.verdict = Verdict(status, error=fault_of(error, codec))
+            self.verdict = Verdict(status, error=hider.fault(fault_of(error, codec)))
 
     def next_chapter(self) -> Verdict:
         """The flow asked to begin anew."""

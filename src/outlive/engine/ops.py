@@ -15,8 +15,10 @@ from outlive.engine.host import Cancellable, Host
 from outlive.engine.limits import Limits
 from outlive.engine.others import Kin, Lease, Peer
 from outlive.engine.place import Body, place
+from outlive.engine.redacting import own_copy
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
+from outlive.journal.redacting import Hider
 from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
 from outlive.model.run import OpenEffect
@@ -57,6 +59,8 @@ class Env:
     idle_ms: int = 2000
     #: What transactional steps need; None: the store shares no transaction.
     transactions: Transacting | None = None
+    #: What is not recorded.
+    hider: Hider = field(default_factory=Hider)
     limits: Limits[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +131,8 @@ class Op:
     wait: int | str | None = "busy"
     #: What to do when the time that it waits for has come.
     wake: Callable[[Op], None] | None = None
+    #: Its arguments as a body gets copies of them, if those are not the recorded ones.
+    open_args: bytes | None = None
     #: What it is compared by, if that is not the digest of its arguments as they are recorded.
     own_digest = b""
     _digest = b""
@@ -168,6 +174,7 @@ class Recorder(Protocol):
     run_id: str
     log: RunLog
     env: Env
+    hider: Hider
     stopped: bool
     draining: bool
     started_at: int
@@ -263,7 +270,10 @@ def launch(
 def _call_of(op: Op) -> Call:
     """The arguments of a body: its own copies of whatever it could change."""
     definition = op.definition
-    copied = definition.own_copy(op.bound, op.args)
+    if op.open_args is None:
+        copied = definition.own_copy(op.bound, op.args)
+    else:
+        copied = own_copy(definition, op.bound, op.open_args)
     if op.call is not None and copied is op.bound:
         return op.call
     return definition.unbinder.call(copied)

@@ -14,8 +14,10 @@ from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition, Effect
 from outlive.engine.options import milliseconds
 from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
+from outlive.engine.redacting import recorded_args, shown_args
 from outlive.engine.typed import decode_as, schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
+from outlive.journal.redacting import Hider
 from outlive.model.events import QuestionAsked
 from outlive.model.ids import digest
 from outlive.model.retry import Duration, parse_duration
@@ -108,13 +110,13 @@ async def approve(
     if not isinstance(effect, Effect):
         raise DefinitionRefused(f"{effect!r} is no effect; only effects can be approved")
     call = effect.definition
-    bound = call.bind(*args, **kwargs)
+    bound, hider = call.bind(*args, **kwargs), branch.drive.hider
     asked = QuestionAsked(
         0,
         branch.next_id("approve"),
-        f"Approve {call.name}({_shown(call, bound)})?",
+        f"Approve {call.name}({_shown(call, bound, hider)})?",
         schema_of(bool | _Verdict),
-        digest(call.encode_args(bound)),
+        digest(recorded_args(call, bound, hider)[0]),
         by,
         _until(branch, within),
     )
@@ -129,9 +131,9 @@ async def approve(
     return Approval(granted=verdict.granted, by=event.by, at=at, note=verdict.note)
 
 
-def _shown(call: Definition, bound: Bound) -> str:
+def _shown(call: Definition, bound: Bound, hider: Hider) -> str:
     """The arguments that count, as a person reads them."""
-    values = {name: repr(value) for name, value in bound.items() if name not in call.ignore}
+    values = {name: repr(value) for name, value in shown_args(call, bound, hider)}
     text = ", ".join(f"{name}={value}" for name, value in values.items())
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 

@@ -24,6 +24,8 @@ class Driven(Protocol):
 
     run_id: str
     approvals: Any
+    #: What is not recorded.
+    hider: Any
 
     async def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""

@@ -53,16 +53,16 @@ class Transactions:
     def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
         """The body of a step with a transaction around it."""
         perform = self._perform if op.definition.is_async else self._perform_plainly
-        return partial(perform, op, attempt_of(drive, op), seconds)
+        return partial(perform, drive, op, attempt_of(drive, op), seconds)
 
     async def _perform(
-        self, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+        self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
     ) -> Any:
         own = await self._store.begin_async(attempt, seconds)
         try:
             _watch(op, own)
             value = await op.definition.fn(own.connection, *args, **kwargs)
-            outcome = op.definition.value_codec.encode(value)
+            outcome = drive.hider.value(op.definition.value_codec.encode(value))
             await _undisturbed(own.commit(outcome))
         except BaseException as error:
             await _undisturbed(own.roll_back())
@@ -72,13 +72,13 @@ class Transactions:
         return value
 
     def _perform_plainly(
-        self, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+        self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
     ) -> Any:
         own = self._store.begin(attempt, seconds)
         try:
             _watch(op, own)
             value = op.definition.fn(own.connection, *args, **kwargs)
-            own.commit(op.definition.value_codec.encode(value))
+            own.commit(drive.hider.value(op.definition.value_codec.encode(value)))
         except BaseException as error:
             own.roll_back()
             raise self._late(op, error) from error

@@ -23,6 +23,7 @@ from outlive.engine.definitions import (
     undoables,
 )
 from outlive.engine.ops import Op
+from outlive.engine.redacting import own_copy, without_marks
 from outlive.model.events import EffectDone, EffectRaised, Undoable
 from outlive.model.ids import digest
 from outlive.model.retry import ONCE, Retry
@@ -39,7 +40,7 @@ _NO_ARGS = b"\x80"
 def undo_of(op: Op, event: EffectDone | EffectRaised, value: Any, derived: str) -> Op:
     """The op that undoes this one, which ended so, with this outcome."""
     # As they were recorded: the flow may have changed its own copies since.
-    recorded = op.definition.args_codec.decode(op.args)
+    recorded = _recorded(op)
     key = op.user_key or derived
     offered = {**op.bound, **recorded, "key": key, "outcome": value}
     undo = Op(f"undo:{op.id}", _definition(op.definition, offered), offered, _NO_ARGS)
@@ -63,9 +64,17 @@ def recalled(earlier: Undoable) -> tuple[Op, EffectDone | EffectRaised]:
         RunError: this process knows no such effect, or several.
     """
     definition = undoables.find(earlier.effect, earlier.where)
-    op = Op(earlier.step, definition, definition.args_codec.decode(earlier.args), earlier.args)
+    op = Op(earlier.step, definition, {}, earlier.args)
+    op.bound = _recorded(op)
     op.own_digest, op.user_key = earlier.digest, earlier.key
     return op, earlier.end
+
+
+def _recorded(op: Op) -> dict[str, Any]:
+    """Its arguments when it was called; of an earlier chapter, those that were recorded."""
+    if op.open_args is not None:
+        return own_copy(op.definition, op.bound, op.open_args)
+    return without_marks(op.definition.args_codec.decode(op.args))
 
 
 def _own_key(call: Definition, offered: dict[str, Any]) -> str | None:

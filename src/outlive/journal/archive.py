@@ -1,6 +1,7 @@
 """Runs in files: whole journals with checksums, to be kept when the store forgets them.
 
     "OlAr" 1                                      the begin of a file
+    "OlAr" 2 | a wrapped key, 64                  the begin of a sealed one: its bodies are sealed
     length 8 | digest 16 | body                   per run; the body is msgpack of ``Archived``
     0 (8 bytes) | digest 16                       the end: what comes behind was never written
 
@@ -16,16 +17,19 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
-from outlive.errors import CorruptArchive
+from outlive.errors import CorruptArchive, WrongKey
+from outlive.journal.key_places import MASTER_ID_BYTES
 from outlive.ports import Ports
 from outlive.store import Head, Header, Node, Reading, StoredRecord
 
 SUFFIX = ".outlive"
-_BEGIN = b"OlAr\x01"
+_BEGIN, _SEALED = b"OlAr\x01", b"OlAr\x02"
+#: A key of a file as it stands at its begin.
+WRAPPED_BYTES = 64
 _FRAME = struct.Struct(">Q16s")
 
 
@@ -61,33 +65,63 @@ class Archive(Protocol):
         ...
 
 
+class Cover(Protocol):
+    """What the runs of one file are sealed with."""
+
+    wrapped: bytes
+
+    def close(self, body: bytes, number: int) -> bytes:
+        """A run as the file has it."""
+        ...
+
+    def open(self, sealed: bytes, number: int) -> bytes | None:
+        """The run again; None: it is not what was written there."""
+        ...
+
+
+class Covers(Protocol):
+    """The keys of sealed files."""
+
+    def new(self) -> Cover:
+        """For a file that is to be written."""
+        ...
+
+    def find(self, wrapped: bytes, what: str) -> Cover:
+        """Of a file that was written."""
+        ...
+
+
 class FileArchive:
     """A folder with a file per batch, by day."""
 
-    def __init__(self, folder: str | os.PathLike[str], ports: Ports) -> None:
-        self._folder, self._ports = Path(folder), ports
+    def __init__(
+        self, folder: str | os.PathLike[str], ports: Ports, covers: Covers | None = None
+    ) -> None:
+        self._folder, self._ports, self._covers = Path(folder), ports, covers
 
     async def keep(self, runs: Sequence[Archived]) -> None:
         now = datetime.fromtimestamp(self._ports.clock.now_ms() / 1000, UTC)
         folder = self._folder / now.strftime("%Y-%m-%d")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{now:%H%M%S}-{self._ports.entropy(6).hex()}{SUFFIX}"
-        write_archive(folder / name, runs)
+        write_archive(folder / name, runs, self._covers)
         _flush_folder(self._folder)
 
     async def close(self) -> None:
         """Every file is closed when it is whole."""
 
 
-def write_archive(path: Path, runs: Sequence[Archived]) -> None:
+def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = None) -> None:
     """A whole file, or none."""
     aside = path.with_name(path.name + ".part")
+    cover = None if covers is None else covers.new()
+    begin = _BEGIN if cover is None else _SEALED + cover.wrapped
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(_BEGIN)
-        digest = _digest(b"", _BEGIN)
-        for run in runs:
-            body = _encode(run)
+        file.write(begin)
+        digest = _digest(b"", begin)
+        for number, run in enumerate(runs, 1):
+            body = _encode(run) if cover is None else cover.close(_encode(run), number)
             digest = _digest(digest, body)
             file.write(_FRAME.pack(len(body), digest) + body)
         file.write(_FRAME.pack(0, _digest(digest, b"")))
@@ -97,23 +131,40 @@ def write_archive(path: Path, runs: Sequence[Archived]) -> None:
     _flush_folder(path.parent)
 
 
-def read_archive(path: str | os.PathLike[str]) -> Iterator[Archived]:
+def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> Iterator[Archived]:
     """The runs of a file, each verified before it is given; their journals are not yet.
 
     Raises:
         CorruptArchive: the file is damaged, cut, or none of ours.
+        WrongKey: it is sealed, and with another key or none given.
     """
     try:
         with open(path, "rb") as file:
-            yield from _read(str(path), file)
+            yield from _read(str(path), file, covers)
     except OSError as error:
         raise CorruptArchive(str(path), error.strerror or str(error)) from error
 
 
-def _read(name: str, file: BinaryIO) -> Iterator[Archived]:
-    if file.read(len(_BEGIN)) != _BEGIN:
+class _Begin(NamedTuple):
+    body: bytes
+    cover: Cover | None
+
+
+def _read_begin(name: str, file: BinaryIO, covers: Covers | None) -> _Begin:
+    begin = file.read(len(_BEGIN))
+    if begin == _BEGIN:
+        return _Begin(begin, None)
+    if begin != _SEALED:
         raise CorruptArchive(name, "it does not begin as an archive does")
-    digest, size = _digest(b"", _BEGIN), os.fstat(file.fileno()).st_size
+    wrapped = file.read(WRAPPED_BYTES)
+    if covers is None:
+        raise WrongKey(f"archive {name}", [wrapped[:MASTER_ID_BYTES].hex()])
+    return _Begin(begin + wrapped, covers.find(wrapped, f"archive {name}"))
+
+
+def _read(name: str, file: BinaryIO, covers: Covers | None) -> Iterator[Archived]:
+    begin, cover = _read_begin(name, file, covers)
+    digest, size = _digest(b"", begin), os.fstat(file.fileno()).st_size
     for number in range(1, size):
         frame = file.read(_FRAME.size)
         if len(frame) < _FRAME.size:
@@ -125,6 +176,8 @@ def _read(name: str, file: BinaryIO) -> Iterator[Archived]:
             raise CorruptArchive(name, f"run {number} is damaged")
         if not length:
             break
+        if cover is not None:
+            body = cover.open(body, number) or b""
         try:
             run = _decode(body)
         except msgspec.MsgspecError as error:

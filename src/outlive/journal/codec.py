@@ -29,6 +29,7 @@ from outlive.journal.codec_scalars import READERS, pack
 from outlive.journal.codec_walk import FROZENSET, ITEMS, PLAIN, SET, TEXT_ONLY, Walk
 from outlive.journal.hints import Registry, reachable_classes
 from outlive.journal.parts import LEAF, LEAF_MIN, Leaf, Parted
+from outlive.journal.redacting import same_but_for_marks
 
 __all__ = ["VALUE_BYTES_MAX", "Codec", "Registry", "codec_for"]
 
@@ -124,11 +125,11 @@ class Codec:
             raise ValueRefused(f"no value: {type(exc).__name__}: {str(exc)[:200]}") from exc
 
     def same(self, a: bytes, b: bytes) -> bool:
-        """Whether both are the same value but for the order of dicts."""
+        """Whether both are the same value but for the order of dicts, and what is redacted."""
         if a == b:
             return True
         try:
-            return _ordered(_bare(a)) == _ordered(_bare(b))
+            return _ordered(_bare(a)) == _ordered(_bare(b)) or same_but_for_marks(a, b)
         except _DAMAGE:
             return False
 

@@ -15,6 +15,7 @@ from outlive.store import PAGE_MAX, Entry, Found, Query, Store
 
 TURNS = f"{OWN_PREFIX}turn/"
 FORKS = f"{OWN_PREFIX}fork/"
+ORPHANS = f"{OWN_PREFIX}orphan/"
 #: So many are looked through rather than asked for one by one.
 FEW_FORKS = 100
 
@@ -36,6 +37,11 @@ def _forks_of(parent: str) -> str:
 def fork_entry(parent: str, fork: str, now: int) -> Entry:
     """Says that a run is forked, before it is."""
     return _entry(fork_mark(parent, fork), Marked(now, fork), parent)
+
+
+def orphan_entry(family: str, now: int) -> Entry:
+    """Says that a family had nodes and no run; since when, if it was not said before."""
+    return _entry(f"{ORPHANS}{digest(family.encode()).hex()}", Marked(now, family))
 
 
 def _entry(journal: str, event: Marked, parent: str | None = None) -> Entry:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from outlive.clearing import Clearing, Deletion
+from outlive.collecting import Collecting
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_rows import stored_id
 from outlive.journal.sealed_store import SealedStore
@@ -84,6 +85,25 @@ class _SealedQueueing(SealedStore):
         return states
 
 
+class _SealedCollecting(SealedStore):
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        """Families that have nodes; what they are called can be read."""
+        found: Sequence[str] = await self.below.families(after, limit)
+        return found
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        """Those of these families that no run belongs to."""
+        found: Sequence[str] = await self.below.without_runs(families)
+        return found
+
+    async def drop_family(self, family: str) -> bool:
+        """Forget all nodes of a family, its keys among them."""
+        is_dropped: bool = await self.below.drop_family(family)
+        if is_dropped:
+            self._families.pop(family, None)
+        return is_dropped
+
+
 class SealedClearing(SealedStore):
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
         """These journals from their start, without mail; those that are not there are left out."""
@@ -102,7 +122,7 @@ class SealedClearing(SealedStore):
         answers: Sequence[bool] = await self.below.delete_all(sealed)
         for each, is_gone in zip(sealed, answers, strict=True):
             if is_gone:
-                self._runs.pop(each.run_id, None)
+                self._forget(each.run_id)
         return answers
 
 
@@ -111,6 +131,7 @@ _EXTRAS: tuple[tuple[type, type[SealedStore]], ...] = (
     (Mailroom, _SealedMailroom),
     (Watchable, _SealedWatchable),
     (Queueing, _SealedQueueing),
+    (Collecting, _SealedCollecting),
     (Clearing, SealedClearing),
     (Enlisting, SealedEnlisting),
     (Transactional, SealedTransactional),

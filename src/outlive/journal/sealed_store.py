@@ -70,7 +70,7 @@ class SealedStore:
     def __init__(self, store: Store, keys: MasterKeys) -> None:
         #: The store that sees nothing.
         self.below: Any = store
-        self._keys = keys
+        self.keys = keys
         self.keyring = Keyring(store, keys)
         self._runs: dict[str, Sealing] = {}
         #: Runs that are begun here and not yet acknowledged, and the node of a key that is new.
@@ -131,7 +131,8 @@ class SealedStore:
     ) -> tuple[Sealing, tuple[Node, ...]]:
         if not family:
             return Sealing(veil.common, ""), ()
-        seal = self._families.get(family)
+        # A root that is new begins a family: what is known of one of that name is over.
+        seal = self._families.get(family) if family != run_id else None
         if seal is None and family != run_id:
             root = await self._sealing_of(family)
             if root is not None:
@@ -310,7 +311,7 @@ class SealedStore:
     async def health(self) -> Health:
         health: Health = await self.below.health()
         await self.keyring.veil()
-        facts = {**health.facts, "sealed": f"yes, with key {self._keys.ids[0]}"}
+        facts = {**health.facts, "sealed": f"yes, with key {self.keys.ids[0]}"}
         return replace(health, facts=facts)
 
     async def close(self) -> None:
@@ -348,8 +349,9 @@ class SealedStore:
     def _forget(self, run_id: str) -> None:
         """It is gone; whoever begins anew under its id does so with another key."""
         with self._lock:
-            self._runs.pop(run_id, None)
-            self._families.pop(run_id, None)
+            gone = self._runs.pop(run_id, None)
+            for family in {run_id, run_id if gone is None else gone.family}:
+                self._families.pop(family, None)
 
     def _keep(self, kept: dict[str, T], name: str, value: T) -> None:
         with self._lock:

@@ -20,6 +20,7 @@ from outlive.clearing import Deletion, delete_all, read_all
 from outlive.errors import CorruptRecord, Erased, OutliveError, WrongKey, WrongVersion
 from outlive.journal.archive import Archive, Archived
 from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks, forked_among
+from outlive.journal.orphans import Orphans
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole, with_nodes
 from outlive.journal.retiring import (
@@ -83,6 +84,8 @@ class Swept:
     fates: Counter[str] = field(default_factory=Counter)
     #: Keys of deleted runs whose window is over.
     keys: int = 0
+    #: Families of which only nodes were left.
+    families: int = 0
     #: Each run, where somebody wants to see them.
     seen: list[Seen] = field(default_factory=list)
 
@@ -90,7 +93,7 @@ class Swept:
 class Sweep:
     """One pass over a store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - which parts of it are left out, each by name
         self,
         store: Store,
         rules: Rules,
@@ -98,6 +101,7 @@ class Sweep:
         *,
         dry_run: bool = False,
         silent: bool = True,
+        orphans: bool = True,
     ) -> None:
         self._store, self._ports = store, ports
         self._rules, self._archive = rules.retention, rules.archive
@@ -110,9 +114,10 @@ class Sweep:
         #: Found, not looked at; looked at and archived.
         self._doomed: deque[Found] = deque()
         self._ready: deque[tuple[Retiree, Header]] = deque()
-        self._phases = self._plan(silent=silent)
+        self._orphans = Orphans(store, self._now, ports.failpoint)
+        self._phases = self._plan(silent=silent, orphans=orphans)
 
-    def _plan(self, *, silent: bool) -> deque[Phase]:
+    def _plan(self, *, silent: bool, orphans: bool) -> deque[Phase]:
         phases: deque[Phase] = deque()
         if self._rules.keeps_last:
             phases.append(self._find_newest)
@@ -122,6 +127,8 @@ class Sweep:
             phases += [self._silent(status) for status in LIVE]
         if not self._dry_run:
             phases += [self._clear_keys, self._clear_turns, self._clear_forks]
+        if orphans and not self._dry_run:
+            phases += [self._orphans.mark_some, self._clear_orphans]
         return phases
 
     def doom(self, found: Found) -> None:
@@ -358,6 +365,11 @@ class Sweep:
             else:
                 found.append((name, "" if holder is None else holder.run_id))
         return found
+
+    async def _clear_orphans(self) -> bool:
+        await self._orphans.drop_old()
+        self.swept.families = self._orphans.dropped
+        return False
 
     async def _clear_turns(self) -> bool:
         async for found in find_marks(self._store, TURNS, self._now - MARK_MS):

@@ -42,6 +42,7 @@ from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded, is_gated
 from outlive.stores.memory_queues import MemoryQueues
+from outlive.stores.memory_rows import is_asked, is_wanted
 from outlive.stores.silence import Silence, Standing
 
 
@@ -142,6 +143,8 @@ class MemoryStore:
     def _create(self, entry: Entry) -> bool:
         if entry.header is None or self._tombstone(entry.run_id) is not None:
             return False
+        if entry.joins is not None and entry.joins not in self._journals:
+            return False
         self._created += 1
         head = Head(run_id=entry.run_id, seq=0, epoch=0, link=b"")
         journal = _Journal(number=self._created, head=head, header=entry.header)
@@ -198,7 +201,7 @@ class MemoryStore:
             found = [
                 journal
                 for journal in self._journals.values()
-                if journal.number > begin and _asked(query, journal)
+                if journal.number > begin and is_asked(query, journal.head.run_id, journal.header)
             ]
         page = found[:size]
         return Page(
@@ -271,6 +274,22 @@ class MemoryStore:
             for address in addresses:
                 nodes.pop(address, None)
 
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        with self._lock:
+            return sorted(name for name in self._nodes if name > after)[:limit]
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        with self._lock:
+            alive = {journal.header.family for journal in self._journals.values()}
+            return [name for name in families if name not in alive]
+
+    async def drop_family(self, family: str) -> bool:
+        with self._lock:
+            is_alive = any(each.header.family == family for each in self._journals.values())
+            if not is_alive:
+                self._nodes.pop(family, None)
+            return not is_alive
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
@@ -280,7 +299,9 @@ class MemoryStore:
             waking = [
                 j.header.wake_at
                 for j in live
-                if j.head.worker is None and _wants(wanted, j) and j.header.wake_at is not None
+                if j.head.worker is None
+                and is_wanted(wanted, j.head.run_id, j.header)
+                and j.header.wake_at is not None
             ]
             due, standing = self._due(worker, live, wanted)
             held = [j.found for j in live if j.head.worker is not None]
@@ -307,7 +328,11 @@ class MemoryStore:
         now = self._clock.now_ms()
         holders = {j.head.worker for j in live} - {worker, None}
         standing = {holder: self._judge(holder) for holder in holders if holder is not None}
-        return [j.found for j in live if _wants(wanted, j) and _due(j, standing, now)], standing
+        return [
+            j.found
+            for j in live
+            if is_wanted(wanted, j.head.run_id, j.header) and _due(j, standing, now)
+        ], standing
 
     def _judge(self, holder: str) -> Standing:
         counter = self._beats.get(holder)
@@ -372,28 +397,3 @@ def _due(journal: _Journal, standing: Mapping[str, Standing], now: int) -> bool:
         return standing.get(journal.head.worker, "alive") != "alive"
     wake_at = journal.header.wake_at
     return journal.waiting or (wake_at is not None and wake_at <= now)
-
-
-def _wants(wanted: Wanted, journal: _Journal) -> bool:
-    header = journal.header
-    return (
-        header.version in wanted.flows.get(header.flow, ())
-        and header.format <= wanted.format
-        and (wanted.run_ids is None or journal.head.run_id in wanted.run_ids)
-        and (wanted.queues is None or header.queue in wanted.queues)
-    )
-
-
-def _asked(query: Query, journal: _Journal) -> bool:
-    header = journal.header
-    return (
-        query.status in (None, header.status)
-        and query.flow in (None, header.flow)
-        and (query.tag is None or header.tags.get(query.tag[0]) == query.tag[1])
-        and journal.head.run_id.startswith(query.prefix or "")
-        and (query.ended_by is None or _ended_by(header, query.ended_by))
-    )
-
-
-def _ended_by(header: Header, instant: int) -> bool:
-    return header.ended_at is not None and header.ended_at <= instant

@@ -35,7 +35,7 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
 
 
-def check_there(url: str, ports: Ports) -> None:
+def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") -> None:
     """Raise ``StoreUnavailable`` if there is no store yet: opening it would make it."""
     scheme, _, rest = url.partition("://")
     if scheme in _POSTGRES:
@@ -46,7 +46,18 @@ def check_there(url: str, ports: Ports) -> None:
         is_file = scheme == "sqlite" and is_path
         is_there, shown = not is_file or os.path.exists(path), url
     if not is_there:
-        raise StoreUnavailable(f"there is no store at {shown}; see --store and OUTLIVE_STORE")
+        raise StoreUnavailable(f"there is no store at {shown}; see {see}")
+
+
+def shown_place(url: str) -> str:
+    """The place as it may be shown: a URL may hold a password."""
+    if url.partition("://")[0] not in _POSTGRES:
+        return url
+    try:
+        from outlive.stores.postgres_url import parse_place
+    except ImportError:
+        return "postgresql://"  # opening it says what is missing
+    return parse_place(url).name
 
 
 def _is_postgres_there(url: str, ports: Ports) -> tuple[bool, str]:

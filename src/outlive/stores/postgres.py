@@ -35,6 +35,7 @@ from outlive.store import (
     StoredRecord,
     Wanted,
 )
+from outlive.stores import postgres_nodes as nodes
 from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded
@@ -55,7 +56,7 @@ from outlive.stores.postgres_schema import check_schema
 from outlive.stores.postgres_seen import Seen
 from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
-from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, text, texts
+from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
 from outlive.stores.silence import Standing
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
@@ -191,8 +192,7 @@ class PostgresStore:
     # ------------------------------------------------------------------ mail and nodes
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        (answer,) = await self.post_all([Posting(run_id, mail_id, body)])
-        return answer
+        return (await self.post_all([Posting(run_id, mail_id, body)]))[0]
 
     async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         """See ``Mailroom``."""
@@ -207,25 +207,25 @@ class PostgresStore:
         return mail_of(self._other, run_ids) if run_ids else {}
 
     async def put_blob(self, family: str, node: Node) -> None:
-        self._other(
-            "INSERT INTO {s}.nodes VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-            *(text(family), blob(node.address), blob(node.body)),
-        )
+        nodes.put_node(self._other, family, node)
 
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        if not addresses:
-            return {}
-        rows = self._other(
-            "SELECT address, body FROM {s}.nodes WHERE family = $1 AND address = ANY ($2)",
-            *(text(family), blobs(addresses)),
-        )
-        return dict(rows)
+        return nodes.get_nodes(self._other, family, addresses)
 
     async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
-        self._other(
-            "DELETE FROM {s}.nodes WHERE family = $1 AND address = ANY ($2)",
-            *(text(family), blobs(addresses)),
-        )
+        nodes.drop_nodes(self._other, family, addresses)
+
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        """See ``Collecting``."""
+        return nodes.families_after(self._other, after, limit)
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        """See ``Collecting``."""
+        return nodes.without_runs(self._other, families)
+
+    async def drop_family(self, family: str) -> bool:
+        """See ``Collecting``."""
+        return nodes.drop_family(self._other, family)
 
     # ------------------------------------------------------------------ leases
 

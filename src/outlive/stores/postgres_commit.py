@@ -171,6 +171,7 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         blobs([node.body for _, node in nodes]),
         texts([run_id for run_id, _ in mail]),
         texts([mail_id for _, mail_id in mail]),
+        texts([entry.joins for entry in wave]),
         int8(now),
     ]
     gated = "true" if any(map(is_gated, wave)) else "false"

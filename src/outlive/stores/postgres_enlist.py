@@ -29,7 +29,7 @@ _TYPES = ("text", "bigint", "bigint", "bigint", "bytea", "bytea", "bigint", "big
 _ARRAYS = (
     *_TYPES,
     *(HEADER_TYPES.get(name, "text") for name in HEADER_NAMES),
-    *("text", "bytea", "bytea", "text", "text"),
+    *("text", "bytea", "bytea", "text", "text", "text"),
 )
 _MARKS = ", ".join(f"%s::{kind}[]" for kind in _ARRAYS)
 _FIRST = "SELECT seq, body FROM {s}.records WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 1"
@@ -133,6 +133,7 @@ def _values(entry: Entry) -> list[list[Any]]:
         [node.body for node in nodes],
         [],
         [],
+        [_written(entry.joins)],
     ]
 
 

@@ -231,7 +231,7 @@ CREATE FUNCTION {{s}}.commit_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES},
     node_runs text[], addresses bytea[], nodes bytea[], mail_runs text[], mail_ids text[],
-    at bigint, gated boolean
+    joins text[], at bigint, gated boolean
 ) RETURNS {_REFUSED} LANGUAGE plpgsql {_HASHING} AS $$
 DECLARE
     made text[];
@@ -239,11 +239,15 @@ DECLARE
     done text[];
     min_after CONSTANT bigint := (SELECT min(a) FROM unnest(afters) AS a);
     max_after CONSTANT bigint := (SELECT max(a) FROM unnest(afters) AS a);
+    asked CONSTANT bigint[] := afters;
 BEGIN
     IF gated THEN
         befores := {{s}}.admit_v1(run_ids, afters, befores, leases, takers, at);
     END IF;
     IF min_after = 0 THEN
+        IF cardinality(array_remove(joins, NULL)) > 0 THEN
+            afters := {{s}}.join_v1(afters, joins);
+        END IF;
         made := {{s}}.make_v2(
             run_ids, afters, lasts, epochs, links, bodies, leases, takers, {_GIVEN});
     END IF;
@@ -266,6 +270,10 @@ BEGIN
     END IF;
 
     IF cardinality(node_runs) > 0 THEN
+        IF made IS NOT NULL THEN
+            PERFORM {{s}}.hold_families_v1(
+                ARRAY(SELECT unnest(made) INTERSECT SELECT unnest(node_runs)));
+        END IF;
         INSERT INTO {{s}}.nodes
         SELECT (SELECT r.family FROM {{s}}.runs r WHERE r.run_id = n.run_id), n.address, n.body
         FROM unnest(node_runs, addresses, nodes) AS n (run_id, address, body)
@@ -279,7 +287,7 @@ BEGIN
     END IF;
     IF coalesce(cardinality(done), 0) <> cardinality(run_ids) THEN
         RETURN QUERY SELECT * FROM {{s}}.refusals_v1(
-            run_ids, afters, lasts, epochs, bodies, takers, at);
+            run_ids, asked, lasts, epochs, bodies, takers, at);
     END IF;
 END $$
 """

@@ -21,6 +21,7 @@ from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_deletion import DELETIONS
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
+from outlive.stores.postgres_families import FAMILIES
 from outlive.stores.postgres_functions import APPEND_ONE, FUNCTIONS, FUNCTIONS_OF_HEADERS
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
@@ -134,7 +135,16 @@ _TABLES = (
 #: version -> the statements that lead to it from the one before.
 MIGRATIONS = {
     1: _TABLES + FUNCTIONS,
-    2: (*OUTCOMES, APPEND_ONE, *QUEUE_TABLES, *QUEUES, *FUNCTIONS_OF_HEADERS, *LOOKS, *DELETIONS),
+    2: (
+        *OUTCOMES,
+        APPEND_ONE,
+        *QUEUE_TABLES,
+        *QUEUES,
+        *FAMILIES,
+        *FUNCTIONS_OF_HEADERS,
+        *LOOKS,
+        *DELETIONS,
+    ),
 }
 
 Failpoint = Callable[[str], None]

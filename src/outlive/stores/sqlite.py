@@ -33,6 +33,7 @@ from outlive.store import (
     Reading,
     Wanted,
 )
+from outlive.stores import sqlite_nodes as nodes
 from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.presence import Presence
@@ -43,7 +44,6 @@ from outlive.stores.sqlite_commit import (
     commit_batch,
     create_view,
     is_plain,
-    rounded_up,
     views_for,
 )
 from outlive.stores.sqlite_connections import (
@@ -71,7 +71,6 @@ from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_t
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
-_ADDRESSES_MAX = 500
 #: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
 PAGE_BYTES = 8192
 
@@ -223,29 +222,30 @@ class SQLiteStore:
 
     async def put_blob(self, family: str, node: Node) -> None:
         with self._connections.writing() as db:
-            db.execute(
-                "INSERT OR IGNORE INTO nodes (family, address, body) VALUES (?, ?, ?)",
-                (family, node.address, node.body),
-            )
+            nodes.put_node(db, family, node)
 
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
         with self._connections.reading() as db:
-            for begin in range(0, len(addresses), _ADDRESSES_MAX):
-                part = list[bytes | None](addresses[begin : begin + _ADDRESSES_MAX])
-                part += [None] * (rounded_up(len(part)) - len(part))
-                marks = ",".join("?" * len(part))
-                rows = db.execute(
-                    f"SELECT address, body FROM nodes WHERE family = ? AND address IN ({marks})",
-                    (family, *part),
-                ).fetchall()
-                found.update(rows)
-        return found
+            return nodes.get_nodes(db, family, addresses)
 
     async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
         with self._connections.writing() as db:
-            for address in addresses:
-                db.execute("DELETE FROM nodes WHERE family = ? AND address = ?", (family, address))
+            nodes.drop_nodes(db, family, addresses)
+
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        """See ``Collecting``."""
+        with self._connections.reading() as db:
+            return nodes.families_after(db, after, limit)
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        """See ``Collecting``."""
+        with self._connections.reading() as db:
+            return [family for family in families if not nodes.is_alive(db, family)]
+
+    async def drop_family(self, family: str) -> bool:
+        """See ``Collecting``."""
+        with self._connections.writing() as db:
+            return nodes.drop_family(db, family)
 
     # ------------------------------------------------------------------ leases
 

@@ -24,7 +24,7 @@ from outlive.stores.sqlite_queues import refused_by_queues
 from outlive.stores.sqlite_rows import HEADER_COLUMNS
 from outlive.stores.tables import header_values, is_append, waves
 
-#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 22 columns.
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 25 columns.
 ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
 _RECORDING = ("appending", "leasing", "turning", "creating")
@@ -69,14 +69,15 @@ VIEWS = {
         """,
     ),
     "creating": (
-        f"run_id, last, epoch, link, record, worker, now, {HEADER_COLUMNS}",
+        f"run_id, last, epoch, link, record, worker, now, joins, {HEADER_COLUMNS}",
         f"""
         INSERT OR IGNORE INTO runs (run_id, seq, epoch, link, worker, {HEADER_COLUMNS})
             SELECT NEW.run_id, NEW.last, NEW.epoch, NEW.link, NEW.worker, {_NEW_HEADER}
             WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id)
             AND NOT EXISTS (
                 SELECT 1 FROM tombstones WHERE run_id = NEW.run_id AND keep_until > NEW.now
-            );
+            )
+            AND (NEW.joins IS NULL OR EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.joins));
         INSERT INTO records (run, seq, body)
             SELECT id, 1, NEW.record FROM runs WHERE changes() = 1 AND run_id = NEW.run_id;
         """,
@@ -225,7 +226,7 @@ def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
     worker = entry.worker if entry.lease == "take" and not _ends(entry.header) else None
     if view == "creating":
         assert entry.header is not None
-        record = (entry.record, worker, now)
+        record = (entry.record, worker, now, entry.joins)
         return (*_place(entry), *record, *header_values(entry.header))
     row = _append_row(entry)
     if view == "appending":

@@ -17,6 +17,7 @@ from outlive.engine.people import Approval
 from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 from outlive.sync.verbs import (
@@ -71,6 +72,7 @@ __all__ = [
     "Question",
     "Queue",
     "Rate",
+    "Redaction",
     "Request",
     "Retention",
     "Retry",

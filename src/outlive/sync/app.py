@@ -5,6 +5,7 @@ The async app lives on a loop in a thread of its own; whatever is called here is
 
 from __future__ import annotations
 
+import os
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -30,6 +31,7 @@ from outlive.journal.archive import Archived
 from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
 from outlive.model.queues import Queue
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
@@ -157,6 +159,10 @@ class App:
         """Delete what these rules, or the app's own, let go, now; what that came to."""
         return self.call(partial(self._app.retain, retention, dry_run=dry_run))
 
+    def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
+        """The runs of an archive's file; a sealed one opens with the key of its store."""
+        return self._app.archived(path)
+
     def delete(self, run_id: str) -> bool:
         """Delete a run that has ended, now; its id and keys stay taken. False: it is needed."""
         return self.call(partial(self._app.delete, run_id))
@@ -264,12 +270,17 @@ def open_app(
     url: str | None = None,
     *,
     key: str | None = None,
+    blobs: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
     retention: Retention | None = None,
+    redaction: Redaction | None = None,
 ) -> App:
     """An explicit Outlive on one store (default: ``OUTLIVE_STORE``, or a file in this folder).
 
-    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed.
+    With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed. ``blobs`` (default:
+    ``OUTLIVE_BLOBS``) is the URL of another store, which keeps blobs.
     """
-    return App(opening.open_app(url, key=key, drive=drive, ports=ports, retention=retention))
+    rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
+    places: dict[str, Any] = {"key": key, "blobs": blobs}
+    return App(opening.open_app(url, drive=drive, ports=ports, **places, **rules))

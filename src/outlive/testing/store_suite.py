@@ -20,6 +20,7 @@ from outlive.ports import Ports
 from outlive.store import Store
 from outlive.testing.store_entries import HandClock
 from outlive.testing.store_suite_deletion import ClearingRules, DeletionRules
+from outlive.testing.store_suite_families import FamilyRules
 from outlive.testing.store_suite_finding import FindingRules
 from outlive.testing.store_suite_journals import JournalRules
 from outlive.testing.store_suite_leases import LeaseRules
@@ -35,6 +36,7 @@ class StoreSuite(
     MailroomRules,
     NodeRules,
     DeletionRules,
+    FamilyRules,
     ClearingRules,
     LeaseRules,
     FindingRules,

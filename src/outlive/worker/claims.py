@@ -31,5 +31,7 @@ def _claimed(header: Header) -> Header:
 
 
 def start_entry(run_id: str, event: RunStarted) -> Entry:
-    """A run that somebody else will drive."""
-    return first_entry(run_id, event, header_of(fold([event])))
+    """A run that somebody else will drive; a child joins its parent's family."""
+    entry = first_entry(run_id, event, header_of(fold([event])))
+    is_child = event.family != run_id
+    return msgspec.structs.replace(entry, joins=event.parent) if is_child else entry

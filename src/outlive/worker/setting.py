@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from outlive.engine.host import Host
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
 from outlive.journal.lane import Lane
+from outlive.journal.redacting import Hider
 from outlive.journal.sweeping import Rules
 from outlive.ports import Ports
 from outlive.store import Store
@@ -38,3 +39,5 @@ class Setting:
     transactions: Transactions | None = None
     #: None: this worker clears nothing away.
     upkeep: Rules | None = None
+    #: What is not recorded.
+    hider: Hider = field(default_factory=Hider)

@@ -21,6 +21,8 @@ logger = logging.getLogger("outlive")
 
 #: How long a sweeper rests after a portion, as a multiple of what that took, and at least.
 REST_FACTOR, REST_SECONDS_MIN, REST_SECONDS_MAX = 3.0, 0.002, 1.0
+#: Every so many turns nodes without runs are looked for.
+ORPHAN_TURNS = 60
 #: How often silent runs are looked at within the time that they may be silent.
 SILENT_LOOKS = 50
 
@@ -70,7 +72,8 @@ class Upkeep:
         setting, clock = self._setting, self._setting.ports.clock
         until = (turn + 1) * self._period_ms
         silent = self._looks_at_silent(turn)
-        sweep = Sweep(setting.store, self._rules, setting.ports, silent=silent)
+        orphans = turn % ORPHAN_TURNS == 0
+        sweep = Sweep(setting.store, self._rules, setting.ports, silent=silent, orphans=orphans)
         while clock.now_ms() < until:
             began = clock.monotonic()
             if not await setting.lane(sweep.step()):

@@ -83,6 +83,7 @@ class Worker:
             worker=self.id,
             idle_ms=setting.idle_ms,
             transactions=setting.transactions,
+            hider=setting.hider,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)

@@ -1,0 +1,76 @@
+"""What must never be written down: arguments by their names, texts by patterns.
+
+Rules that users give; pure. What carries them out is ``journal/redacting.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from outlive.errors import DefinitionRefused, UsageError
+
+#: What stands in the journal in place of what was redacted.
+MARK: Final = "[redacted]"
+#: A text of so few characters is too common to be looked for elsewhere.
+SECRET_CHARS_MIN: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What is never recorded, in no run of an app: not in its journal, its values or its logs."""
+
+    #: Parameters of steps and effects: their bodies get them, the journal does not.
+    names: Sequence[str] = ()
+    #: Regular expressions: what they match in any text becomes "[redacted]".
+    patterns: Sequence[str | re.Pattern[str]] = ()
+
+    def __post_init__(self) -> None:
+        for what, given in (("names", self.names), ("patterns", self.patterns)):
+            if isinstance(given, (str, re.Pattern)):
+                raise DefinitionRefused(f"Redaction: {what} are several: write ({given!r},)")
+        for name in self.names:
+            if type(name) is not str or not name.isidentifier():
+                raise DefinitionRefused(f"Redaction: {name!r} can't be the name of a parameter")
+        for pattern in self.compiled:
+            if pattern.search("") is not None:
+                shown = pattern.pattern
+                raise DefinitionRefused(f"Redaction: {shown!r} matches nothing at all, everywhere")
+
+    @property
+    def compiled(self) -> tuple[re.Pattern[str], ...]:
+        """The patterns, ready for use."""
+        return tuple(map(_compiled, self.patterns))
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, TypeError, RecursionError) as error:
+        why = f"Redaction: {pattern!r} is no regular expression: {error}"
+        raise DefinitionRefused(why) from None
+    if type(compiled.pattern) is not str:
+        raise DefinitionRefused(f"Redaction: {pattern!r} is for bytes; write it as text")
+    return compiled
+
+
+def parse_redaction(names: str, pattern: str) -> Redaction | None:
+    """What the environment says: names with commas between them, one regular expression.
+
+    Raises:
+        UsageError: it makes no sense; the message names the variable.
+    """
+    listed = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not listed and not pattern:
+        return None
+    try:
+        return Redaction(names=listed, patterns=(pattern,) if pattern else ())
+    except DefinitionRefused as refused:
+        raise UsageError(f"OUTLIVE_REDACT, OUTLIVE_REDACT_PATTERN: {refused}") from None
+
+
+def parted_by_marks(text: str) -> re.Pattern[str]:
+    """What this text may have been before something in it was redacted."""
+    return re.compile(".*".join(map(re.escape, text.split(MARK))), re.DOTALL)

@@ -1,0 +1,53 @@
+"""A store with its blobs elsewhere keeps the promises of the seam, sealed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from outlive.journal.elsewhere import keep_elsewhere
+from outlive.journal.keeper import run_immediate
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.journal.sealed_extras import seal_store
+from outlive.ports import Ports
+from outlive.store import Store
+from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.store_entries import LEASE_SECONDS
+from outlive.testing.store_suite import StoreSuite
+
+KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
+
+
+class TestElsewhere(StoreSuite):
+    """Two files, of which one has the chunks."""
+
+    @pytest.fixture
+    def make_store(self, ports: Ports, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+        opened: list[Store] = []
+
+        def make() -> Store:
+            journal, blobs = (
+                SQLiteStore(tmp_path / f"{name}.db", ports=ports, lease_seconds=LEASE_SECONDS)
+                for name in ("o", "blobs")
+            )
+            both = run_immediate(keep_elsewhere(journal, blobs, "blobs.db", os.urandom))
+            opened.append(both)
+            return self.dressed(both)
+
+        yield make
+        for store in opened:
+            asyncio.run(store.close())
+
+    def dressed(self, store: Store) -> Store:
+        return store
+
+
+class TestSealedElsewhere(TestElsewhere):
+    """The same behind a seal."""
+
+    def dressed(self, store: Store) -> Store:
+        return seal_store(store, KEYS)
