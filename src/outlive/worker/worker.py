@@ -352,8 +352,7 @@ class Worker:
         self._drives[log.run_id] = drive
         self._absent = None
         self._admission.give_chance(log.run_id)
-        # Mail first: a run that only waits leaves memory as soon as it has begun.
-        drive.mailbox.take(mail)
+        drive.mailbox.take(mail)  # first: a run that only waits leaves memory when it has begun
         drive.begin(events)
         if self._departure.is_asked:
             drive.drain()
