@@ -80,6 +80,22 @@ CONTESTANTS = {
             durable="that it waits, and until when; the run itself stays in memory",
         ),
         Contestant(
+            name="recipe",
+            colour="#888888",
+            title="one UPDATE of the snapshot",
+            module="loops",
+            kind="recipe",
+            durable="the whole snapshot after the transition before; no journal, no lease",
+        ),
+        Contestant(
+            name="loop",
+            colour="#0a7d4f",
+            title="Outlive, `Loop`",
+            module="loops",
+            kind="ours",
+            durable="the snapshot after the transition before, and whatever its handler recorded",
+        ),
+        Contestant(
             name="checkpoint-floor",
             colour="#888888",
             title="bare commit",
@@ -119,6 +135,7 @@ GRAPH_PEERS = ("dbos", "langgraph")
 BRIEF = ("floor", *OURS, *GRAPH_PEERS)
 WAITING = ("waiting",)
 WAITERS = ("waiting", "dbos-waiting")
+LOOPS = ("recipe", "loop")
 CHECKPOINTS = ("checkpoint-floor", "checkpoint", "checkpoint-recipe")
 
 
@@ -131,6 +148,7 @@ TINY = [
     *resumed("interrupted", (3,), WAITING),
     *cases("signals", (2,), WAITING),
     *cases("answers", (2,), WAITING),
+    *cases("loop", (5,), LOOPS),
     *cases("checkpoint", (5,), CHECKPOINTS),
 ]
 
@@ -173,6 +191,7 @@ QUICK = [
     *once(cases("answers", (5,), WAITERS)),
     *cases("answers", (50,), WAITING),
     *cases("answers-evicted", (50,), (*WAITING, "langgraph")),
+    *cases("loop", (200, 2_000), LOOPS),
     *cases("checkpoint", (50, 400), CHECKPOINTS),
 ]
 
@@ -199,6 +218,7 @@ FULL = [
     *cases("answers", (20,), WAITERS),
     *cases("answers", (100,), WAITING),
     *cases("answers-evicted", (100,), (*WAITING, "langgraph")),
+    *cases("loop", (200, 2_000, 20_000), LOOPS),
     *cases("checkpoint", (50, 400, 1_000), CHECKPOINTS),
 ]
 
