@@ -131,6 +131,10 @@ class Walk:
         size = len(value)
         for index, part in enumerate(value):
             kind = type(part)
+            if kind is str and len(part) < LEAF_MIN:
+                size += len(part)
+                written.append(part)
+                continue
             if kind is dict and len(part) <= _KEYS_OF_MESSAGE:
                 key = (*part, *part.values())
                 if TEXT_ONLY.issuperset(map(type, key)):
