@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import TypeVar
 
@@ -151,12 +152,12 @@ def snapshot_of(
     began: CheckpointsBegan, saved: Saved, state: bytes, metadata: bytes
 ) -> RunSnapshot:
     """A snapshot, from its place and its values as they were."""
-    return RunSnapshot(
+    return RunSnapshot.unread(
+        partial(decode, state, began.run_id, saved.seq),
         snapshot_id=id_of(began, saved),
         run_id=began.run_id,
         step_id=saved.event.step,
         created_at=created_at(began, saved),
-        state=decode(state, began.run_id, saved.seq),
         metadata=decode(metadata, began.run_id, saved.seq),
         seq=saved.seq,
     )

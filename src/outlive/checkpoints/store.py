@@ -16,7 +16,7 @@ from outlive.checkpoints import deciding
 from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_runs
 from outlive.checkpoints.codec import decode, encode, size_of
 from outlive.checkpoints.journals import Journals, snapshot_of
-from outlive.checkpoints.places import StorageBackend
+from outlive.checkpoints.places import HasStore, StorageBackend
 from outlive.checkpoints.snapshot import (
     RunSnapshot,
     SnapshotInfo,
@@ -37,9 +37,11 @@ from outlive.store import Store
 
 
 class SnapshotStore:
-    """Where snapshots are saved and found: ``SnapshotStore()``, or with a storage or its URL."""
+    """Where snapshots are saved and found: on the default store, a storage, a URL, or an app's."""
 
-    def __init__(self, storage_backend: StorageBackend | Store | str | None = None) -> None:
+    def __init__(
+        self, storage_backend: StorageBackend | HasStore | Store | str | None = None
+    ) -> None:
         if isinstance(storage_backend, StorageBackend):
             place, self._closes = storage_backend, False
         elif storage_backend is None or isinstance(storage_backend, str):
