@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction
 from outlive.checkpoints.changes import Change, changes
 from outlive.checkpoints.cleaning import Age
+from outlive.checkpoints.exchanging import Exchanging
 from outlive.checkpoints.schemas import Schema, State, Upcasters
 from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
@@ -25,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class DurableRunner:
+class DurableRunner(Exchanging):
     """Saves and restores the state of runs. ``enable_auto_snapshot``: whether ``auto`` saves."""
 
     def __init__(

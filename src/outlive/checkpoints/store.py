@@ -147,6 +147,11 @@ class SnapshotStore:
 
     # for runners
 
+    @property
+    def journals(self) -> Journals:
+        """Where everything is kept, for those who decide for themselves what is appended."""
+        return self._journals
+
     async def save(self, run_id: str, draft: SnapshotSaved, holder: str = "") -> RunSnapshot:
         """Append a snapshot. With a holder: only as long as nobody else took the run."""
         run = self._journals.run(run_id, holder=holder)
