@@ -114,7 +114,8 @@ class _Line:
 class Values:
     """How one driver writes the values of one run."""
 
-    def __init__(self, known: Iterable[bytes] = ()) -> None:
+    def __init__(self, known: Iterable[bytes] = (), *, short: int = FORM_SHORT) -> None:
+        self._short = short
         #: Addresses that the family has, or that this entry and those before it bring.
         self._known = set(known)
         #: The newest last.
@@ -150,7 +151,7 @@ class Values:
         for address in leaves.keys() - self._known:
             if address in form:
                 self._bring(node_of(pack(leaves[address]), address))
-        if len(form) > FORM_SHORT:
+        if len(form) > self._short:
             return pack(self._follow(form))
         return pack(Ext(SHORT, form)) if leaves else form
 
