@@ -94,8 +94,12 @@ class _Line:
     def resembles(self, form: bytes) -> bool:
         """Whether most places of the newest form are found in this one, too."""
         newest, quarter = self.newest, len(self.newest) // 4
-        places = (quarter, 2 * quarter, 3 * quarter)
-        return sum(newest[at : at + _PLACE] in form for at in places) > 1
+        found = 0
+        for at in (quarter, 2 * quarter, 3 * quarter):
+            place = newest[at : at + _PLACE]
+            # Mostly it is where it was.
+            found += form.startswith(place, at) or place in form
+        return found > 1
 
     def delta(self, form: bytes) -> bytes | None:
         """The next form against its base; None: it saves too little."""
