@@ -113,6 +113,22 @@ class ExchangeRules:
         await second.checkpoint("asked", {})
         assert {"bob": ["one"]} == await kept_by(runner, "ada")
 
+    async def test_who_was_overtaken_is_not_put_back(self, runner: DurableRunner) -> None:
+        """One who lost its agent hears just that, also when its peers know more than it does."""
+        first = await ada_asks_bob(runner, "one")
+        second = await runner.exchange("ada", peers=["bob"])
+        second.send("bob", "two")
+        await second.checkpoint("asked", {})
+        bob = await runner.exchange("bob", peers=["ada"])
+        for _ in range(2):
+            await bob.receive(timeout=0)
+        await bob.checkpoint("heard", {})
+
+        with pytest.raises(LeaseLost):
+            await first.receive(timeout=0)
+
+        assert await second.receive(timeout=0) is None
+
     async def test_who_leaves_lets_others_in(self, runner: DurableRunner) -> None:
         """An agent that was left can be deleted; who lost it before leaves nothing."""
         first = await ada_asks_bob(runner, "one")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tests.conftest import Figure
 from tests.cuts.plays import Told, play
 
-SEEDS, SEEDS_FULL = 100, 1500
+SEEDS, SEEDS_FULL = 100, 1200
 
 
 def test_a_cut_restored_goes_on_to_the_same_end(full: bool, figure: Figure) -> None:

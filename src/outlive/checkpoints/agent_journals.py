@@ -138,6 +138,14 @@ class Agents:
 
     # looking
 
+    async def check_held(self, run_id: str, holder: str) -> None:
+        """That this one still has the agent.
+
+        Raises:
+            LeaseLost: somebody else has it by now.
+        """
+        await self._journals.look(run_id, lambda fold: fold.check_holder(holder))
+
     async def is_there(self, run_id: str) -> bool:
         """Whether there is an agent of that id."""
         return await self._journals.look(run_id, has_begun)

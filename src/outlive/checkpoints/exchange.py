@@ -103,6 +103,7 @@ class Exchange:
 
         Raises:
             ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+            LeaseLost: somebody else has opened this agent since, and went on.
         """
         clock, until = self._agents.clock, None
         if timeout is not None:
@@ -147,16 +148,19 @@ class Exchange:
 
         Raises:
             ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+            LeaseLost: somebody else has opened this agent since, and went on.
         """
         for peer in self.peers:
             seen = await self._agents.ledger(peer)
             if seen is not None:  # otherwise it has not begun, or is still to be restored
-                self._check(peer, seen)
+                await self._check(peer, seen)
                 self._seen[peer] = seen
 
-    def _check(self, peer: str, seen: Ledger) -> None:
+    async def _check(self, peer: str, seen: Ledger) -> None:
         """That nobody was put back alone: then its numbers would mean other messages."""
         for name in ahead({self.run_id: self._ledger(), peer: seen}):
+            # Where somebody else went on with this agent, it is only we who are behind.
+            await self._agents.check_held(self.run_id, self._holder)
             other = peer if name == self.run_id else self.run_id
             why = f"{name!r} knows more of {other!r} than is saved there: it was put back; {REMEDY}"
             raise ExchangeRefused(self.run_id, why)
