@@ -22,7 +22,7 @@ from outlive.store import Store
 T = TypeVar("T")
 
 #: More turns than any play takes; one that takes them hangs.
-TURNS_MAX = 200_000
+TURNS_MAX = 20_000
 
 
 @coroutine
