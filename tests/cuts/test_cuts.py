@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from outlive.checkpoints import DurableRunner
 from outlive.journal.keeper import run_immediate
 from outlive.journal.master_keys import new_key
 from outlive.ports import Ports
@@ -15,7 +16,7 @@ from outlive.sealing import sealed
 from outlive.store import Store
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
-from tests.cuts.rules import CutRules
+from tests.cuts.rules import CutRules, ada_asks_bob
 
 KEYS = tuple(new_key(Random(seed).randbytes) for seed in (1, 2))
 
@@ -68,3 +69,14 @@ class TestSealed(CutRules):
     @pytest.fixture
     def other_store(self, file: Callable[[str], Store]) -> Store:
         return sealed(file("other.db"), KEYS[1], Ports())
+
+    async def test_nobody_can_read_it(self, runner: DurableRunner, tmp_path: Path) -> None:
+        """Neither states nor messages, long or short, stand in the file as they are."""
+        await ada_asks_bob(runner, "a secret", "a secret that is long " * 50)
+        cut = await runner.cut(["ada", "bob"])
+
+        written = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+
+        assert 2 == len(cut.in_flight["ada", "bob"])
+        assert b"ada" in written
+        assert b"secret" not in written

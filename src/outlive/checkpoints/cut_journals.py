@@ -52,14 +52,13 @@ class CutJournals:
         """
         run = self._journals.run(name)
         draft = draft_of(kind, value)
-        began = msgspec.structs.replace(run.begin(), family=_journal_of(name))
 
         def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
             if has_begun(fold):
                 raise LeaseLost(name)
-            beginning = [] if fold.began is not None else [began]
-            ending = [CheckpointsEnded(fold.time(run.now), "succeeded")] if kind == TAKEN else []
-            return [*beginning, msgspec.structs.replace(draft, at=fold.time(run.now)), *ending]
+            at = fold.time(run.now)
+            ending = [CheckpointsEnded(at, "succeeded")] if kind == TAKEN else []
+            return [*run.beginning(fold), msgspec.structs.replace(draft, at=at), *ending]
 
         await self._call(name, lambda journal: journal.append(decide, _nothing))
 

@@ -58,6 +58,11 @@ class DurableRunner(Exchanging):
 
     # as in the document
 
+    @property
+    def snapshot_store(self) -> SnapshotStore:
+        """Where its snapshots are."""
+        return self.store
+
     async def checkpoint(
         self, run_id: str, step_id: str, state: State, metadata: Mapping[str, Any] | None = None
     ) -> RunSnapshot:
