@@ -59,6 +59,7 @@ test-full: $(STAMP)
 bench bench-full: $(STAMP)
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.run $(if $(filter bench-full,$@),full,quick)
+	$(BIN)/python -m bench.values_run $(if $(filter bench-full,$@),full,quick)
 	$(BIN)/python -m bench.where bench/results/where.json
 	$(BIN)/python -m bench.page
 	$(if $(filter bench-full,$@),$(BIN)/python -m bench.scale_postgres bench/results/scale-postgres.json)

@@ -275,4 +275,18 @@ GOALS = [
         limit=1,
         form=seconds,
     ),
+    Goal(
+        text="a checkpoint of a loop, p50, against one UPDATE of the snapshot",
+        measure=ratio_of(p50("loop", 2_000, "loop"), p50("loop", 2_000, "recipe")),
+        limit=2,
+        form=times,
+    ),
+    Goal(
+        text="a checkpoint of 50 steps, p50, against a bare commit of its new bytes",
+        measure=ratio_of(
+            p50("checkpoint", 50, "checkpoint"), p50("checkpoint", 50, "checkpoint-floor")
+        ),
+        limit=2,
+        form=times,
+    ),
 ]

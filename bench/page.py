@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import postgres_goals, postgres_sections
+from bench import postgres_goals, postgres_sections, values_page
 from bench.chapter import Chapter, written
 from bench.environments import ROOT
 from bench.figures import Results, count, field, rate, seconds
@@ -144,6 +144,7 @@ def repeating(form: str) -> list[str]:
         "```text",  # too long a work for the test that runs the examples of all pages
         "$ python -m bench.environments",
         f"$ python -m bench.run {form} --only postgres",
+        f"$ python -m bench.values_run {form}",
         f"$ python -m bench.run {form} --work sequential,many --only floor,effect,dbos --out mine",
         "$ python -m bench.page --results mine --page mine/page.md",
         "```",
@@ -173,6 +174,9 @@ def write(found: Sequence[tuple[Chapter, Results]], page: Path, results: Path) -
     for chapter, measured in found:
         stem = page.stem if chapter.name == "sqlite" else f"{page.stem}-{chapter.name}"
         lines += written(chapter, measured, page.parent, stem)
+    values = values_page.newest(results)
+    if values is not None:
+        lines += values_page.written(values, page.parent, page.stem)
     lines += [*where(results), FAIRNESS, *repeating(forms[0])]
     page.write_text("\n".join(lines).rstrip() + "\n")
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import environments, page, postgres_goals, run, turns
+from bench import environments, page, postgres_goals, run, turns, values_page, values_run
 from bench.cases import Case
 from bench.chapter import Chapter
 from bench.contest import argument_of, outcome_of
@@ -52,6 +52,25 @@ def test_every_contestant_answers_and_the_page_is_written(tmp_path: Path) -> Non
     assert "not measured in this form" in text
     assert "journal_mode=wal, synchronous=FULL" in text
     assert "fsync=on, synchronous_commit=on, full_page_writes=on" in text
+
+
+@pytest.mark.alone
+def test_the_chapter_of_values_is_written(tmp_path: Path) -> None:
+    """What is stored, put, read and sealed, each with a table, two with a curve."""
+    path = values_run.main(["tiny", "--out", str(tmp_path), "--stores", str(tmp_path)])
+
+    lines = values_page.written(path, tmp_path, "fast")
+
+    assert [path] == [values_page.newest(tmp_path)]
+    titles = [line for line in lines if line.startswith("###")]
+    assert ["### On disk", "### Putting a list that grows", "### Reading one state back"] == titles[
+        :3
+    ]
+    assert ["plain", "sealed"] == [
+        line.split()[1] for line in lines if line.startswith(("| plain", "| sealed"))
+    ]
+    for name in ("fast-values-put.svg", "fast-values-read.svg"):
+        ElementTree.parse(tmp_path / name)
 
 
 def test_every_case_names_a_contestant() -> None:

@@ -111,6 +111,32 @@ def test_saved_snapshots_do_not_change_with_the_loop() -> None:
     assert [0, 1, 1, 2, 2] == [len(each.results) for each in shelf.saved]
 
 
+def test_what_is_not_in_the_snapshot_is_gone_after_a_checkpoint() -> None:
+    """Without a journal as with one: whoever is resumed would not have it either."""
+
+    class Forgetful(Clerk):
+        def on_reflecting(self) -> State:
+            self.context["heard"] = hasattr(self, "heard")
+            return super().on_reflecting()
+
+    loop: Any = drive(Forgetful("a"), Shelf())
+
+    assert {"heard": False} == loop.context
+
+
+def test_an_end_in_the_middle_of_the_work_is_saved() -> None:
+    """No checkpoint follows executing, but for the last."""
+
+    class Clumsy(Clerk):
+        def on_executing(self) -> State:
+            return State.FAILED
+
+    shelf = Shelf()
+    drive(Clumsy("a"), shelf)
+
+    assert ["EXECUTING", "FAILED"] == [each.state for each in shelf.saved]
+
+
 def test_snapshots_live_in_a_file_as_well(tmp_path: Path) -> None:
     """A script's own store: the last one is what was renamed last."""
     file = File(tmp_path / "loop.json")

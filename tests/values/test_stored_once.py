@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 import outlive
-from bench.values import WORKLOADS, put_microseconds, run_on_postgres, run_on_sqlite
+from bench.growth import WORKLOADS
+from bench.values import run_on_postgres, run_on_sqlite
+from bench.values_costs import put_costs, read_costs, small_costs
 from outlive.app import App
 from outlive.errors import CorruptRecord
 from outlive.journal import nodes as nodes_module
@@ -361,7 +363,33 @@ def test_a_list_that_is_passed_on_costs_little_per_message(
     length: int, size: int, figure: Figure
 ) -> None:
     """By the clock of the thread, far from encoding and hashing all of it anew."""
-    put, encoded = put_microseconds(length, size)
+    told = put_costs(length, size)
 
-    figure(f"put: us per message of {length} x {size} B", f"{put:.2f} (whole: {encoded:.2f})")
-    assert put < encoded
+    costs = f"{told['beyond']:.2f} (whole: {told['whole']:.2f})"
+    figure(f"put: us per message of {length} x {size} B", costs)
+    assert told["beyond"] < told["whole"]
+
+
+@pytest.mark.alone
+def test_small_values_cost_little_more_than_the_codec(figure: Figure) -> None:
+    """Two hundred bytes: nothing of them stands by itself."""
+    told = small_costs()
+
+    more = told["put"] - told["codec"]
+    figure("put: us of 200 B, and more than the codec", f"{told['put']:.2f}, {more:.2f}")
+    assert told["put"] < 4 * told["codec"]
+
+
+def test_one_state_is_read_with_a_short_chain(figure: Figure) -> None:
+    """Of many that a run saved: its own size, and as many versions as its number has bits."""
+    told = read_costs(60, (1, 7, 16, 31, 32, 48, 59))
+
+    assert 7 == len(told)
+    for each in told:
+        assert each["nodes_beyond"] <= each["turn"].bit_length()
+        assert each["fetches"] <= each["turn"].bit_length() + 2
+        assert each["read_bytes"] <= 1.1 * each["own_bytes"] + 5_000
+    figure(
+        "values: fetches, nodes beyond its messages to read the 59th state",
+        (told[-1]["fetches"], told[-1]["nodes_beyond"]),
+    )

@@ -352,8 +352,7 @@ class Worker:
         self._drives[log.run_id] = drive
         self._absent = None
         self._admission.give_chance(log.run_id)
-        # Mail first: a run that only waits leaves memory as soon as it has begun.
-        drive.mailbox.take(mail)
+        drive.mailbox.take(mail)  # first: a run that only waits leaves memory when it has begun
         drive.begin(events)
         if self._departure.is_asked:
             drive.drain()
@@ -370,8 +369,7 @@ class Worker:
         elif how == "chapter":
             self._turning.add(drive.run_id)
             self._setting.host.create_task(self._turn_page(drive.run_id))
-            # Whoever waits looks again: the next chapter may be driven elsewhere.
-            self._watchers.tell(drive.run_id, None)
+            return  # it is still held: nobody gets a place, and who waits may wait on
         elif how == "misfit":
             assert error is not None, "a run that does not fit says why"
             self._admission.put_off(drive.run_id, error)
@@ -390,6 +388,8 @@ class Worker:
             self._fail(error)
         finally:
             self._turning.discard(run_id)
+            if run_id not in self._drives:
+                self._watchers.tell(run_id, None)  # it may be driven elsewhere: look again
             self._departure.notice()
 
     def _pass_by(self, run_id: str, news: News, is_over: bool) -> None:
