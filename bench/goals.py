@@ -281,4 +281,12 @@ GOALS = [
         limit=2,
         form=times,
     ),
+    Goal(
+        text="a checkpoint of 50 steps, p50, against a bare commit of its new bytes",
+        measure=ratio_of(
+            p50("checkpoint", 50, "checkpoint"), p50("checkpoint", 50, "checkpoint-floor")
+        ),
+        limit=2,
+        form=times,
+    ),
 ]

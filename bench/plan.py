@@ -95,6 +95,30 @@ CONTESTANTS = {
             kind="ours",
             durable="the snapshot after the transition before, and whatever its handler recorded",
         ),
+        Contestant(
+            name="checkpoint-floor",
+            colour="#888888",
+            title="bare commit",
+            module="checkpoints",
+            kind="bare",
+            durable="what is new in the state; nothing to resume with",
+        ),
+        Contestant(
+            name="checkpoint",
+            colour="#0b57a4",
+            title="Outlive, `checkpoint`",
+            module="checkpoints",
+            kind="ours",
+            durable="the state, and that it was saved; every earlier one stays",
+        ),
+        Contestant(
+            name="checkpoint-recipe",
+            colour="#c2410c",
+            title="Durable Run's recipe",
+            module="checkpoints",
+            kind="recipe",
+            durable="the state, whole, as JSON",
+        ),
         *postgres_plan.CONTESTANTS,
     )
 }
@@ -112,6 +136,7 @@ BRIEF = ("floor", *OURS, *GRAPH_PEERS)
 WAITING = ("waiting",)
 WAITERS = ("waiting", "dbos-waiting")
 LOOPS = ("recipe", "loop")
+CHECKPOINTS = ("checkpoint-floor", "checkpoint", "checkpoint-recipe")
 
 
 TINY = [
@@ -124,6 +149,7 @@ TINY = [
     *cases("signals", (2,), WAITING),
     *cases("answers", (2,), WAITING),
     *cases("loop", (5,), LOOPS),
+    *cases("checkpoint", (5,), CHECKPOINTS),
 ]
 
 #: Ours, and the floor, three times at every size; peers so at the sizes that goals look at.
@@ -166,6 +192,7 @@ QUICK = [
     *cases("answers", (50,), WAITING),
     *cases("answers-evicted", (50,), (*WAITING, "langgraph")),
     *cases("loop", (200, 2_000), LOOPS),
+    *cases("checkpoint", (50, 400), CHECKPOINTS),
 ]
 
 FULL = [
@@ -192,6 +219,7 @@ FULL = [
     *cases("answers", (100,), WAITING),
     *cases("answers-evicted", (100,), (*WAITING, "langgraph")),
     *cases("loop", (200, 2_000, 20_000), LOOPS),
+    *cases("checkpoint", (50, 400, 1_000), CHECKPOINTS),
 ]
 
 PLANS: dict[Form, list[Case]] = {
@@ -220,7 +248,7 @@ COUNTED = {"sequential": (500, 1_500), "many": (25, 75)}
 #: The same for peers, who take longer.
 COUNTED_OF_PEERS = {"sequential": (100, 300), "many": (5, 15)}
 #: They are not counted: what they do is not a number of steps, or nobody can look into it.
-UNCOUNTED = ("waiting", "dbos-waiting", "restate")
+UNCOUNTED = ("waiting", "dbos-waiting", "restate", *CHECKPOINTS)
 
 
 def chapter_of(case: Case) -> Chapter:

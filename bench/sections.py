@@ -198,4 +198,15 @@ SECTIONS = [
         columns=(P50, P99, ("last 100, p50", field("p50_last"), seconds), CPU, BYTES),
         plot=("seconds per transition, p50", field("p50"), seconds),
     ),
+    Section(
+        work="checkpoint",
+        title="Checkpoints of a loop of one's own",
+        words="A state that grows by a kilobyte of random text per step and is saved after each, "
+        "with the calls of [Durable Run](../howto/coming-from-durable-run.md). The recipe is the "
+        "table that Durable Run documents, with the whole state in every row; the bare commit "
+        "writes what is new and nothing else. Bytes are per step.",
+        sizes="steps",
+        columns=(P50, P99, ("last 100, p50", field("p50_last"), seconds), CPU, BYTES),
+        plot=("seconds per checkpoint, p50", field("p50"), seconds),
+    ),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import outlive
 from outlive.checkpoints import (
     DurableAgentRunner,
     DurableRunner,
@@ -56,6 +57,7 @@ async def test_a_run_goes_on_where_it_was(path: Path, crash_at: int) -> None:
 async def test_checkpoints_are_managed(runner: DurableRunner) -> None:
     """Saved, resumed from the last or from a step, listed, cleaned up."""
     first = {"counter": 42, "processed_items": ["item1", "item2"], "metadata": {"at": "10:00"}}
+    assert isinstance(runner.snapshot_store, SnapshotStore)
     saved = await runner.checkpoint("run-123", "step-1", first, {"agent": "my-agent"})
     await runner.checkpoint(run_id="run-123", step_id="step-2", state={"counter": 43})
 
@@ -193,6 +195,16 @@ async def test_a_failed_agent_is_called_again(runner: DurableRunner) -> None:
         await durable.invoke_durable("r", "why")
     assert "failed" == await runner.store.status("r")
     assert "WHY" == await durable.invoke_durable("r", "why")
+
+
+async def test_an_app_lends_its_store(path: Path) -> None:
+    """Runs and checkpoints beside one another, in one file, by one opening."""
+    async with outlive.open(f"sqlite:///{path}") as app:
+        async with SnapshotStore(app) as store:
+            await store.save_snapshot("r", "a", {"n": 1})
+        assert [] == list((await app.find()).items)
+    async with SnapshotStore(f"sqlite:///{path}") as store:
+        assert await store.get_latest_snapshot("r") is not None
 
 
 async def test_a_storage_is_opened_when_it_is_used(path: Path) -> None:

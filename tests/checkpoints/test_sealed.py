@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import outlive
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
 from outlive.errors import WrongKey
 from outlive.journal.master_keys import new_key
+from outlive.sealing import rekey_store
 
 SECRET = "the account number is 12345678"
 
@@ -45,6 +47,25 @@ async def test_the_key_of_the_environment_seals(
         await store.save_snapshot("r", "s", {"secret": SECRET})
 
     assert SECRET.encode() not in path.read_bytes()
+
+
+async def test_what_a_fork_shares_outlives_a_change_of_keys(path: Path) -> None:
+    """Also when the run that it was forked from is gone: they have one data key."""
+    old, new = new_key(os.urandom), new_key(os.urandom)
+    storage = SQLiteStorageBackend(str(path), key=old)
+    runner = DurableRunner(SnapshotStore(storage))
+    await runner.checkpoint("r", "a", {"text": SECRET * 40})
+    await runner.fork("r", "f")
+    await runner.checkpoint("f", "b", {"text": SECRET * 40, "more": SECRET * 30})
+    await runner.cleanup("r")
+    await storage.close()
+    async with outlive.open(f"sqlite:///{path}", key=f"{new},{old}", drive=False) as app:
+        assert 2 <= await rekey_store(app.store, lambda family: None)
+    again = SQLiteStorageBackend(str(path), key=new)
+    found = await DurableRunner(SnapshotStore(again)).resume("f", "a")
+
+    assert {"text": SECRET * 40} == found
+    await again.close()
 
 
 async def test_a_run_that_begins_anew_is_sealed_anew(path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_process_per_step_stores_what_is_new() -> None:
     store, sizes = MemoryStore(), []
     state: dict[str, Any] = {"seen": {}}
     for number in range(60):
-        state["seen"] |= {f"key-{number}-{n}": f"value {n} of {number}" for n in range(20)}
+        state["seen"] |= {os.urandom(6).hex(): os.urandom(20).hex() for _ in range(20)}
         save(journal(store), f"s{number}", state)
         nodes = sum(len(body) for some in store._nodes.values() for body in some.values())
         sizes.append(nodes + sum(len(r.body) for r in store._journals[NAME].records))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlive.checkpoints import ABSENT, Change, DurableRunner, SnapshotStore
+from outlive.checkpoints import (
+    ABSENT,
+    Change,
+    DurableRunner,
+    SnapshotStore,
+    SQLiteStorageBackend,
+)
 from outlive.errors import (
     DefinitionRefused,
     RunIdTaken,
@@ -16,6 +23,7 @@ from outlive.errors import (
     ValueRefused,
     WrongVersion,
 )
+from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 
 
@@ -83,6 +91,41 @@ async def test_a_fork_of_a_fork_and_after_going_back(runner: DurableRunner) -> N
         await runner.fork("f", "r")
     with pytest.raises(RunNotFound):
         await runner.fork("nobody", "h")
+
+
+async def test_a_fork_that_is_made_again_is_the_same(runner: DurableRunner) -> None:
+    """Whoever does not know whether it was made may ask once more."""
+    await runner.checkpoint("r", "s", {"n": 1})
+    for _ in range(2):
+        assert {"n": 1} == await runner.fork("r", "f")
+    assert 1 == len(await runner.history("f"))
+    await runner.checkpoint("f", "own", {"n": 2})
+    assert {"n": 2} == await runner.fork("r", "f")
+
+    assert ["s", "own"] == [each.step_id for each in await runner.history("f")]
+
+
+async def test_what_is_deleted_while_it_is_forked_is_not_half_there(path: Path) -> None:
+    """The fork has all of it, or there is none; nothing that it shares goes away under it."""
+    other = DurableRunner(f"sqlite:///{path}")
+    await other.checkpoint("r", "s", {"text": "x" * 900})
+    loop = asyncio.get_running_loop()
+    moments: list[str] = []
+
+    def failpoint(moment: str) -> None:
+        if moment == "checkpoints.fork.begun":
+            moments.append(moment)
+            asyncio.run_coroutine_threadsafe(other.cleanup("r"), loop).result(20)
+
+    storage = SQLiteStorageBackend(str(path), ports=Ports(failpoint=failpoint))
+    with pytest.raises(RunNotFound):
+        await DurableRunner(SnapshotStore(storage)).fork("r", "f")
+    assert ["checkpoints.fork.begun"] == moments
+    assert await other.resume("f") is None
+    await other.checkpoint("r", "again", {"n": 1})
+    assert {"n": 1} == await other.fork("r", "f")
+    await storage.close()
+    await other.close()
 
 
 def to_two(state: dict[str, Any]) -> dict[str, Any]:

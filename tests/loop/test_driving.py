@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from outlive.errors import (
 )
 from outlive.loop import Loop, State, drive, load, resume
 from outlive.model.events import ChapterBegan
-from tests.loop.agents import Agent, Kept, KeptClerk, Release, Stage
+from tests.loop.agents import Agent, Kept, KeptClerk, Release, Stage, look_up
 
 PATIENCE_SECONDS = 20.0
 
@@ -133,6 +134,39 @@ async def test_a_plain_machine_is_a_plain_run(app: App) -> None:
 
     assert ["a found", "!b sent under send:!b"] == loop.results
     assert 4 == len(await chapters(app, "x"))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a plan is made of."""
+
+    what: str
+
+
+class Typed(Kept):
+    """A plan of its author's own class."""
+
+    plan: list[Task]
+
+    async def on_planning(self) -> State:
+        self.plan = [Task(each) for each in self.request.split()]
+        return State.EXECUTING
+
+    async def on_executing(self) -> State:
+        self.heard = await look_up(self.plan[self.cursor].what)
+        return State.OBSERVING
+
+
+async def test_parts_may_be_of_classes_that_their_hints_name(app: App) -> None:
+    """They come back as themselves at each checkpoint, and at the end; others are refused."""
+    loop = await drive(Typed("a b", id="x"), app)
+    assert ([Task("a"), Task("b")], ["a found", "b found"]) == (loop.plan, loop.results)
+
+    class Untyped(Typed):
+        plan: list[Any]
+
+    with pytest.raises(RunFailed, match=r"\$\.plan\[0\]"):
+        await drive(Untyped("a", id="y"), app)
 
 
 async def test_what_is_not_in_the_snapshot_is_gone_after_a_checkpoint(app: App) -> None:

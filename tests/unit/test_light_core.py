@@ -12,6 +12,7 @@ def test_the_package_imports_no_extra() -> None:
     """Whoever installed none of them can use everything else."""
     code = (
         "import sys, outlive.cli, outlive.opening, outlive.sync, outlive.defaults, outlive.app\n"
+        "import outlive.checkpoints, outlive.sync.checkpoints\n"
         f"found = set({EXTRAS!r}) & set(sys.modules)\n"
         "raise SystemExit(f'imported: {found}' if found else 0)"
     )

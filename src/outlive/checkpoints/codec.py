@@ -35,8 +35,11 @@ def size_of(raw: bytes) -> int:
     """Bytes of a whole value."""
     if type(raw) is not Parted:
         return len(raw)
-    leaves = raw.leaves.values()
-    return len(raw) + sum(
-        len(leaf) if isinstance(leaf, bytes) or leaf.isascii() else len(leaf.encode())
-        for leaf in leaves
-    )
+    leaves: Any = raw.leaves.values()
+    try:
+        if all(map(str.isascii, leaves)):
+            return len(raw) + sum(map(len, leaves))
+    except TypeError:
+        pass  # some are bytes
+    sizes = (len(leaf) if isinstance(leaf, bytes) else len(leaf.encode()) for leaf in leaves)
+    return len(raw) + sum(sizes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from outlive.errors import AppClosed
 from outlive.journal.keeper import run_immediate
@@ -20,6 +20,12 @@ from outlive.settings import Settings
 from outlive.store import Store
 
 T = TypeVar("T")
+
+
+class HasStore(Protocol):
+    """An app, whose store is used and left open."""
+
+    store: Store
 
 
 class StorageBackend:

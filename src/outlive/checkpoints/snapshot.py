@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = ("snapshot_id", "run_id", "step_id", "created_at")
 
 
-@dataclass(slots=True)
+@dataclass
 class RunSnapshot:
     """The state of a run at one of its steps."""
 
@@ -35,6 +35,21 @@ class RunSnapshot:
     metadata: dict[str, Any] = field(default_factory=dict)
     #: Its place among everything that happened to the run's checkpoints; 0: it is not stored.
     seq: int = 0
+
+    @classmethod
+    def unread(cls, read: Callable[[], dict[str, Any]], **fields: Any) -> RunSnapshot:
+        """One whose state is made when it is looked at, which few do with what they just saved."""
+        snapshot = cls(**fields)
+        del snapshot.state
+        snapshot.__dict__["_read"] = read
+        return snapshot
+
+    def __getattr__(self, name: str) -> Any:
+        read = self.__dict__.pop("_read", None) if name == "state" else None
+        if read is None:
+            raise AttributeError(name)
+        self.state = read()
+        return self.state
 
     def to_dict(self) -> dict[str, Any]:
         """As a dict of the documented six fields, with the time as ISO text."""

@@ -127,10 +127,18 @@ class Walk:
     def _messages(self, value: Sequence[Any], depth: int) -> list[Any]:
         """A long list: dicts of nothing but text, as messages are, are known when met again."""
         self._enter(value, depth)
-        entries, leaves, written = self._allowed.memo.entries, self._leaves, []
-        size = len(value)
+        memo, leaves, written = self._allowed.memo, self._leaves, list[Any]()
+        entries, size = memo.entries, len(value)
         for index, part in enumerate(value):
             kind = type(part)
+            if kind is str:
+                size += len(part)
+                if len(part) >= LEAF_MIN:
+                    reference = memo.reference(part)
+                    leaves[bytes(reference.data)] = part
+                    part = reference
+                written.append(part)
+                continue
             if kind is dict and len(part) <= _KEYS_OF_MESSAGE:
                 key = (*part, *part.values())
                 if TEXT_ONLY.issuperset(map(type, key)):
