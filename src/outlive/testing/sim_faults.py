@@ -22,7 +22,7 @@ FaultKind: TypeAlias = Literal[
     "crash", "silent_crash", "pause", "lost_reply", "slow_store", "store_down", "clock_jump"
 ]
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
-#: Nobody makes forks there.
+#: Forks are made at any time in some seeds; no fault is aimed at them.
 EVENTS: tuple[str, ...] = tuple(
     sorted(kind.__name__ for kind in KINDS if kind not in (Forked, ForkMade))
 )
