@@ -57,6 +57,7 @@ async def test_a_run_goes_on_where_it_was(path: Path, crash_at: int) -> None:
 async def test_checkpoints_are_managed(runner: DurableRunner) -> None:
     """Saved, resumed from the last or from a step, listed, cleaned up."""
     first = {"counter": 42, "processed_items": ["item1", "item2"], "metadata": {"at": "10:00"}}
+    assert isinstance(runner.snapshot_store, SnapshotStore)
     saved = await runner.checkpoint("run-123", "step-1", first, {"agent": "my-agent"})
     await runner.checkpoint(run_id="run-123", step_id="step-2", state={"counter": 43})
 

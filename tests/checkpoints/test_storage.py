@@ -106,10 +106,9 @@ async def test_every_step_can_be_resumed_from(path: Path) -> None:
     assert (f"{STEPS}\n", "") == (ran.stdout, ran.stderr)
 
 
-async def test_a_checkpoint_is_one_commit_and_one_flush(path: Path, figure: Figure) -> None:
-    """Whatever it holds: nothing is read before it, and one transaction has it all."""
+async def test_a_checkpoint_is_one_commit(path: Path, figure: Figure) -> None:
+    """Whatever it holds: nothing is read before it, and one commit, which is one flush, has all."""
     store = FailingStore(SQLiteStore(path))
-    flushes: list[str] = []
     runner = DurableRunner(SnapshotStore(store))
     state: dict[str, Any] = {"results": []}
     await runner.checkpoint("r", "first", state)
@@ -117,11 +116,27 @@ async def test_a_checkpoint_is_one_commit_and_one_flush(path: Path, figure: Figu
     for number in range(50):
         state["results"].append(text(number, 1_000))
         await runner.checkpoint("r", f"s{number}", state, {"step_index": number})
-        flushes += store.calls[before + number :]
         assert number + 1 == len(store.calls) - before
 
     assert ["commit"] * 50 == store.calls[before:]
     figure("checkpoints: store calls per checkpoint", len(store.calls[before:]) / 50)
+    await runner.store.close()
+    await store.close()
+
+
+async def test_a_stream_of_events_reads_no_state(path: Path) -> None:
+    """What was said of each, and nothing else, however much was saved."""
+    store = FailingStore(SQLiteStore(path))
+    runner = DurableRunner(SnapshotStore(store))
+    said = {"note": "n" * 700}
+    for number in range(20):
+        state = {"texts": [text(n, 1_000) for n in range(number)]}
+        await runner.checkpoint("r", f"s{number}", state, said)
+    before = len(store.calls)
+    told = [event async for event in runner.events("r")]
+
+    assert ["read", "get_blobs"] == store.calls[before:]
+    assert [said] * 20 == [e["metadata"] for e in told if e["event_type"] == "run.snapshot.saved"]
     await runner.store.close()
     await store.close()
 

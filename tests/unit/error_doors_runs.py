@@ -13,6 +13,7 @@ import msgspec
 import outlive
 from outlive import errors
 from outlive.app import App
+from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.engine.host import LoopHost
 from outlive.journal.archive import read_archive, write_archive
 from outlive.journal.entries import next_entry
@@ -252,3 +253,18 @@ async def read_what_was_erased(place: Place) -> None:
     store._runs.clear()
     store.keyring._seals.clear()
     read_events(await App(store, settings=QUICK).read("r"))
+
+
+@raises(
+    errors.ExchangeRefused, r"agent 'ada' can't .* 'bob' is none of its peers; name it in peers"
+)
+async def an_agent_that_sends_to_a_stranger(place: Place) -> None:
+    async with SnapshotStore(place.store) as store:
+        exchange = await DurableRunner(store, enabled=True).exchange("ada", peers=["cyd"])
+        exchange.send("bob", "hello")
+
+
+@raises(errors.CutRefused, r"cut 'noon': there is none of that name; list_cuts\(\) has those")
+async def a_cut_that_is_not_there(place: Place) -> None:
+    async with SnapshotStore(place.store) as store:
+        await DurableRunner(store).get_cut("noon")

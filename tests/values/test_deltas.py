@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable
 
 import pytest
+from msgspec.msgpack import Ext
 
+from outlive.journal.codec_scalars import pack
 from outlive.journal.deltas import apply, difference
 from outlive.journal.values import REFERENCE
 
@@ -100,3 +102,28 @@ def test_a_delta_can_not_grow_beyond_its_bound() -> None:
     """A few bytes that ask for many are refused."""
     with pytest.raises(ValueError, match="more than 100 bytes"):
         apply(b"x" * 60, [0, 60, 0, 60], 100)
+
+
+@pytest.mark.parametrize("length", [5, 14, 15, 16, 40, 65_534, 65_535, 65_536])
+def test_what_was_appended_is_seen_at_once(length: int) -> None:
+    """However many bytes the count before it takes; a count that grows a byte is no obstacle."""
+    items = [
+        Ext(48, bytes((number % 256, number // 256 % 256)) * 8) for number in range(length + 2)
+    ]
+    for more in (0, 1, 2):
+        old, new = pack(items[:length]), pack(items[: length + more])
+
+        delta = difference(old, new, REFERENCE)
+
+        assert new == apply(old, delta, 1 << 30)
+        assert len(pack(delta)) < 64 + 19 * more
+
+
+def test_a_change_at_the_end_is_no_append() -> None:
+    """What was there must be there still, to the last byte."""
+    items = [Ext(48, bytes((number,)) * 16) for number in range(40)]
+    changed = [*items[:-1], Ext(48, b"other" * 3 + b"!"), items[0]]
+
+    delta = difference(pack(items), pack(changed), REFERENCE)
+
+    assert pack(changed) == apply(pack(items), delta, 1 << 30)

@@ -9,6 +9,9 @@ from outlive.checkpoints.agents import DurableAgentRunner
 from outlive.checkpoints.auto import AutoRun, current_run
 from outlive.checkpoints.changes import ABSENT, Change
 from outlive.checkpoints.cleaning import CheckpointedRun
+from outlive.checkpoints.cuts import Cut
+from outlive.checkpoints.exchange import Exchange, Message
+from outlive.checkpoints.exchanging import restore_cut
 from outlive.checkpoints.files import FileStorage
 from outlive.checkpoints.importing import (
     Imported,
@@ -30,11 +33,14 @@ __all__ = [
     "AutoRun",
     "Change",
     "CheckpointedRun",
+    "Cut",
     "DurableAgentRunner",
     "DurableRunner",
+    "Exchange",
     "FileStorage",
     "Imported",
     "MagsagFile",
+    "Message",
     "PostgresStorageBackend",
     "RunSnapshot",
     "SQLiteStorageBackend",
@@ -44,4 +50,5 @@ __all__ = [
     "current_run",
     "export_snapshots",
     "import_snapshots",
+    "restore_cut",
 ]

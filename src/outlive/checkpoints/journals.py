@@ -10,15 +10,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from outlive.checkpoints import deciding
 from outlive.checkpoints.codec import decode, encode
 from outlive.checkpoints.places import StorageBackend
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
 from outlive.errors import CorruptRecord
+from outlive.journal.reader import read_events
+from outlive.journal.restored import read_values
 from outlive.journal.shared import SharedJournal
-from outlive.model.checkpoint_events import CheckpointsBegan, Origin
+from outlive.model.checkpoint_events import CheckpointsBegan, Origin, SnapshotSaved
 from outlive.model.checkpoints import Checkpoints, Saved
 from outlive.model.ids import checkpoint_journal
 from outlive.store import Store
@@ -30,6 +34,7 @@ JOURNALS_MAX = 256
 #: How often a run may be deleted while it is read.
 _READS_MAX = 5
 _NOTHING = encode({}, "metadata")
+_SAID = (CheckpointsBegan, SnapshotSaved)
 
 
 class Journals:
@@ -76,6 +81,20 @@ class Journals:
 
         async def work(store: Store) -> list[RunSnapshot]:
             return await _read(self._journal(store, run_id), choose, states=states)
+
+        return await self.place.call(work)
+
+    async def events(self, run_id: str) -> list[Any]:
+        """All events of a run's checkpoints, with what was said of them, without the states."""
+        name = checkpoint_journal(run_id)
+
+        async def work(store: Store) -> list[Any]:
+            reading = await store.read(name)
+            events: list[Any] = [] if reading is None else read_events(reading, restored=False)
+            places = [(seq, e.metadata) for seq, e in enumerate(events, 1) if isinstance(e, _SAID)]
+            family = "" if reading is None else reading.header.family
+            said = iter(await read_values(store, family, name, places))
+            return [replace(e, metadata=next(said)) if isinstance(e, _SAID) else e for e in events]
 
         return await self.place.call(work)
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction
 from outlive.checkpoints.changes import Change, changes
 from outlive.checkpoints.cleaning import Age
+from outlive.checkpoints.exchanging import Exchanging
 from outlive.checkpoints.schemas import Schema, State, Upcasters
 from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
@@ -25,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class DurableRunner:
+class DurableRunner(Exchanging):
     """Saves and restores the state of runs. ``enable_auto_snapshot``: whether ``auto`` saves."""
 
     def __init__(
@@ -56,6 +57,11 @@ class DurableRunner:
         self._holder = self.ports.entropy(8).hex() if exclusive else ""
 
     # as in the document
+
+    @property
+    def snapshot_store(self) -> SnapshotStore:
+        """Where its snapshots are."""
+        return self.store
 
     async def checkpoint(
         self, run_id: str, step_id: str, state: State, metadata: Mapping[str, Any] | None = None

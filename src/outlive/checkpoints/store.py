@@ -28,11 +28,8 @@ from outlive.checkpoints.snapshot import (
 )
 from outlive.checkpoints.stream import told
 from outlive.errors import LeaseLost
-from outlive.journal.reader import read_events
-from outlive.journal.restored import read_whole
 from outlive.model.checkpoint_events import CheckpointsBegan, EndStatus, SnapshotSaved
 from outlive.model.checkpoints import Checkpoints, Saved
-from outlive.model.ids import checkpoint_journal
 from outlive.store import Store
 
 
@@ -128,9 +125,7 @@ class SnapshotStore:
         ``run.snapshot.saved`` and ``checkpoint.saved``, ``run.resume`` and ``checkpoint.restored``:
         the journal itself, so there is no state without its event and no event without its state.
         """
-        reading = await self._place.call(lambda s: read_whole(s, checkpoint_journal(run_id)))
-        events = [] if reading is None else read_events(reading)
-        for each in told(events):
+        for each in told(await self._journals.events(run_id)):
             if each["seq"] > after:
                 yield each
 
@@ -146,6 +141,11 @@ class SnapshotStore:
         await self.close()
 
     # for runners
+
+    @property
+    def journals(self) -> Journals:
+        """Where everything is kept, for those who decide for themselves what is appended."""
+        return self._journals
 
     async def save(self, run_id: str, draft: SnapshotSaved, holder: str = "") -> RunSnapshot:
         """Append a snapshot. With a holder: only as long as nobody else took the run."""

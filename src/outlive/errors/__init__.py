@@ -19,6 +19,8 @@
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
     │   ├── ScheduleNotFound    there is no schedule of this name
+    │   ├── ExchangeRefused     an agent can't exchange messages so
+    │   ├── CutRefused          a cut of agents can't be taken, found or restored so
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type
@@ -73,6 +75,8 @@ from outlive.errors.usage import (
     QuestionNotOpen,
     AnswerRefused,
     ScheduleNotFound,
+    ExchangeRefused,
+    CutRefused,
     AppClosed,
 )
 from outlive.errors.groups import RunError
@@ -113,8 +117,10 @@ __all__ = [
     "BlobMissing",
     "CorruptArchive",
     "CorruptRecord",
+    "CutRefused",
     "DefinitionRefused",
     "Erased",
+    "ExchangeRefused",
     "FlowNotRegistered",
     "ForkRefused",
     "IllegalTransition",

@@ -149,5 +149,21 @@ class ScheduleNotFound(UsageError):
         self.name = name
 
 
+class ExchangeRefused(UsageError):
+    """An agent can't exchange messages so; the message says why, and what to do."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"agent {run_id!r} can't exchange messages so: {why}")
+        self.run_id, self.why = run_id, why
+
+
+class CutRefused(UsageError):
+    """A cut of agents can't be taken, found or restored so; the message says why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"cut {name!r}: {why}")
+        self.name, self.why = name, why
+
+
 class AppClosed(UsageError):
     """The app was closed, or this process was forked from the one that opened it; open another."""

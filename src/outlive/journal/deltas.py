@@ -25,6 +25,8 @@ _MISSES_MAX: Final = 64
 _SEARCHED_MAX: Final = 8 * 1024 * 1024
 #: A piece that is shorter is cheaper as it is.
 _PIECE_MIN: Final = 8
+#: How many bytes msgpack takes to say how long a list or dict is.
+_COUNTS: Final = (3, 1, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ def _untorn(pieces: list[_Piece], new: bytes, atom: Atom) -> list[_Piece]:
 
 
 def _pieces(old: bytes, new: bytes) -> list[_Piece]:
+    for count in _COUNTS:
+        # Something was appended, and nothing else: mostly so, and seen at once.
+        if len(old) > count + _PIECE_MIN and new.startswith(old[count:], count):
+            return [(count, count, len(old))]
     shorter = min(len(old), len(new))
     head = _common_prefix(old, new, shorter)
     tail = _common_suffix(old, new, shorter - head)

@@ -35,6 +35,8 @@ from outlive.store import Entry, Head, Header, Reading, Store
 #: How often somebody else may be first.
 TRIES_MAX = 100
 _EPOCH_MAX = 0x7FFF_FFFF
+#: Forms up to this size stand in their record: of a thing that is saved again and again, few.
+_FORM_SHORT = 256
 
 T = TypeVar("T")
 
@@ -192,7 +194,7 @@ class SharedJournal(Generic[F]):
 
     async def _values_at_hand(self) -> Values:
         if self._values is None:
-            self._values = Values()
+            self._values = Values(short=_FORM_SHORT)
             header, last = self._header, self._fold.last_value
             form = None if header is None else await read_form(self.store, header.family, last)
             if form is not None:

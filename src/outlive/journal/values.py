@@ -94,8 +94,12 @@ class _Line:
     def resembles(self, form: bytes) -> bool:
         """Whether most places of the newest form are found in this one, too."""
         newest, quarter = self.newest, len(self.newest) // 4
-        places = (quarter, 2 * quarter, 3 * quarter)
-        return sum(newest[at : at + _PLACE] in form for at in places) > 1
+        found = 0
+        for at in (quarter, 2 * quarter, 3 * quarter):
+            place = newest[at : at + _PLACE]
+            # Mostly it is where it was.
+            found += form.startswith(place, at) or place in form
+        return found > 1
 
     def delta(self, form: bytes) -> bytes | None:
         """The next form against its base; None: it saves too little."""
@@ -110,7 +114,8 @@ class _Line:
 class Values:
     """How one driver writes the values of one run."""
 
-    def __init__(self, known: Iterable[bytes] = ()) -> None:
+    def __init__(self, known: Iterable[bytes] = (), *, short: int = FORM_SHORT) -> None:
+        self._short = short
         #: Addresses that the family has, or that this entry and those before it bring.
         self._known = set(known)
         #: The newest last.
@@ -146,7 +151,7 @@ class Values:
         for address in leaves.keys() - self._known:
             if address in form:
                 self._bring(node_of(pack(leaves[address]), address))
-        if len(form) > FORM_SHORT:
+        if len(form) > self._short:
             return pack(self._follow(form))
         return pack(Ext(SHORT, form)) if leaves else form
 

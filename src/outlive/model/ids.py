@@ -15,6 +15,8 @@ KEY_PREFIX = "key/"
 OWN_PREFIX = "outlive/"
 #: Of these, those of checkpoints.
 CHECKPOINTS = "outlive/checkpoints"
+#: And those of cuts of many of them.
+CUTS = "outlive/cuts/"
 KEY_BYTES_MAX = 400
 
 

@@ -18,6 +18,9 @@ from outlive.checkpoints.cleaning import CheckpointedRun
 from outlive.model.checkpoint_events import EndStatus
 from outlive.model.retry import Duration
 from outlive.sync.app import at_exit
+from outlive.sync.exchanging import Exchange as Exchange
+from outlive.sync.exchanging import Exchanging
+from outlive.sync.exchanging import restore_cut as restore_cut
 
 T = TypeVar("T")
 
@@ -102,7 +105,7 @@ class SnapshotStore:
         self.close()
 
 
-class DurableRunner:
+class DurableRunner(Exchanging):
     """Saves and restores the state of runs, for plain code; options as the async one's."""
 
     def __init__(
@@ -113,12 +116,13 @@ class DurableRunner:
     ) -> None:
         is_store = isinstance(snapshot_store, SnapshotStore)
         self._closes = not is_store
-        self.store = (
+        self.store: SnapshotStore = (
             snapshot_store
             if isinstance(snapshot_store, SnapshotStore)
             else SnapshotStore(snapshot_store)
         )
-        self._runner = AsyncRunner(self.store.store, enable_auto_snapshot, **options)
+        runner = AsyncRunner(self.store.store, enable_auto_snapshot, **options)
+        super().__init__(self.store, runner)
 
     def checkpoint(
         self,

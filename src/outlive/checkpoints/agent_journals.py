@@ -1,0 +1,174 @@
+"""Agents as their exchange and their cuts need them: saved states with ledgers, and who saves.
+
+An agent is a run with checkpoints. Whoever opens it has it to itself from then on, until the next
+one opens it; the journal says who, and refuses others (``LeaseLost``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from outlive.checkpoints import deciding
+from outlive.checkpoints.codec import decode, encode
+from outlive.checkpoints.ledger import SILENT, Ledger, ledger_of
+from outlive.checkpoints.schemas import Schema
+from outlive.checkpoints.snapshot import RunSnapshot, instant_of
+from outlive.checkpoints.store import SnapshotStore, draft_of
+from outlive.errors import LeaseLost
+from outlive.model.checkpoint_events import OfCheckpoints, SnapshotRestored, SnapshotSaved
+from outlive.model.checkpoints import Checkpoints
+from outlive.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An agent that somebody has, as it was saved last."""
+
+    run_id: str
+    holder: str
+    #: None: it has not begun.
+    snapshot: RunSnapshot | None
+    schema: str
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it had sent and taken."""
+        return SILENT if self.snapshot is None else ledger_of(self.snapshot.metadata)
+
+    @property
+    def step_id(self) -> str | None:
+        """The step at which it was saved."""
+        return None if self.snapshot is None else self.snapshot.step_id
+
+    def state_by(self, schema: Schema) -> dict[str, Any] | None:
+        """Its state, as the code of that schema has it."""
+        if self.snapshot is None:
+            return None
+        where = f"run {self.run_id}, step {self.snapshot.step_id}"
+        return schema.read(self.snapshot.state, self.schema, where)
+
+
+class Agents:
+    """The agents of one store."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store, self._journals = store, store.journals
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        return self._journals.place.ports.clock
+
+    def now(self) -> datetime:
+        """This instant."""
+        return instant_of(self.clock.now_ms())
+
+    def token(self, size: int) -> str:
+        """A name that nobody else has."""
+        return self._journals.place.ports.entropy(size).hex()
+
+    def copy(self, value: Any) -> Any:
+        """The value as it is now.
+
+        Raises:
+            ValueRefused: a part of it would not come back as it is.
+        """
+        return decode(encode({"message": value}, "a message"), "", 0)["message"]
+
+    def draft(
+        self, step_id: str, state: dict[str, Any], metadata: dict[str, Any], schema: str
+    ) -> SnapshotSaved:
+        """A state that is to be saved, as it is now."""
+        return draft_of(step_id, state, metadata, schema=schema)
+
+    # one agent
+
+    async def open(self, run_id: str, holder: str) -> Opened:
+        """Have an agent from here on."""
+        found = await self._store.restore(run_id, holder=holder, takes=True)
+        snapshot, schema = (None, "") if found is None else found
+        return Opened(run_id=run_id, holder=holder, snapshot=snapshot, schema=schema)
+
+    async def leave(self, run_id: str, holder: str) -> None:
+        """Let go of an agent, unless somebody else has it by now."""
+        run = self._journals.run(run_id)
+
+        def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
+            if fold.holder != holder:
+                return []
+            latest = fold.latest
+            seq, step = (0, "") if latest is None else (latest.seq, latest.event.step)
+            return [SnapshotRestored(fold.time(run.now), seq, step)]
+
+        await self._journals.append(run_id, decide, lambda fold: None)
+
+    async def save(self, run_id: str, draft: SnapshotSaved, holder: str) -> RunSnapshot:
+        """Save an agent that this one has.
+
+        Raises:
+            LeaseLost: somebody else has it by now.
+        """
+        return await self._store.save(run_id, draft, holder)
+
+    async def put(self, run_id: str, draft: SnapshotSaved) -> None:
+        """Begin an agent with this state.
+
+        Raises:
+            LeaseLost: it has begun already.
+        """
+        run = self._journals.run(run_id)
+
+        def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
+            if has_begun(fold):
+                raise LeaseLost(run_id)
+            return deciding.save(run, draft)(fold)
+
+        await self._journals.append(run_id, decide, lambda fold: None)
+
+    async def delete(self, run_id: str) -> None:
+        """Forget an agent.
+
+        Raises:
+            LeaseLost: somebody has it.
+        """
+        await self._store.clear(run_id)
+
+    # looking
+
+    async def is_there(self, run_id: str) -> bool:
+        """Whether there is an agent of that id."""
+        return await self._journals.look(run_id, has_begun)
+
+    async def seq(self, run_id: str) -> int:
+        """Where the last saved state stands; 0: there is none."""
+        return await self._journals.look(
+            run_id, lambda fold: 0 if fold.latest is None else fold.latest.seq
+        )
+
+    async def since(self, run_id: str, seq: int) -> list[RunSnapshot]:
+        """What was saved from there on, the oldest first."""
+        return await self._journals.snapshots(
+            run_id, lambda fold: [saved for saved in fold.line if saved.seq >= seq]
+        )
+
+    async def schema(self, run_id: str, seq: int) -> str:
+        """The version of the schema of the state that stands there."""
+
+        def view(fold: Checkpoints) -> str:
+            saved = fold.at_seq(seq)
+            return "" if saved is None else saved.event.schema
+
+        return await self._journals.look(run_id, view)
+
+    async def ledger(self, run_id: str) -> Ledger | None:
+        """What an agent had sent and taken when it was saved last; None: it never was."""
+        found = await self._journals.snapshots(run_id, lambda fold: fold.line[-1:], states=False)
+        return ledger_of(found[0].metadata) if found else None
+
+
+def has_begun(fold: Checkpoints) -> bool:
+    """Whether a journal of checkpoints is that of something; not if it is about to go."""
+    return fold.brief is not None and fold.brief.status != "cleared"

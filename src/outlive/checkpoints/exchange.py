@@ -1,0 +1,198 @@
+"""Messages between agents that survive the agents: what is sent and taken is saved with the state.
+
+An agent opens its ``Exchange``, goes on from ``exchange.state``, sends, receives, and saves:
+
+    exchange = await runner.exchange("planner", peers=["writer"])
+    message = await exchange.receive()
+    exchange.send("writer", {"chapter": 1})
+    await exchange.checkpoint("planned", state)
+
+Nothing of what it did counts before ``checkpoint`` returns, and all of it counts then: the state,
+what was sent, what was taken, in one commit. Killed before, it does all of it again and nobody has
+seen the first time; killed after, it does none of it again. So no message is lost and none is
+doubled, whatever is killed when.
+
+A message lies in its sender's journal until its receiver has saved a state that it went into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from outlive.checkpoints.agent_journals import Agents, Opened
+from outlive.checkpoints.ledger import LEDGER, SILENT, Ledger, ahead
+from outlive.checkpoints.schemas import Schema
+from outlive.checkpoints.snapshot import RunSnapshot
+from outlive.errors import ExchangeRefused
+from outlive.model.ids import check_run_id
+from outlive.model.retry import Duration, parse_duration
+
+#: Messages to one peer that may be under way.
+KEPT_MAX: Final = 10_000
+#: From so many on it is worth a look whether the peer has taken some.
+KEPT_MANY: Final = 100
+#: How often a receiver looks: at first, and after looking in vain for long.
+LOOK_SECONDS: Final = 0.01
+LOOK_SECONDS_MAX: Final = 0.5
+
+REMEDY: Final = "agents that exchange messages go back together: restore a cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Something that an agent sent to another one."""
+
+    #: Who sent it.
+    sender: str
+    #: From 1, per sender and receiver.
+    number: int
+    #: What was sent, as it was.
+    body: Any
+
+
+class Exchange:
+    """One agent among others. Opened by ``DurableRunner.exchange``; for one task at a time."""
+
+    def __init__(
+        self, agents: Agents, schema: Schema, peers: Iterable[str], opened: Opened
+    ) -> None:
+        self.run_id = opened.run_id
+        self._agents, self._schema, self._holder = agents, schema, opened.holder
+        #: The step at which it was saved last; None: the agent has not begun.
+        self.step_id = opened.step_id
+        self._state = opened.state_by(schema)
+        ledger = opened.ledger
+        self.peers = peers_of(self.run_id, peers, ledger)
+        self._sent, self._taken = dict(ledger.sent), dict(ledger.taken)
+        self._kept = {peer: list(messages) for peer, messages in ledger.kept.items()}
+        #: By peer: its ledger as of the last look.
+        self._seen: dict[str, Ledger] = {}
+        self._turn = 0
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """A copy of the state that was saved last; None: the agent has not begun."""
+        state: dict[str, Any] | None = self._agents.copy(self._state)
+        return state
+
+    def send(self, to: str, message: Any) -> int:
+        """Send a message, when the next state is saved; returns its number.
+
+        Raises:
+            ExchangeRefused: that is no peer of this agent, or it has not taken the last
+                ``KEPT_MAX`` messages.
+            ValueRefused: the message would not come back as it is.
+        """
+        if to not in self.peers:
+            raise ExchangeRefused(self.run_id, f"{to!r} is none of its peers; name it in peers=")
+        kept = self._kept.setdefault(to, [])
+        if len(kept) >= KEPT_MAX:
+            why = f"{to!r} has not taken the last {KEPT_MAX} messages: save, and wait for it"
+            raise ExchangeRefused(self.run_id, why)
+        kept.append(self._agents.copy(message))
+        self._sent[to] = self._sent.get(to, 0) + 1
+        return self._sent[to]
+
+    async def receive(self, timeout: Duration | None = None) -> Message | None:
+        """The next message, of each sender in the order of sending; None: none in time.
+
+        It counts as taken when the next state is saved. ``timeout=0`` looks once.
+
+        Raises:
+            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+        """
+        clock, until = self._agents.clock, None
+        if timeout is not None:
+            until = clock.monotonic() + parse_duration(timeout)
+        pause = LOOK_SECONDS
+        while (message := self._take()) is None:
+            await self.look()
+            if (message := self._take()) is not None:
+                break
+            if until is not None and clock.monotonic() >= until:
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+        return message
+
+    async def checkpoint(
+        self, step_id: str, state: dict[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> RunSnapshot:
+        """Save the state with everything that was sent and taken since the last one.
+
+        Raises:
+            LeaseLost: somebody else has opened this agent since.
+            ValueRefused: a part of the state would not come back as it is.
+        """
+        if LEDGER in (metadata or {}):
+            raise ExchangeRefused(self.run_id, f"metadata can't have {LEDGER!r}: that is ours")
+        if any(len(kept) >= KEPT_MANY for kept in self._kept.values()):
+            await self.look()
+        self._drop_what_was_taken()
+        noted = {**(metadata or {}), LEDGER: self._ledger().as_value()}
+        draft = self._agents.draft(step_id, state, noted, self._schema.of(state))
+        saved = await self._agents.save(self.run_id, draft, self._holder)
+        self._state, self.step_id = saved.state, saved.step_id
+        return saved
+
+    async def leave(self) -> None:
+        """Let go of the agent, so that anybody may save or delete it; it can be opened again."""
+        await self._agents.leave(self.run_id, self._holder)
+
+    async def look(self) -> None:
+        """See what the peers have saved.
+
+        Raises:
+            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+        """
+        for peer in self.peers:
+            seen = await self._agents.ledger(peer)
+            if seen is not None:  # otherwise it has not begun, or is still to be restored
+                self._check(peer, seen)
+                self._seen[peer] = seen
+
+    def _check(self, peer: str, seen: Ledger) -> None:
+        """That nobody was put back alone: then its numbers would mean other messages."""
+        for name in ahead({self.run_id: self._ledger(), peer: seen}):
+            other = peer if name == self.run_id else self.run_id
+            why = f"{name!r} knows more of {other!r} than is saved there: it was put back; {REMEDY}"
+            raise ExchangeRefused(self.run_id, why)
+
+    def _ledger(self) -> Ledger:
+        # Where it came from no longer matters: whoever opens it has seen to the others.
+        return Ledger(peers=self.peers, sent=self._sent, taken=self._taken, kept=self._kept)
+
+    def _drop_what_was_taken(self) -> None:
+        """What a receiver's saved state says it has taken need not be kept."""
+        for peer, seen in self._seen.items():
+            kept = self._kept.get(peer, [])
+            dropped = self._sent.get(peer, 0) - len(kept)
+            del kept[: max(0, seen.taken.get(self.run_id, 0) - dropped)]
+
+    def _take(self) -> Message | None:
+        """The next one that was seen, of the peers by turns."""
+        for offset in range(len(self.peers)):
+            turn = (self._turn + offset) % len(self.peers)
+            peer = self.peers[turn]
+            seen, number = self._seen.get(peer, SILENT), self._taken.get(peer, 0) + 1
+            if number <= seen.sent.get(self.run_id, 0):
+                self._turn, self._taken[peer] = turn + 1, number
+                body = self._agents.copy(seen.message(self.run_id, number))
+                return Message(sender=peer, number=number, body=body)
+        return None
+
+
+def peers_of(run_id: str, peers: Iterable[str], ledger: Ledger) -> tuple[str, ...]:
+    """Whom an agent exchanges messages with, as far as that can be."""
+    if isinstance(peers, str):
+        raise ExchangeRefused(run_id, f"peers is a list of ids, not the text {peers!r}")
+    named = tuple(check_run_id(peer) for peer in dict.fromkeys(peers))
+    if run_id in named:
+        raise ExchangeRefused(run_id, "it can't be its own peer")
+    if left_out := sorted(ledger.partners - set(named)):
+        others = ", ".join(map(repr, left_out))
+        raise ExchangeRefused(run_id, f"it has exchanged messages with {others}: name them, too")
+    return named

@@ -1,0 +1,82 @@
+"""Exchange and cuts on the stores that need no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from outlive.checkpoints import DurableRunner
+from outlive.journal.keeper import run_immediate
+from outlive.journal.master_keys import new_key
+from outlive.ports import Ports
+from outlive.sealing import sealed
+from outlive.store import Store
+from outlive.stores.memory import MemoryStore
+from outlive.stores.sqlite import SQLiteStore
+from tests.cuts.rules import CutRules, ada_asks_bob
+
+KEYS = tuple(new_key(Random(seed).randbytes) for seed in (1, 2))
+
+
+class TestMemory(CutRules):
+    """In memory."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore(ports=Ports(), lease_seconds=60)
+
+    @pytest.fixture
+    def other_store(self) -> Store:
+        return MemoryStore(ports=Ports(), lease_seconds=60)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Callable[[str], Store]]:
+    """Opens files, and closes them behind the test."""
+    opened: list[Store] = []
+
+    def open_file(name: str) -> Store:
+        opened.append(SQLiteStore(tmp_path / name))
+        return opened[-1]
+
+    yield open_file
+    for store in opened:
+        run_immediate(store.close())
+
+
+class TestSQLite(CutRules):
+    """From a file into a file."""
+
+    @pytest.fixture
+    def store(self, file: Callable[[str], Store]) -> Store:
+        return file("one.db")
+
+    @pytest.fixture
+    def other_store(self, file: Callable[[str], Store]) -> Store:
+        return file("other.db")
+
+
+class TestSealed(CutRules):
+    """From a file that is sealed into one with another key."""
+
+    @pytest.fixture
+    def store(self, file: Callable[[str], Store]) -> Store:
+        return sealed(file("one.db"), KEYS[0], Ports())
+
+    @pytest.fixture
+    def other_store(self, file: Callable[[str], Store]) -> Store:
+        return sealed(file("other.db"), KEYS[1], Ports())
+
+    async def test_nobody_can_read_it(self, runner: DurableRunner, tmp_path: Path) -> None:
+        """Neither states nor messages, long or short, stand in the file as they are."""
+        await ada_asks_bob(runner, "a secret", "a secret that is long " * 50)
+        cut = await runner.cut(["ada", "bob"])
+
+        written = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+
+        assert 2 == len(cut.in_flight["ada", "bob"])
+        assert b"ada" in written
+        assert b"secret" not in written
