@@ -346,10 +346,13 @@ class Watchable(Protocol):
 
 @runtime_checkable
 class Prompt(Protocol):
-    """A store of this machine that can tell whether it would have to wait before it writes."""
+    """A store that keeps nobody waiting for longer than a moment, if asked to."""
 
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        """As ``commit``; None, and nothing is written, if somebody else is writing just now."""
+        """As ``commit``; None if that would take longer: somebody writes, or an answer is late.
+
+        Then nobody knows what became of it until the same batch is given to ``commit``.
+        """
         ...
 
 

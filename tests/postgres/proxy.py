@@ -14,7 +14,7 @@ _LOOK_SECONDS = 0.05
 #: Every question holds that.
 ANYTHING = (b"",)
 #: Only those of commits hold one of these.
-COMMITS = (b".append_v", b".commit_v", b".chain_v")
+COMMITS = (b".append_v", b".append_one_v", b".commit_v", b".chain_v")
 
 
 class Proxy:

@@ -17,7 +17,7 @@ import pytest
 from outlive.journal.seal import data_key_id
 from outlive.testing import simulation
 from outlive.testing.sim_faults import PAIRS
-from outlive.testing.simulation import Report, Simulation, is_sealed, simulate
+from outlive.testing.simulation import Report, Simulation, is_forked, is_sealed, simulate
 from tests.conftest import Figure
 
 SEEDS = 5_000
@@ -130,6 +130,23 @@ def test_some_seeds_are_sealed() -> None:
     assert 10 < len(chosen) < 40
     assert simulate(seed).trace == simulate(seed, sealed=True).trace
     assert simulate(seed).trace != simulate(seed, sealed=False).trace
+
+
+def test_forks_have_what_they_share(full: bool, figure: Figure) -> None:
+    """Runs are forked, forks are driven, and retention takes a run only behind its forks."""
+    forks = forks_gone = shared_gone = 0
+    for seed in filter(is_forked, range(1_000 if full else 120)):
+        done = Simulation(seed, sealed=is_sealed(seed))
+        report = done.run()
+        assert not report.broken, str(report)
+        made, buried = done.witness.forks, done.witness.buried
+        forks += len(made)
+        forks_gone += sum(fork in buried for fork in made)
+        shared_gone += sum(shared in buried for shared in made.values())
+    figure(
+        "simulation: forks, those deleted, forked runs deleted", (forks, forks_gone, shared_gone)
+    )
+    assert forks_gone > shared_gone > 0
 
 
 def test_a_seed_does_not_depend_on_the_interpreters_hashes() -> None:

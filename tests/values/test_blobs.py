@@ -182,6 +182,27 @@ def test_a_gigabyte_is_killed_resumed_and_never_in_memory(
     figure(f"blobs: kB resident with {megabytes} MB in and out", resident)
 
 
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+def test_the_same_with_blobs_elsewhere(
+    tmp_path: Path, full: bool, figure: Figure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal never names a chunk that is not in the other store by then."""
+    megabytes = 256 if full else 16
+    monkeypatch.setenv("OUTLIVE_BLOBS", f"sqlite:///{tmp_path}/chunks.db")
+    kills = (1, megabytes // 3, megabytes - 1, megabytes + 2, megabytes // 2)
+    killed = [_play(tmp_path, megabytes, at) for at in kills]
+    code, told = _play(tmp_path, megabytes, 0)
+
+    assert [-9] * len(kills) == [each for each, _ in killed]
+    assert 0 == code
+    digest, resident = told.split()
+    assert (tmp_path / "digest").read_text() == digest
+    assert (tmp_path / "o.db").stat().st_size < 1_000_000
+    assert (tmp_path / "chunks.db").stat().st_size > megabytes * 1_000_000
+    figure(f"blobs elsewhere: kB resident with {megabytes} MB in and out", resident)
+
+
 def _play(folder: Path, megabytes: int, kill_at: int) -> tuple[int, str]:
     script = Path(__file__).with_name("blob_process.py")
     command = [sys.executable, str(script), str(folder), str(megabytes), str(kill_at)]

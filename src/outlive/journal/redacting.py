@@ -59,10 +59,10 @@ class Hider:
         self._redaction, self._above = redaction, above
         self.names = frozenset(() if redaction is None else redaction.names)
         self._patterns = () if redaction is None else redaction.compiled
-        self._secrets: set[str] = set()
+        self._secrets: frozenset[str] = frozenset()
         self._known: re.Pattern[str] | None = None
         #: Of an app: what its runs have learned last.
-        self._heard: deque[str] = deque(maxlen=HEARD_MAX)
+        self._heard: deque[str] | None = deque(maxlen=HEARD_MAX) if above is None else None
         #: There is something to look for.
         self.is_on = bool(self._patterns)
 
@@ -80,7 +80,12 @@ class Hider:
         self._known = _any_of(self._secrets)
         self.is_on = True
         if self._above is not None:
-            self._above._heard.extend(fresh)  # noqa: SLF001  # its own kind
+            self._above.hear(fresh)
+
+    def hear(self, secrets: Iterable[str]) -> None:
+        """A run learned these."""
+        if self._heard is not None:
+            self._heard.extend(secrets)
 
     # texts and values
 
@@ -90,7 +95,7 @@ class Hider:
 
     def said(self, text: str) -> str:
         """The same for what is logged: of no run in particular."""
-        known = _any_of(self._heard) if self._heard else None
+        known = _any_of(tuple(self._heard)) if self._heard else None
         return _without(text, self._patterns, known)
 
     def value(self, raw: bytes) -> bytes:

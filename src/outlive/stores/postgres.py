@@ -9,13 +9,13 @@ lost connection leaves open is settled by asking again, before anything is ackno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from outlive.clearing import Deletion
 from outlive.ports import Ports
 from outlive.store import (
-    DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
     Claims,
@@ -49,8 +49,9 @@ from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
 from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
 from outlive.stores.postgres_mail import mail_of, post_all
-from outlive.stores.postgres_news import ANYBODY, Callback, News
+from outlive.stores.postgres_news import ANYBODY, Callback, News, is_offered
 from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_prompt import Ask, Commits, TooLate
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import check_schema
 from outlive.stores.postgres_seen import Seen
@@ -61,8 +62,6 @@ from outlive.stores.silence import Standing
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
-#: Others are woken for a run that gets due within this time: a poll is not much longer.
-_SOON_MS = 1_000
 #: Workers that were silent for so many leases and hold nothing are forgotten.
 _FORGOTTEN_AFTER_LEASES = 100
 
@@ -90,6 +89,7 @@ class PostgresStore:
         self._seen = Seen(self._place.name)
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
+        self._commits = Commits(self.pool)
         first = self.pool.open_first()
         try:
             self._id = check_schema(first, self._place, self._ports.failpoint)
@@ -113,22 +113,24 @@ class PostgresStore:
     # ------------------------------------------------------------------ journals
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        return self._commit(batch, self._commits.run) if batch else []
+
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        with suppress(TooLate):
+            return self._commit(batch, self._commits.run_at_once)
+        return None
+
+    def _commit(self, batch: Sequence[Entry], run: Ask) -> Sequence[Conflict | None]:
         check_headers(batch)
-        if not batch:
-            return []
         self._ports.failpoint("commit.before")
         known = self._seen.known(entry.run_id for entry in batch)
-        answers = commit_batch(self._commit_one, self._schema, batch, self._now())
+        answers = commit_batch(partial(run, batch), self._schema, batch, self._now())
         for entry, before, answer in zip(batch, known, answers, strict=True):
             self._seen.note(entry, before, answer)
         self._ports.failpoint("commit.after")
-        soon = self._ports.clock.now_ms() + _SOON_MS
-        if any(_is_offered(entry, soon) for entry in batch):
+        if is_offered(batch, self._ports.clock.now_ms()):
             self._news.tell([ANYBODY])
         return answers
-
-    def _commit_one(self, statement: Statement) -> list[Row]:
-        return self.pool.run("commit", statement)[0]
 
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
@@ -382,18 +384,6 @@ class PostgresStore:
     async def close(self) -> None:
         if self.pool.is_ours:
             self.pool.close()
+            self._commits.close()
             self._transactions.close()
             self._news.close()
-
-
-def _is_offered(entry: Entry, soon: int) -> bool:
-    """Whether others want to know now: nobody holds the run after this, and it is due, or nearly.
-
-    Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
-    """
-    header = entry.header
-    if header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
-        return False
-    if header.queue != DEFAULT_QUEUE:
-        return bool(header.flow)  # it makes way for another, whatever becomes of it
-    return header.ended_at is None and header.wake_at is not None and header.wake_at <= soon

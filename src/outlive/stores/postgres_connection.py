@@ -9,10 +9,11 @@ cancelled: a cancelled commit that waits for a standby would count as done witho
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -20,6 +21,8 @@ from psycopg import pq
 from outlive.ports import Clock
 from outlive.stores.postgres_errors import Refused, Unreachable
 from outlive.stores.postgres_wire import Parameter, Row, rows_of, text
+
+T = TypeVar("T")
 
 _BINARY = 1
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
@@ -99,9 +102,34 @@ class PostgresConnection:
     # statements
 
     def run(self, *statements: Statement) -> list[list[Row]]:
-        warnings = self._warnings
+        self._warnings = 0
+        return self._answered(partial(self._exchange, statements))
+
+    def begin(self, statement: Statement, seconds: float) -> bool:
+        """Send a statement, and tell whether it is answered within this time; ``finish`` says how.
+
+        Raises: as ``run``.
+        """
+        self._warnings = 0
+        return self._guarded(partial(self._begin, statement, seconds))
+
+    def finish(self) -> list[Row]:
+        """The rows of the statement that was begun, however long they take. Raises: as ``run``."""
+        until = self._clock.monotonic() + self._limit
+        (result,) = self._answered(partial(self._results, until))
+        return rows_of(result)
+
+    def _answered(self, work: Callable[[], T]) -> T:
+        answer = self._guarded(work)
+        if self._warnings:
+            # The one warning that these statements can give: done here, but not at the standby.
+            self.close()
+            raise Unreachable("the server did not wait for its standby")
+        return answer
+
+    def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            answers = self._exchange(statements)
+            return work()
         except Refused:
             if self._libpq.transaction_status != pq.TransactionStatus.IDLE:
                 self.close()  # ends the transaction; whoever is next must not find it
@@ -109,11 +137,17 @@ class PostgresConnection:
         except (psycopg.Error, OSError) as error:
             self.close()
             raise Unreachable(str(error).strip() or repr(error)) from error
-        if self._warnings != warnings:
-            # The one warning that these statements can give: done here, but not at the standby.
-            self.close()
-            raise Unreachable("the server did not wait for its standby")
-        return answers
+
+    def _begin(self, statement: Statement, seconds: float) -> bool:
+        until = self._clock.monotonic() + seconds
+        self._send(statement)
+        self._flush(until)
+        while self._libpq.is_busy():
+            left = until - self._clock.monotonic()
+            if left <= 0 or not self._poll.poll(left * 1000):
+                return False
+            self._libpq.consume_input()
+        return True
 
     def _exchange(self, statements: Sequence[Statement]) -> list[list[Row]]:
         until = self._clock.monotonic() + self._limit

@@ -12,10 +12,11 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from outlive.errors import OutliveError
 from outlive.ports import Clock
+from outlive.store import DEFAULT_QUEUE, Entry
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable
 from outlive.stores.postgres_pool import Pool
@@ -25,6 +26,8 @@ logger = logging.getLogger("outlive")
 
 #: News for whoever has room, as against those for one worker.
 ANYBODY = ""
+#: Others are woken for a run that gets due within this time: a poll is not much longer.
+_SOON_MS = 1_000
 _TOLD_EVERY_SECONDS = 0.01
 _LOOK_SECONDS = 30.0
 _PAUSE_SECONDS = 1.0
@@ -177,3 +180,21 @@ class News:
                 thread.join()
         for end in self._bell:
             os.close(end)
+
+
+def is_offered(batch: Sequence[Entry], now: int) -> bool:
+    """Whether others want to know at once of what was committed."""
+    return any(_is_offered(entry, now + _SOON_MS) for entry in batch)
+
+
+def _is_offered(entry: Entry, soon: int) -> bool:
+    """Whether others want to know now: nobody holds the run after this, and it is due, or nearly.
+
+    Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
+    """
+    header = entry.header
+    if header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+        return False
+    if header.queue != DEFAULT_QUEUE:
+        return bool(header.flow)  # it makes way for another, whatever becomes of it
+    return header.ended_at is None and header.wake_at is not None and header.wake_at <= soon

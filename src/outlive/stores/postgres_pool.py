@@ -88,17 +88,17 @@ class Pool:
             answer = db.run(*statements)
         except Refused as error:
             if error.is_of_server:
-                self._forget(db)
+                self.forget(db)
             else:
-                self._give_back(purpose, db)
+                self.give_back(purpose, db)
             raise
         except Unreachable:
-            self._forget(db)
+            self.forget(db)
             raise
         except BaseException:
             db.close()
             raise
-        self._give_back(purpose, db)
+        self.give_back(purpose, db)
         return answer
 
     def _jittered(self, pause: float) -> float:
@@ -146,14 +146,17 @@ class Pool:
             raise unsafe(self.place.name, db.problems)
 
     def _take(self, purpose: Purpose) -> PostgresConnection:
+        return self.take_kept(purpose) or self._open(self.place.conninfo)
+
+    def take_kept(self, purpose: Purpose) -> PostgresConnection | None:
+        """One that is open already, if there is one: its taker gives it back, or forgets it."""
         self.check_open()
         with self._lock:
             kept = self._idle.get(_kind(purpose))
-            if kept:
-                return kept.pop()[1]
-        return self._open(self.place.conninfo)
+            return kept.pop()[1] if kept else None
 
-    def _give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
+    def give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
+        """It was asked something and has answered."""
         with self._lock:
             self.round_trips[purpose] += 1
         self.keep(purpose, db)
@@ -173,7 +176,7 @@ class Pool:
         for each in dropped:
             each.close()
 
-    def _forget(self, db: PostgresConnection) -> None:
+    def forget(self, db: PostgresConnection) -> None:
         """It is lost, and most likely so are those that were opened to the same server."""
         for each in [db, *self._take_all()]:
             each.close()

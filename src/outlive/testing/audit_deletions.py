@@ -35,6 +35,13 @@ def check_deletion(
             yield from _check_key(disk, run_id, event)
 
 
+def check_forks(disk: Store, run_id: str, forks: Sequence[str]) -> Iterator[str]:
+    """No fork is left without what it shares."""
+    for fork in forks:
+        if run_immediate(disk.read(fork, _AFTER_ALL)) is not None:
+            yield f"run {run_id}: was deleted while its fork {fork} was there"
+
+
 def _lives(disk: Store, run_id: str) -> bool:
     reading = run_immediate(disk.read(run_id, _AFTER_ALL))
     return reading is not None and reading.header.ended_at is None

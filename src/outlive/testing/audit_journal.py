@@ -19,6 +19,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    ForkMade,
     ParentTold,
     Parked,
     RunCompleted,
@@ -47,6 +48,8 @@ def _check_frame(events: Sequence[Event]) -> Iterator[str]:
             told += 1
             if end is None or told > 1:
                 yield f"event {seq} tells its parent {'again' if end else 'before its end'}"
+        elif isinstance(event, ForkMade):
+            continue  # somebody may fork it at any time
         elif end is not None and not (isinstance(event, Claimed) and not told):
             yield f"event {seq} ({type(event).__name__}) follows its end"
         if isinstance(event, ENDS):

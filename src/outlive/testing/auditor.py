@@ -23,6 +23,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Forked,
     KeyHeld,
     Marked,
     StepDone,
@@ -82,15 +83,17 @@ def audit(
         events_min: a run with fewer events made no progress.
     """
     runs = {run_id: events for run_id, events in journals.items() if not _is_key(events)}
+    # What a fork does may follow from what it shares: it is judged by its replay.
+    whole = {run_id: events for run_id, events in runs.items() if not is_fork(events)}
     broken = [
         f"run {run_id}: {words}"
-        for run_id, events in runs.items()
+        for run_id, events in whole.items()
         for rule in JOURNAL_RULES
         for words in rule(events)
     ]
     broken += _check_acknowledged(journals, acknowledged or {})
     broken += _check_progress(runs, events_min)
-    broken += _check_surfaced(runs, policies)
+    broken += _check_surfaced(whole, policies)
     broken += check_families(runs)
     broken += _check_receipts(_effects_of(runs), receipts, policies)
     return broken
@@ -132,6 +135,11 @@ def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
 
 def _is_key(events: Sequence[Event]) -> bool:
     return bool(events) and isinstance(events[0], (KeyHeld, Marked, CheckpointsBegan))
+
+
+def is_fork(events: Sequence[Event]) -> bool:
+    """Whether a run shares what came before with another."""
+    return bool(events) and isinstance(events[0], Forked)
 
 
 def _check_acknowledged(

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError
+from outlive.journal.forking import events_of
 from outlive.journal.keeper import run_immediate
-from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, QuestionAsked, SignalReceived
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
@@ -89,7 +89,9 @@ class Crowd:
         if reading is None or process is None:
             return
         try:
-            entry = retry_entry(reading, now=SimClock(self._nature).now_ms(), by="ann")
+            events = run_immediate(events_of(self._disk, reading))
+            now = SimClock(self._nature).now_ms()
+            entry = retry_entry(reading, now=now, by="ann", events=events)
         except OutliveError:
             return
         self._witness.retried.add(run_id)
@@ -98,7 +100,7 @@ class Crowd:
     def _read(self, run_id: str) -> Sequence[Event]:
         reading = run_immediate(read_whole(self._disk, run_id))
         try:
-            return [] if reading is None else read_events(reading)
+            return [] if reading is None else run_immediate(events_of(self._disk, reading))
         except OutliveError:
             return []
 

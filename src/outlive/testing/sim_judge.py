@@ -17,6 +17,7 @@ from outlive.engine.drive import Drive
 from outlive.engine.ops import Env
 from outlive.engine.typed import decode_as
 from outlive.errors import OutliveError
+from outlive.journal.forking import events_of
 from outlive.journal.keeper import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
@@ -27,7 +28,7 @@ from outlive.ports import Ports
 from outlive.store import Posted, Query, Store
 from outlive.testing.audit_families import check_asleep, check_deadlines
 from outlive.testing.audit_waits import audit_undone, ended_without_code
-from outlive.testing.auditor import audit
+from outlive.testing.auditor import audit, is_fork
 from outlive.testing.sim_flows import POLICIES, UNDOABLE, tell_story
 from outlive.testing.sim_nature import Nature, SimClock
 from outlive.testing.sim_witness import Outcome, Witness
@@ -69,6 +70,7 @@ def judge(nature: Nature, disk: Store, world: World, witness: Witness) -> list[s
     broken += _check_outcomes(journals, witness.outcomes)
     broken += _check_mail(journals, witness)
     broken += _check_replays(nature, journals)
+    broken += _check_forks(nature, disk, journals)
     return broken
 
 
@@ -91,7 +93,7 @@ def _check_heard(
     run_id: str, events: Sequence[Event], signals: Sequence[SignalReceived]
 ) -> Iterator[str]:
     end = _end_of(events)
-    if end is None or not isinstance(events[end], RunCompleted):
+    if end is None or is_fork(events) or not isinstance(events[end], RunCompleted):
         return
     heard = tell_story.value_codec.decode(getattr(events[end], "value", b""))[2]
     sent: dict[str, list[Any]] = {}
@@ -123,14 +125,31 @@ def _check_outcomes(journals: Journals, outcomes: Mapping[str, Outcome]) -> Iter
 def _check_replays(nature: Nature, journals: Journals) -> Iterator[str]:
     for run_id, events in journals.items():
         end = _end_of(events)
-        if end is not None and not ended_without_code(events):
+        if end is not None and not is_fork(events) and not ended_without_code(events):
             yield from replay(nature, run_id, events[: end + 1])
 
 
-def replay(nature: Nature, run_id: str, events: Sequence[Event]) -> Iterator[str]:
-    """Replay an ended run from its journal alone."""
+def _check_forks(nature: Nature, disk: Store, journals: Journals) -> Iterator[str]:
+    """What a fork shares is there, and leads to the end that it came to."""
+    for run_id, own in journals.items():
+        reading = run_immediate(read_whole(disk, run_id)) if is_fork(own) else None
+        if reading is None:
+            continue
+        try:
+            events = run_immediate(events_of(disk, reading))
+        except OutliveError as error:
+            yield str(error)
+            continue
+        end = _end_of(own)
+        if end is not None and not ended_without_code(own):
+            behind = len(events) - len(own)
+            yield from replay(nature, run_id, events[: behind + end + 1], behind)
+
+
+def replay(nature: Nature, run_id: str, events: Sequence[Event], behind: int = 0) -> Iterator[str]:
+    """Replay an ended run from its journal alone; of a fork, so many events are another's."""
     end = events[-1]
-    log, host = _StillLog(run_id, len(events) - 1), _StillHost()
+    log, host = _StillLog(run_id, len(events) - 1 - behind), _StillHost()
     env = Env(
         host=host,
         keeper=None,  # type: ignore[arg-type]  # a replay that asks for it is wrong

@@ -13,8 +13,8 @@ import msgspec
 
 from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
+from outlive.journal.forking import events_of
 from outlive.journal.keeper import run_immediate
-from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunStarted
 from outlive.model.ids import recorded_key
@@ -102,7 +102,11 @@ class Human:
     def _read(self, run_id: str) -> tuple[Reading, Sequence[Event]] | None:
         reading = run_immediate(read_whole(self._disk, run_id))
         try:
-            return None if reading is None else (reading, read_events(reading))
+            return (
+                None
+                if reading is None
+                else (reading, run_immediate(events_of(self._disk, reading)))
+            )
         except OutliveError:
             return None
 

@@ -15,13 +15,13 @@ from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.journal.record import ENVELOPE_BYTES
 from outlive.journal.restored import read_whole
-from outlive.model.events import Event, Fault, decode_events
+from outlive.model.events import Event, Fault, Forked, decode_events
 from outlive.model.ids import is_run
 from outlive.model.mail import ChildNews, decode_letter
 from outlive.model.run import fold
 from outlive.store import Conflict, Entry, Head, Reading, Store
 from outlive.stores.memory import MemoryStore
-from outlive.testing.audit_deletions import check_deletion
+from outlive.testing.audit_deletions import check_deletion, check_forks
 
 #: Events that come and go while a run only waits.
 WAITING = frozenset(
@@ -68,6 +68,8 @@ class Witness:
         self.consumed: dict[str, list[str]] = {}
         #: Runs that were given another try after they had failed.
         self.retried: set[str] = set()
+        #: Forks that there are or were, and the runs that they share with.
+        self.forks: dict[str, str] = {}
         #: Journals that were deleted, as they were then, and where they are kept.
         self.buried: dict[str, Sequence[Event]] = {}
         self.archive = MemoryStore()
@@ -102,6 +104,8 @@ class Witness:
             self._trace.update(entry.record if conflict is None else b"refused")
             if conflict is None and (head is None or head.seq == entry.after):
                 self.consumed.setdefault(entry.run_id, []).extend(entry.consumed)
+            if conflict is None and entry.after == 0:
+                self._note_fork(entry)
             is_stale = head is not None and head.epoch > entry.epoch
             self.zombies += is_stale
             if is_stale and head is not None and conflict is None:
@@ -109,6 +113,11 @@ class Witness:
                     f"run {entry.run_id}: a commit of epoch {entry.epoch} was answered done "
                     f"after epoch {head.epoch} had begun"
                 )
+
+    def _note_fork(self, entry: Entry) -> None:
+        first = decode_events(entry.record[ENVELOPE_BYTES:])[0]
+        if isinstance(first, Forked):
+            self.forks[entry.run_id] = first.run_id
 
     def posted(self, run_id: str, mail_id: str, said: str) -> None:
         """Somebody left mail, and this is what the store said to that."""
@@ -132,7 +141,8 @@ class Witness:
             header = entry.header
             # One that is refused may have been there before, and be gone with its parent.
             if (
-                refused is None
+                is_run(entry.run_id)
+                and refused is None
                 and head is None
                 and header is not None
                 and header.parent is not None
@@ -160,6 +170,8 @@ class Witness:
         self.buried[name] = read_events(before)
         if is_run(name):
             self.broken += check_deletion(disk, self.archive, before, self.buried[name])
+            forks = [fork for fork, shared in self.forks.items() if shared == name]
+            self.broken += check_forks(disk, name, forks)
 
     def outcome(self, run_id: str, outcome: Outcome) -> None:
         """Somebody who waited for a run got its outcome."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from outlive.journal.forking import events_of
 from outlive.journal.keeper import run_immediate
-from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
@@ -25,6 +25,7 @@ from outlive.store import LAST_CHAPTER, Query, Store
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_crowd import Crowd
 from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
+from outlive.testing.sim_forks import Forker
 from outlive.testing.sim_judge import judge
 from outlive.testing.sim_loop import OutOfTime, SimLoop
 from outlive.testing.sim_nature import Nature, SimClock
@@ -48,6 +49,8 @@ LONG_MS = 2000
 TICK_SECONDS = 0.5
 #: The share of seeds whose store is sealed.
 SEALED = 0.25
+#: The share of seeds in which somebody forks runs.
+FORKED = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,11 @@ def is_sealed(seed: int) -> bool:
     """Whether a seed's store is sealed: some are, where what seals is installed."""
     is_chosen = random.Random(f"sealed {seed}").random() < SEALED
     return is_chosen and find_spec("cryptography") is not None
+
+
+def is_forked(seed: int) -> bool:
+    """Whether somebody forks runs of a seed."""
+    return random.Random(f"forked {seed}").random() < FORKED
 
 
 def _seal(disk: MemoryStore, nature: Nature) -> SimSeal:
@@ -161,6 +169,8 @@ class Simulation:
         nature.after(1.0, Human(nature, self.view, self.world, self.plan.meddling).look)
         crowd = Crowd(nature, self.view, self.witness, self.plan, self._pick)
         nature.after(1.0, crowd.look)
+        if is_forked(nature.seed):
+            nature.after(2.0, Forker(nature, self.view, self._pick).look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
         nature.after(TICK_SECONDS, self._tick)
@@ -237,7 +247,8 @@ class Simulation:
 
     def _attempts_due(self, run_id: str) -> list[int | None]:
         reading = run_immediate(read_whole(self.view, run_id, LAST_CHAPTER))
-        run = Run() if reading is None else fold(read_events(reading))
+        events = [] if reading is None else run_immediate(events_of(self.view, reading))
+        run = fold(events) if events else Run()
         return [effect.retry_at for effect in run.effects.values()]
 
     def _open_runs(self) -> list[str]:
