@@ -16,6 +16,7 @@ from outlive.checkpoints.store import SnapshotStore
 from outlive.journal.keeper import run_immediate
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
+from outlive.testing.clock import FakeClock
 from tests.cuts.stage import ByTurns, Stage, turn, view
 from tests.cuts.talkers import NAMES, check_cut, check_end, others, talk
 
@@ -49,7 +50,8 @@ class Play:
 
     def __init__(self, chance: Random, told: Told) -> None:
         self.chance, self.told = chance, told
-        self.ports = Ports(entropy=chance.randbytes)
+        # Of the clock, too: what is written of the time must not make one seed two plays.
+        self.ports = Ports(clock=FakeClock(), entropy=chance.randbytes)
         self.store = MemoryStore(ports=self.ports, lease_seconds=60)
         self.stage = Stage(chance)
 
