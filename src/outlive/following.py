@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from outlive.errors import RunNotFound
 from outlive.journal.lane import Lane
+from outlive.journal.log import RunLog
 from outlive.journal.restored import read_whole
 from outlive.journal.tail import Tail
 from outlive.model.events import Event
@@ -30,6 +32,9 @@ class Follower:
         self._run_id, self._store, self._lane, self._worker = run_id, store, lane, worker
         #: Done when the run leaves memory here.
         self._left: asyncio.Future[Any] | None = None
+        self._log: RunLog | None = None
+        #: Done when that log gets nothing more: the next chapter has another.
+        self._closed: asyncio.Future[Any] | None = None
         self._pause = POLL_SECONDS_FIRST
 
     async def events(self, tail: Tail) -> AsyncGenerator[tuple[int, Event], None]:
@@ -59,20 +64,27 @@ class Follower:
         """Wait until there may be more."""
         worker = self._worker
         log = None if worker is None or worker.failure else worker.log_of(self._run_id)
-        if worker is None or log is None:
+        if worker is None or log is None or self._closing(log).done():
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, POLL_SECONDS)
             return
         durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def tell() -> None:
-            if not durable.done():
-                durable.set_result(None)
-
-        log.wait(seq + 1, tell)
+        log.wait(seq + 1, partial(_tell, durable))
         left = self._left = self._left or worker.watch(self._run_id)
-        await asyncio.wait([durable, left], return_when=asyncio.FIRST_COMPLETED)
+        waited_for = (durable, left, self._closing(log))
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         if left.done():
             # Why it left, whoever waits for the outcome is told; here the journal says enough.
             left.exception()
             self._left = None
+
+    def _closing(self, log: RunLog) -> asyncio.Future[Any]:
+        if self._closed is None or self._log is not log:
+            self._log, self._closed = log, asyncio.get_running_loop().create_future()
+            log.on_close += (partial(_tell, self._closed),)
+        return self._closed
+
+
+def _tell(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)

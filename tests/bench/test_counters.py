@@ -177,8 +177,9 @@ async def test_plain_steps_share_flushes(tmp_path: Path) -> None:
     costs = await Costs(tmp_path / "runs.db").drive(looking, runs=1, steps=200)
 
     assert costs.flushes <= 200 // 2
-    plain = costs.flushes - FLUSHES_OF_A_RUN
-    assert plain * STATEMENTS_OF_A_FLUSH + STATEMENTS_OF_A_START_AND_END == costs.statements
+    plain = (costs.flushes - FLUSHES_OF_A_RUN) * STATEMENTS_OF_A_FLUSH
+    once = costs.statements - plain - STATEMENTS_OF_A_START_AND_END
+    assert once in (0, STATEMENTS_OF_LOG_ROOM)  # whether the log needed room depends on the disk
 
 
 async def test_runs_share_flushes(tmp_path: Path, figure: Any) -> None:

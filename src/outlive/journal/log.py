@@ -62,6 +62,7 @@ class RunLog:
         "failure",
         "link",
         "marked_at",
+        "on_close",
         "on_failure",
         "run",
         "run_id",
@@ -86,6 +87,8 @@ class RunLog:
         self._queue: deque[Event | MailEvent] = deque()
         self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self._dirty = False
+        #: For those who follow it: there will be no more here.
+        self.on_close: tuple[Callable[[], None], ...] = ()
         self._known: Sequence[bytes] = ()
         #: Made with the first large value.
         self._values: Values | None = None
@@ -213,8 +216,11 @@ class RunLog:
             waiters.popleft()[1]()
 
     def close(self) -> None:
-        """The run left memory; nothing is appended any more."""
+        """The run left memory, or has turned a page; nothing is appended any more."""
         self._keeper.forget(self)
+        told, self.on_close = self.on_close, ()
+        for tell in told:
+            tell()
 
 
 def _plain_body(events: list[Event]) -> bytes | None:
