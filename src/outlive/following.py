@@ -64,7 +64,7 @@ class Follower:
         """Wait until there may be more."""
         worker = self._worker
         log = None if worker is None or worker.failure else worker.log_of(self._run_id)
-        if worker is None or log is None or self._closing(log).done():
+        if worker is None or log is None or log.is_closed:
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, POLL_SECONDS)
             return

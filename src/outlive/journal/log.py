@@ -60,6 +60,7 @@ class RunLog:
         "chapter_link",
         "durable",
         "failure",
+        "is_closed",
         "link",
         "marked_at",
         "on_close",
@@ -87,6 +88,7 @@ class RunLog:
         self._queue: deque[Event | MailEvent] = deque()
         self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self._dirty = False
+        self.is_closed = False
         #: For those who follow it: there will be no more here.
         self.on_close: tuple[Callable[[], None], ...] = ()
         self._known: Sequence[bytes] = ()
@@ -218,6 +220,7 @@ class RunLog:
     def close(self) -> None:
         """The run left memory, or has turned a page; nothing is appended any more."""
         self._keeper.forget(self)
+        self.is_closed = True
         told, self.on_close = self.on_close, ()
         for tell in told:
             tell()
