@@ -62,8 +62,14 @@ def start(place: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", "-c", ENTRY, "demo", *arguments]
     environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": source_folder()}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=hear_interrupts,
+    )  # fmt: skip
+
+
+def hear_interrupts() -> None:
+    """Whoever is started in the background ignores them, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def source_folder() -> str:

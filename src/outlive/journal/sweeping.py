@@ -43,7 +43,7 @@ logger = logging.getLogger("outlive")
 
 #: Runs that are found at once; that are looked at, archived in one file, deleted in one commit; and
 #: how many events these have at most: who has more goes alone.
-LOOKED_AT, RUNS_AT_ONCE, EVENTS_AT_ONCE = 100, 20, 2_000
+LOOKED_AT, RUNS_AT_ONCE, EVENTS_AT_ONCE = 30, 6, 600
 #: Bytes of journals after which an archive's file is closed.
 ARCHIVED_BYTES = 8 * 1024 * 1024
 #: Marks that nobody removed go after so long.
