@@ -22,6 +22,8 @@ from tests.conftest import Figure
 from tests.retention.year import effects_until, fill, percentile
 
 RUNS, RUNS_FULL = 2_000, 100_000
+#: In full, twice its own. Of a sample the p99 is a handful of effects, and a disk has its moods.
+RATIO_MAX = {True: 2.0, False: 3.0}
 #: On a server, which flushes more slowly and shares the processors with those who wait for it.
 SERVED, SERVED_FULL = 1_000, 10_000
 TURN_SECONDS = 1.0
@@ -55,7 +57,8 @@ async def sweep(app: App, gate: Gate) -> int:
     return sweep.swept.fates["deleted"]
 
 
-async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> None:
+async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> float:
+    """Clear away so many runs; by how much that slowed the slowest effects."""
     settings = Settings(lease_seconds=60.0, poll_seconds=0.25)
     await fill(store, count, SystemClock().now_ms())
     gate, began = Gate(), time.monotonic()
@@ -78,8 +81,7 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> N
         figure(f"retention on {name}: p{share * 100:.0f} of effects, ms, meanwhile", told)
     figure(f"retention on {name}: ratio of p99", round(ratio, 2))
     assert (count, []) == (deleted, list(left.items))
-    # Of a small number the p99 is a handful of effects, and a disk has its moods.
-    assert ratio < (2 if count >= RUNS_FULL else 3)
+    return ratio
 
 
 @pytest.mark.alone
@@ -87,10 +89,12 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> N
 async def test_a_year_goes_without_stalling_work(
     full: bool, figure: Figure, tmp_path: Path
 ) -> None:
-    """In SQLite, in the very process that works: the p99 of effects stays below twice its own."""
+    """In SQLite, in the very process that works: the p99 of effects stays near its own."""
     store = SQLiteStore(tmp_path / "o.db", ports=Ports(), lease_seconds=60.0)
 
-    await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite")
+    ratio = await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite")
+
+    assert ratio < RATIO_MAX[full]
 
 
 @pytest.mark.alone
@@ -100,4 +104,6 @@ async def test_the_same_on_a_server(full: bool, figure: Figure) -> None:
     with PostgresServer() as server:
         store = PostgresStore(server.url(schema="year"), ports=Ports(), lease_seconds=60.0)
 
-        await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
+        ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
+
+    assert ratio < RATIO_MAX[full]
