@@ -75,13 +75,13 @@ def desk() -> int:
 def limited() -> list[str]:
     seen = []
     try:
-        with outlive.timeout(1.0):
+        with outlive.timeout(20):
             try:
                 with outlive.timeout(0.3):
                     outlive.wait_signal("never")
             except TimedOut:
                 seen.append(note("inner"))
-            outlive.sleep(5)
+            outlive.sleep(100)
     except TimedOut:
         seen.append(note("outer"))
     with outlive.timeout(5):
