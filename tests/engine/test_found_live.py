@@ -173,17 +173,17 @@ async def test_an_outcome_comes_though_the_next_chapter_is_driven_elsewhere(stag
     outcome = asyncio.ensure_future(handle.outcome())
     await breathe()
     worker = worker_of(app)
-    load = worker._loading.load
+    turn_page = worker._turn_page
     elsewhere: list[str] = []
 
-    async def load_late(run_id: str) -> None:
+    async def turn_late(*ended: Any) -> None:
         worker._pulse.beat = lambda: None
         stage.store.kill(worker.id)
         other = await stage.open().start(turning, 0, id="r")
         elsewhere.append(await other.outcome())
-        await load(run_id)
+        turn_page(*ended)
 
-    worker._loading.load = load_late
+    worker._turn_page = lambda *ended: asyncio.ensure_future(turn_late(*ended))
     gate.set()
     await stage.until(lambda: elsewhere)
 

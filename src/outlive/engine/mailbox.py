@@ -67,6 +67,11 @@ class Mailbox:
                 self._unopened.append(each)
         self._drive.attend()
 
+    @property
+    def unread(self) -> Sequence[Mail]:
+        """What was brought and not opened."""
+        return tuple(self._unopened)
+
     def open(self) -> None:
         """Turn what is there into events. Timers due before a letter was posted come before it."""
         self.is_open = True

@@ -124,9 +124,12 @@ class Walk:
         self._charge(size)
         return value if changed is None else changed
 
-    def _messages(self, value: Sequence[Any], depth: int) -> list[Any]:
+    def _messages(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
         """A long list: dicts of nothing but text, as messages are, are known when met again."""
         self._enter(value, depth)
+        if TEXT_ONLY.issuperset(map(type, value)) and max(map(len, value)) < LEAF_MIN:
+            self._charge(len(value) + sum(map(len, value)))
+            return value
         memo, leaves, written = self._allowed.memo, self._leaves, list[Any]()
         entries, size = memo.entries, len(value)
         for index, part in enumerate(value):

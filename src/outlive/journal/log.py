@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Side
-from outlive.journal.parts import LEAF_MIN
+from outlive.journal.parts import LEAF_MIN, Parted
 from outlive.journal.record import pack
 from outlive.journal.values import Values, parted_body
 from outlive.model.events import (
@@ -30,7 +30,7 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.model.kinds import KIND_BITS
-from outlive.model.run import Run, apply
+from outlive.model.run import Run, apply, fold
 from outlive.store import Entry, Head, Header, Lease, Node
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
@@ -101,6 +101,19 @@ class RunLog:
         self._known = tuple(known)
         self.run, self.link, self.chapter_link = run, head.link, header.chapter_link
         self.seq = self.durable = run.seq
+
+    def turn_page(self) -> tuple[RunLog, ChapterBegan]:
+        """A log for the chapter that this one ended with, and the event that it begins with."""
+        chapter = self.run.chapter
+        assert chapter is not None, "a chapter has just begun"
+        assert chapter.seq == self.durable, "nothing came after it"
+        log = RunLog(self._keeper, self.side, self.run_id, worker=self.worker)
+        log.run, log.link, log.chapter_link = fold([chapter]), self.link, self.chapter_link
+        log.seq = log.durable = self.durable
+        if type(chapter.args) is Parted:
+            known = self._known if self._values is None else self._values.known
+            log._known = tuple(chapter.args.leaves.keys() & known)
+        return log, chapter
 
     def append(self, event: Event, mail_id: str | None = None) -> int:
         """Queue an event; its seq is fixed from here on."""

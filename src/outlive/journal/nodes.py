@@ -7,6 +7,7 @@ what it holds, so that the same content has one address however it was kept.
 from __future__ import annotations
 
 import importlib
+import threading
 from functools import cache
 from typing import Any, Final
 
@@ -17,9 +18,13 @@ from outlive.store import Node
 _PLAIN, _ZSTD = b"\0", b"\1"
 #: Compressed from here on, if that saves a tenth.
 _COMPRESSED_FROM: Final = 512
-_LEVEL: Final = 3
+#: The next ones take half as long again, and save nothing on texts of some kilobytes.
+_LEVEL: Final = 1
 #: What a node may hold: that of the largest value, and what msgpack adds.
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024 + 64
+
+#: Each thread's compressor.
+_own = threading.local()
 
 
 class Damaged(Exception):
@@ -28,13 +33,20 @@ class Damaged(Exception):
 
 def node_of(payload: bytes, address: bytes | None = None) -> Node:
     """The node that keeps these bytes."""
-    zstd = _zstd()
     body = _PLAIN + payload
-    if zstd is not None and len(payload) >= _COMPRESSED_FROM:
-        packed = zstd.compress(payload, _LEVEL)
+    if len(payload) >= _COMPRESSED_FROM and _zstd() is not None:
+        packed = _compressed(payload)
         if len(packed) < 0.9 * len(payload):
             body = _ZSTD + packed
     return Node(address or address_of(payload), body)
+
+
+def _compressed(payload: bytes) -> bytes:
+    compressor = getattr(_own, "compressor", None)
+    if compressor is None:  # making one takes a third of the time
+        compressor = _own.compressor = _zstd().ZstdCompressor(_LEVEL)
+    packed: bytes = compressor.compress(payload, compressor.FLUSH_FRAME)
+    return packed
 
 
 def payload_of(address: bytes, body: bytes) -> bytes:

@@ -117,7 +117,7 @@ class Values:
     def __init__(self, known: Iterable[bytes] = (), *, short: int = FORM_SHORT) -> None:
         self._short = short
         #: Addresses that the family has, or that this entry and those before it bring.
-        self._known = set(known)
+        self.known = set(known)
         #: The newest last.
         self._lines: list[_Line] = []
         #: What the next entry has to bring.
@@ -139,7 +139,7 @@ class Values:
         # The next one is a base itself: whoever comes after us leans on that.
         line.count, line.newest = 2, form
         self._lines.append(line)
-        self._known |= {address, *references(form)}
+        self.known |= {address, *references(form)}
 
     def stored(self, raw: bytes) -> bytes:
         """What stands in the record for this value."""
@@ -148,7 +148,7 @@ class Values:
         form = part(raw)
         leaves: Mapping[bytes, Leaf] = form.leaves if type(form) is Parted else {}
         form = bytes(form)
-        for address in leaves.keys() - self._known:
+        for address in leaves.keys() - self.known:
             if address in form:
                 self._bring(node_of(pack(leaves[address]), address))
         if len(form) > self._short:
@@ -156,8 +156,8 @@ class Values:
         return pack(Ext(SHORT, form)) if leaves else form
 
     def _bring(self, node: Node) -> None:
-        if node.address not in self._known:
-            self._known.add(node.address)
+        if node.address not in self.known:
+            self.known.add(node.address)
             self._fresh.append(node)
 
     def _follow(self, form: bytes) -> Ext:

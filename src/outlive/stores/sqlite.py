@@ -51,8 +51,6 @@ from outlive.stores.sqlite_connections import (
     Connection,
     Connections,
     connect_sqlite3,
-    durability_problems,
-    make_safe,
 )
 from outlive.stores.sqlite_deletion import delete_runs, read_runs
 from outlive.stores.sqlite_enlist import enlist
@@ -62,7 +60,7 @@ from outlive.stores.sqlite_files import (
     unavailable,
 )
 from outlive.stores.sqlite_find import find_runs
-from outlive.stores.sqlite_health import file_problems
+from outlive.stores.sqlite_health import durability_problems, file_problems, make_safe
 from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
@@ -150,12 +148,13 @@ class SQLiteStore:
 
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
         check_headers(batch)
-        if not is_plain(batch):
-            return None
         now = self._ports.clock.now_ms()
+        is_single = is_plain(batch)
+        views = {"appending"} if is_single else views_for(batch)
+        write = append_all if is_single else commit_batch
         self._ports.failpoint("commit.before")
         answers = self._connections.write_at_once(
-            {"appending"}, lambda db: append_all(db, batch, now)
+            views, lambda db: write(db, batch, now), is_single=is_single
         )
         if answers is not None:
             self._log.committed()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from outlive.errors import AppClosed, StoreError, StoreFailed, StoreUnavailable, UnsafeSettings
+from outlive.errors import AppClosed, StoreError, StoreFailed, StoreUnavailable
 from outlive.stores.sqlite_errors import (
     BUSY_SECONDS,
     is_busy,
@@ -30,13 +30,7 @@ from outlive.stores.sqlite_errors import (
 T = TypeVar("T")
 Value: TypeAlias = str | bytes | int | None
 
-#: SQLite's "flush at every commit"; EXTRA (3) is more than that.
-SYNCHRONOUS_FULL = 2
 _STATEMENTS_CACHED_MAX = 256
-#: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
-#: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
-CHECKPOINT_PAGES = 500
-
 
 _WAITING = f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}"
 _NOT_WAITING = "PRAGMA busy_timeout = 0"
@@ -137,17 +131,9 @@ class Connections:
     @contextmanager
     def writing(self, views: Set[str] = frozenset()) -> Iterator[Connection]:
         """One transaction and one flush; durable when this is left without an error."""
-        with self._alone(views) as db:
-            at_commit = False
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                yield db
-                at_commit = True
-                db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise self.failure(error, at_commit=at_commit) from error
-            finally:
-                _roll_back(db)
+        with self._alone(views) as db, self._committing(db):
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
     @contextmanager
     def writing_once(self, views: Set[str]) -> Iterator[Connection]:
@@ -185,8 +171,10 @@ class Connections:
         finally:
             os.close(descriptor)
 
-    def write_at_once(self, views: Set[str], work: Callable[[Connection], T]) -> T | None:
-        """Do this, a single statement, unless somebody is writing just now: None then."""
+    def write_at_once(
+        self, views: Set[str], work: Callable[[Connection], T], *, is_single: bool
+    ) -> T | None:
+        """Do this, a single statement or a transaction, unless somebody writes: None then."""
         self.check_open()
         if self._next.locked() or not self._writing.acquire(blocking=False):
             return None
@@ -195,7 +183,11 @@ class Connections:
             try:
                 self._make_ready(own, views)
                 own.wait_for_others(False)
-                return work(own.db)
+                if is_single:
+                    return work(own.db)
+                own.db.execute("BEGIN IMMEDIATE")
+                with self._committing(own.db):
+                    return work(own.db)
             except sqlite3.Error as error:
                 if is_busy(error):
                     return None
@@ -204,6 +196,18 @@ class Connections:
                 self._give_back(own)
         finally:
             self._writing.release()
+
+    @contextmanager
+    def _committing(self, db: Connection) -> Iterator[None]:
+        at_commit = False
+        try:
+            yield
+            at_commit = True
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self.failure(error, at_commit=at_commit) from error
+        finally:
+            _roll_back(db)
 
     def hold(self) -> Callable[[], None]:
         """Keep the other writers of this process out, until what this returns is called."""
@@ -363,34 +367,6 @@ def open_connection(path: str, connect: Connect, prepare: Prepare) -> Connection
     except BaseException:
         db.close()
         raise
-
-
-def make_safe(db: Connection, path: str) -> None:
-    """Set what durability needs, and read it back."""
-    for setting in (
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "fullfsync = ON",
-        "checkpoint_fullfsync = ON",
-        "temp_store = MEMORY",
-        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
-    ):
-        db.execute(f"PRAGMA {setting}").fetchall()
-    problems = durability_problems(db)
-    if problems:
-        raise UnsafeSettings(f"{path}: {problems[0]}; put the file on a local disk")
-
-
-def durability_problems(db: Connection) -> list[str]:
-    """What of this connection's settings would lose acknowledged events."""
-    problems = []
-    mode = db.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode != "wal":
-        problems.append(f"SQLite keeps journal_mode={mode} instead of WAL")
-    synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
-    if synchronous < SYNCHRONOUS_FULL:
-        problems.append(f"SQLite has synchronous={synchronous} instead of 2 (FULL)")
-    return problems
 
 
 def _roll_back(db: Connection) -> None:

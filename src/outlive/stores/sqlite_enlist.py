@@ -13,7 +13,7 @@ from typing import Any
 
 from outlive.errors import UnsafeSettings, UsageError
 from outlive.store import Entry, Reading
-from outlive.stores.sqlite_connections import SYNCHRONOUS_FULL
+from outlive.stores.sqlite_health import SYNCHRONOUS_FULL
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, HEADER_COLUMNS, found_of, records_of
 from outlive.stores.tables import header_values
 

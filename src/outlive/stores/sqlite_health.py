@@ -1,10 +1,44 @@
-"""What is wrong with the file as a whole, where no journal could tell."""
+"""What keeps acknowledged events in the file, and what is wrong with it as a whole."""
 
 from __future__ import annotations
 
+from outlive.errors import UnsafeSettings
 from outlive.stores.sqlite_connections import Connection
 
+#: SQLite's "flush at every commit"; EXTRA (3) is more than that.
+SYNCHRONOUS_FULL = 2
+#: Pages of log before it is copied into the file: as many megabytes as by SQLite's own default, for
+#: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
+CHECKPOINT_PAGES = 500
 _SHOWN_MAX = 10
+
+
+def make_safe(db: Connection, path: str) -> None:
+    """Set what durability needs, and read it back."""
+    for setting in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "fullfsync = ON",
+        "checkpoint_fullfsync = ON",
+        "temp_store = MEMORY",
+        f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+    ):
+        db.execute(f"PRAGMA {setting}").fetchall()
+    problems = durability_problems(db)
+    if problems:
+        raise UnsafeSettings(f"{path}: {problems[0]}; put the file on a local disk")
+
+
+def durability_problems(db: Connection) -> list[str]:
+    """What of this connection's settings would lose acknowledged events."""
+    problems = []
+    mode = db.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":
+        problems.append(f"SQLite keeps journal_mode={mode} instead of WAL")
+    synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
+    if synchronous < SYNCHRONOUS_FULL:
+        problems.append(f"SQLite has synchronous={synchronous} instead of 2 (FULL)")
+    return problems
 
 
 def file_problems(db: Connection) -> list[str]:

@@ -15,7 +15,8 @@ import threading
 from contextlib import suppress
 
 from outlive.errors import OutliveError
-from outlive.stores.sqlite_connections import CHECKPOINT_PAGES, Connection, Connections
+from outlive.stores.sqlite_connections import Connection, Connections
+from outlive.stores.sqlite_health import CHECKPOINT_PAGES
 
 #: Making room costs about what so many commits lose without it.
 COMMITS_BEFORE = 16

@@ -21,8 +21,9 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from outlive.errors import LeaseLost, UsageError
-from outlive.stores.sqlite_connections import Connections, make_safe, open_connection
+from outlive.stores.sqlite_connections import Connections, open_connection
 from outlive.stores.sqlite_errors import primary_code, translate
+from outlive.stores.sqlite_health import make_safe
 from outlive.transactional import Attempt, Unsure
 
 #: Well below the time that other processes wait for the file.

@@ -9,7 +9,7 @@ is in the journal, and the next driver settles it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from outlive.engine.drive import Drive
 from outlive.engine.host import Host
@@ -46,11 +46,11 @@ class Departure:
         """A run left memory."""
         self._changed.set()
 
-    async def see_off(self, drives: Mapping[str, Drive], loading: Collection[str]) -> None:
+    async def see_off(self, drives: Mapping[str, Drive]) -> None:
         """Until no run is left; those that are in memory leave it one by one."""
         for drive in list(drives.values()):
             drive.drain()
-        await self._until(lambda: not (drives or loading) or self._is_over)
+        await self._until(lambda: not drives or self._is_over)
         if not drives:
             return
         self.is_clean = False

@@ -81,11 +81,6 @@ class Loading:
         """Whether the entry is in."""
         return await commit_one(self._setting.keeper, self._setting.host, entry)
 
-    async def load(self, run_id: str) -> None:
-        """Read a run that this worker holds, and go on with it."""
-        for chapter in (await self._read([run_id])).values():
-            await self._go_on(chapter)
-
     async def _go_on(self, chapter: Chapter) -> None:
         reading, run, events = chapter.reading, chapter.run, chapter.events
         run_id = reading.head.run_id

@@ -47,8 +47,8 @@ class Postman:
 
     async def bring(self, run_ids: Collection[str]) -> None:
         """What was posted to these and not consumed."""
-        # Themselves, not their ids: one that left and came back meanwhile has read its mail anew,
-        # and what we bring it may have been consumed since.
+        # Themselves, not their ids: what we bring to one that left and came back meanwhile, or has
+        # begun another chapter, may have been consumed since.
         here = {each: self._drives[each] for each in run_ids if each in self._drives}
         if not here:
             return
@@ -57,5 +57,7 @@ class Postman:
         )
         for run_id, mail in found.items():
             drive = here[run_id]
-            if self._drives.get(run_id) is drive and not drive.stopped:
+            if self._drives.get(run_id) is not drive:
+                self.expect(run_id)
+            elif not drive.stopped:
                 drive.mailbox.take(mail)

@@ -66,8 +66,6 @@ class Worker:
         #: Those of them that are not in memory, for as long as that holds.
         self._absent: frozenset[str] | None = None
         self._drives: dict[str, Drive] = {}
-        #: Runs between two chapters: held here, and read again from what is durable.
-        self._turning: set[str] = set()
         self._watchers = Watchers()
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
@@ -138,7 +136,7 @@ class Worker:
         if self.failure is not None:
             self._departure.ask(0)
         if self._setting.keeper.failure is None:
-            await self._departure.see_off(self._drives, self._turning)
+            await self._departure.see_off(self._drives)
         self._is_gone = True
         for drive in list(self._drives.values()):
             drive.leaving.abandon()
@@ -367,8 +365,7 @@ class Worker:
             self._only.discard(drive.run_id)
             self._watchers.tell(drive.run_id, drive.ending.verdict)
         elif how == "chapter":
-            self._turning.add(drive.run_id)
-            self._setting.host.create_task(self._turn_page(drive.run_id))
+            self._turn_page(drive.log, drive.mailbox.unread)
             return  # it is still held: nobody gets a place, and who waits may wait on
         elif how == "misfit":
             assert error is not None, "a run that does not fit says why"
@@ -380,17 +377,13 @@ class Worker:
         self._departure.notice()
         self._poke.set()
 
-    async def _turn_page(self, run_id: str) -> None:
-        """The next chapter is begun as by anybody who takes the run over."""
+    def _turn_page(self, last: RunLog, mail: Sequence[Mail]) -> None:
+        """Begin the next chapter as whoever reads the journal would: with its first event alone."""
         try:
-            await self._loading.load(run_id)
+            log, chapter = last.turn_page()
+            self._drive(log, log.run, [chapter], mail)
         except OutliveError as error:
             self._fail(error)
-        finally:
-            self._turning.discard(run_id)
-            if run_id not in self._drives:
-                self._watchers.tell(run_id, None)  # it may be driven elsewhere: look again
-            self._departure.notice()
 
     def _pass_by(self, run_id: str, news: News, is_over: bool) -> None:
         """A run that was claimed and is not driven."""
