@@ -22,8 +22,8 @@ ROOT = str(Path(__file__).parents[2])
 #: Trials mostly wait for time limits, so many fit on one core.
 PARALLEL = 12
 SYSCALLS_MIN = 150
-#: Second deaths per first one, unless all are wanted.
-PAIRS_EACH = 15
+#: Second deaths per first one, of some hundred that there are.
+PAIRS_EACH, PAIRS_EACH_FULL = 15, 100
 #: Effects that come off at the first attempt: only a kill can repeat them.
 STEADY = {"refund", "charge", "reserve"}
 
@@ -157,7 +157,8 @@ def test_killed_again_while_it_recovers(
         for first in firsts:
             after = crashes.survey([first], trace=True)
             seconds = [*after.call_points(), *after.syscall_points()]
-            some = seconds if full else chance.sample(seconds, min(PAIRS_EACH, len(seconds)))
+            most = min(PAIRS_EACH_FULL if full else PAIRS_EACH, len(seconds))
+            some = chance.sample(seconds, most)
             pairs += [(first, second) for second in some]
         report = crashes.crash(pairs)
 

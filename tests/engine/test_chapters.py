@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from outlive.engine import people
 from outlive.engine.definitions import Undoables
 from outlive.engine.verbs import carry
 from outlive.errors import NotInRun, RunError, RunFailed
+from outlive.journal.outbox import mail_of_each
 from outlive.journal.reader import read_events
 from outlive.model.events import ChapterBegan, StepDone
 from outlive.model.events import RunFailed as RunHasFailed
@@ -23,7 +26,7 @@ from outlive.opening import open_app
 from outlive.store import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
-from tests.engine.theatre import Theatre
+from tests.engine.theatre import STAYING, Theatre
 from tests.engine.world import note, world
 
 Figure = Callable[[str, object], None]
@@ -137,6 +140,53 @@ async def test_signals_keep_their_order_across_chapters(theatre: Theatre) -> Non
     assert for_all == await theatre.outcome(handle)
     events = await theatre.events("r", ChapterBegan)
     assert any(event.signals for event in events)
+
+
+async def test_the_next_chapter_begins_from_memory(theatre: Theatre) -> None:
+    """Who has just written a chapter's first event does not read it."""
+    app = theatre.open()
+    calls: list[str] = []
+    theatre.doors[app].on_call = calls.append
+    await app.start(counting, 0, 50, 10, id="r")
+    await theatre.has("r", ChapterBegan, 4)
+    assert 4 > calls.count("read")
+
+
+@outlive.flow
+async def listening(chapter: int) -> str:
+    """The first chapter is long, the second hears a word."""
+    if chapter == 0:
+        await note("long")
+        await carry(1)
+    return await people.wait_signal("word", str)
+
+
+async def test_mail_under_way_between_two_chapters_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was fetched for the last chapter, and came too late for it, is fetched for the next."""
+    world.begin()
+    never = replace(STAYING, poll_seconds=10_000, idle_seconds=10_000)
+    theatre, fetched, go_on = Theatre(never), threading.Event(), threading.Event()
+
+    async def fetch(*asked: Any) -> Any:
+        found = await mail_of_each(*asked)
+        fetched.set()
+        go_on.wait(60)
+        return found
+
+    monkeypatch.setattr("outlive.worker.postman.mail_of_each", fetch)
+    gate = world.hold("long")
+    handle = await theatre.open().start(listening, 0, id="r")
+    await theatre.until(lambda: "long" in world.ran)
+    await handle.signal("word", "hello")
+    await theatre.until(fetched.is_set)
+    gate.set()
+    await theatre.has("r", ChapterBegan)
+    go_on.set()
+
+    assert "hello" == await theatre.outcome(handle)
+    await theatre.close()
 
 
 async def test_a_chapter_belongs_to_the_version_of_its_code(theatre: Theatre) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from outlive.store import Node
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry
+from outlive.testing.store_entries import entry, header
 
 
 async def test_at_once_or_not_at_all(tmp_path: Path) -> None:
@@ -28,4 +29,30 @@ async def test_at_once_or_not_at_all(tmp_path: Path) -> None:
     assert [None] == await store.commit_at_once([entry("r", 1)])
     (conflict,) = await store.commit_at_once([entry("r", 1, record=b"another")]) or ()
     assert conflict is not None
+    await store.close()
+
+
+async def test_whatever_goes_with_a_record_goes_at_once_with_it(tmp_path: Path) -> None:
+    """Header, nodes and mail: all of it or, while somebody writes, nothing."""
+    store = SQLiteStore(tmp_path / "o.db")
+    await store.commit([entry("r", 0)])
+    await store.post("r", "m", b"letter")
+    node = Node(b"a" * 16, b"\0node")
+    whole = entry("r", 1, header=header(status="waiting"), nodes=(node,), consumed=("m",))
+    writer = sqlite3.connect(tmp_path / "o.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    assert await store.commit_at_once([whole]) is None
+    writer.execute("ROLLBACK")
+    writer.close()
+
+    late = entry("r", 7, header=header(status="failed"), nodes=(Node(b"b" * 16, b"\0"),))
+    (conflict,) = await store.commit_at_once([late]) or ()
+    assert conflict is not None
+    assert [None] == await store.commit_at_once([whole])
+
+    reading = await store.read("r")
+    assert reading is not None
+    assert ("waiting", 2, []) == (reading.header.status, reading.head.seq, list(reading.mail))
+    found = await store.get_blobs(reading.header.family, [b"a" * 16, b"b" * 16])
+    assert {node.address: node.body} == found
     await store.close()
