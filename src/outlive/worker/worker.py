@@ -384,6 +384,9 @@ class Worker:
             self._drive(log, log.run, [chapter], mail)
         except OutliveError as error:
             self._fail(error)
+        if last.run_id not in self._drives:
+            self._watchers.tell(last.run_id, None)  # it may be driven elsewhere: look again
+            self._departure.notice()
 
     def _pass_by(self, run_id: str, news: News, is_over: bool) -> None:
         """A run that was claimed and is not driven."""
