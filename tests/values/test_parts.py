@@ -132,6 +132,70 @@ def test_a_list_changed_in_place_is_written_as_it_is_now() -> None:
     assert ("y" * 600, "tool") == (ALL.decode(second)[3]["content"], ALL.decode(second)[4]["role"])
 
 
+class Odd(dict[str, str]):
+    """Equals a dict, and is none."""
+
+
+def change(messages: list[Any], rng: random.Random) -> None:
+    """In place, as a program might, or nobody ever would."""
+    at, text = rng.randrange(len(messages)), rng.choice("xyz") * rng.choice((3, 700))
+    message = messages[at]
+    match rng.randrange(9):
+        case 0 | 1:
+            messages.append({"role": "user", "content": text})
+        case 2:
+            messages[at] = dict(reversed(message.items()))
+        case 3:
+            message["content"] = text
+        case 4:
+            messages[at : at + 2] = [{**message, "name": text}, {"role": "user"}]
+        case 5 if len(messages) > 9:
+            del messages[rng.choice((0, at))]
+        case 6:
+            messages[at] = {"role": "user", "content": [text]}
+        case 7:
+            messages.insert(at, {"content": text, "n": 1})
+        case _:
+            messages[at] = {"role": "user", "content": text}
+
+
+def test_a_list_that_is_known_is_written_like_one_that_is_not() -> None:
+    """Whatever became of it since: the same bytes, and the same leaves."""
+    rng, known = random.Random(SEED), codec()
+    messages: list[Any] = [{"role": "user", "content": f"{n}" * 600} for n in range(9)]
+    for _ in range(600):
+        change(messages, rng)
+        one, other = known.write(messages), codec().write(messages)
+        assert one == other
+        assert identical(messages, known.decode(one))
+
+
+@pytest.mark.parametrize(
+    "pair", [({"r": "1"}, {"s": "2", "t": "3"}), ({"r": "1", "x": "2"}, {"t": "3"})]
+)
+def test_messages_with_the_same_texts_are_told_apart(pair: tuple[Any, Any]) -> None:
+    """One has what the other had, or has it by another name."""
+    known = codec()
+    messages: list[Any] = [{"k": "first"} for _ in range(9)] + [{"r": "1", "s": "2"}, {"t": "3"}]
+    known.write(messages)
+    messages[-2:] = pair
+
+    assert messages == known.decode(known.write(messages))
+
+
+@pytest.mark.parametrize("odd", [Odd(k="a" * 600), {"k": Word.LONG}, {Word.LONG: "a"}])
+def test_what_equals_a_message_that_is_known_is_none(odd: Any) -> None:
+    """Exact types count, wherever in the list and however often it was met."""
+    fresh = codec()
+    texts = {str(key): str(value) for key, value in odd.items()}
+    messages: list[Any] = [{"k": "first"}] * 9 + [texts]
+    assert fresh.write(messages) == fresh.write(messages)
+    messages[-1] = odd
+
+    with pytest.raises(ValueRefused):
+        fresh.write(messages)
+
+
 def test_a_lone_surrogate_in_a_leaf_is_refused_by_its_path() -> None:
     """The path leads to the text, as in a small value."""
     with pytest.raises(ValueRefused) as refused:

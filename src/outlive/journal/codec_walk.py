@@ -130,9 +130,13 @@ class Walk:
         if TEXT_ONLY.issuperset(map(type, value)) and max(map(len, value)) < LEAF_MIN:
             self._charge(len(value) + sum(map(len, value)))
             return value
-        memo, leaves, written = self._allowed.memo, self._leaves, list[Any]()
-        entries, size = memo.entries, len(value)
-        for index, part in enumerate(value):
+        memo, leaves = self._allowed.memo, self._leaves
+        known = memo.messages(value)
+        leaves.update(known.leaves)
+        written: list[Any] = known.written[:]
+        entries, begin, size = memo.entries, len(written), len(value) + known.size
+        met: list[tuple[tuple[str, ...], Entry]] = []
+        for index, part in enumerate(value[begin:] if begin else value, begin):
             kind = type(part)
             if kind is str:
                 size += len(part)
@@ -149,12 +153,16 @@ class Walk:
                     leaves.update(entry.leaves)
                     size += entry.size
                     written.append(entry.raw)
+                    if begin + len(met) == index:
+                        met.append((key, entry))
                     continue
             try:
                 written.append(self.value(part, depth + 1))
             except Refusal as refusal:
                 refusal.under(f"[{index}]")
                 raise
+        if met:
+            memo.keep_messages(value, known.followed_by(met))
         self._charge(size)
         return written
 

@@ -10,8 +10,9 @@ lost on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -28,8 +29,11 @@ ADDRESS_BYTES: Final = 16
 #: What a memo keeps before it begins anew.
 MEMO_BYTES_MAX: Final = 64 * 1024 * 1024
 MEMO_ENTRIES_MAX: Final = 100_000
+MEMO_LISTS_MAX: Final = 64
 
 _SETS: Final = (2, 3)
+_DICTS: Final = frozenset((dict,))
+_TEXTS: Final = frozenset((str,))
 
 Leaf: TypeAlias = str | bytes
 
@@ -59,6 +63,48 @@ class Entry:
         self.raw, self.leaves, self.size = raw, leaves, size
 
 
+class Messages:
+    """The dicts of nothing but text that a list began with, and how they were written.
+
+    Their keys and their values, one after the other: a list that begins with the same, of exactly
+    that type, begins with the same messages. That is seen at the speed of C.
+    """
+
+    __slots__ = ("_counts", "_keys", "_values", "leaves", "size", "written")
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []
+        self._keys: list[str] = []
+        self._values: list[str] = []
+        self.written: list[Raw] = []
+        self.leaves: dict[bytes, Leaf] = {}
+        self.size = 0
+
+    def begin(self, value: list[Any]) -> bool:
+        """Whether a list begins with these."""
+        head = value[: len(self.written)]
+        if list(map(len, head)) != self._counts or not _DICTS.issuperset(map(type, head)):
+            return False
+        keys = list(chain.from_iterable(head))
+        values = list(chain.from_iterable(map(dict.values, head)))
+        is_same = keys == self._keys and values == self._values
+        return is_same and _TEXTS.issuperset(map(type, chain(keys, values)))
+
+    def followed_by(self, more: list[tuple[tuple[str, ...], Entry]]) -> Messages:
+        """These and others, each as keys and values."""
+        longer = Messages()
+        longer._counts = self._counts + [len(key) // 2 for key, _ in more]
+        longer._keys, longer._values = self._keys[:], self._values[:]
+        longer.leaves, longer.size = dict(self.leaves), self.size
+        for key, entry in more:
+            longer._keys += key[: len(key) // 2]
+            longer._values += key[len(key) // 2 :]
+            longer.leaves.update(entry.leaves)
+            longer.size += entry.size
+        longer.written = self.written + [entry.raw for _, entry in more]
+        return longer
+
+
 class LeafMemo:
     """References of leaves that were met before: texts don't change, so each is hashed once.
 
@@ -70,6 +116,8 @@ class LeafMemo:
         self._known: dict[Leaf, Ext] = {}
         #: By keys and values, of exactly that type: what equals a text need not be one.
         self.entries: dict[tuple[str, ...], Entry] = {}
+        #: By the identity of the first: a list that is passed on again mostly has the same.
+        self._messages: dict[int, Messages] = {}
         self._room = MEMO_BYTES_MAX
 
     def reference(self, leaf: Leaf) -> Ext:
@@ -87,10 +135,23 @@ class LeafMemo:
         self.entries[key] = entry
         return entry
 
+    def messages(self, value: Sequence[Any]) -> Messages:
+        """What a list begins with, as far as it was met before."""
+        found = self._messages.get(id(value[0]))
+        is_known = found is not None and isinstance(value, list) and found.begin(value)
+        return found if found is not None and is_known else Messages()
+
+    def keep_messages(self, value: Sequence[Any], messages: Messages) -> None:
+        """Remember what a list begins with."""
+        if len(self._messages) >= MEMO_LISTS_MAX:
+            self._messages.clear()
+        self._messages[id(value[0])] = messages
+
     def _make_room(self, size: int) -> None:
         self._room -= size
         if self._room < 0 or len(self._known) + len(self.entries) >= MEMO_ENTRIES_MAX:
             self._known, self.entries, self._room = {}, {}, MEMO_BYTES_MAX
+            self._messages = {}
 
 
 def part(raw: bytes) -> bytes:
