@@ -248,7 +248,7 @@ COUNTED = {"sequential": (500, 1_500), "many": (25, 75)}
 #: The same for peers, who take longer.
 COUNTED_OF_PEERS = {"sequential": (100, 300), "many": (5, 15)}
 #: They are not counted: what they do is not a number of steps, or nobody can look into it.
-UNCOUNTED = ("waiting", "dbos-waiting", "restate", *CHECKPOINTS)
+UNCOUNTED = ("waiting", "dbos-waiting", "restate", *CHECKPOINTS, *LOOPS)
 
 
 def chapter_of(case: Case) -> Chapter:

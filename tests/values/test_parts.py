@@ -170,6 +170,38 @@ def test_a_list_that_is_known_is_written_like_one_that_is_not() -> None:
         assert identical(messages, known.decode(one))
 
 
+def change_texts(texts: list[Any], rng: random.Random) -> None:
+    """A list of texts, and of what is hardly one."""
+    at, text = rng.randrange(len(texts)), rng.choice("xyz") * rng.choice((0, 3, 511, 512, 700))
+    match rng.randrange(7):
+        case 0 | 1 | 2:
+            texts.append(text)
+        case 3 if len(texts) > 9:
+            del texts[rng.choice((0, at))]
+        case 4:
+            texts.insert(at, {"k": text})
+        case 5:
+            texts[at] = text.encode()
+        case _:
+            texts[at] = text
+
+
+def test_texts_that_are_known_are_written_like_those_that_are_not() -> None:
+    """The same of a list of texts; what equals one is refused there, too."""
+    rng, known = random.Random(SEED), codec()
+    texts: list[Any] = [f"{n}" * 600 for n in range(9)]
+    for _ in range(600):
+        change_texts(texts, rng)
+        one = known.write(texts)
+        assert one == codec().write(texts)
+        assert identical(texts, known.decode(one))
+    texts = [str(Word.LONG)] * 9
+    known.write(texts)
+    texts[-1] = Word.LONG
+    with pytest.raises(ValueRefused):
+        known.write(texts)
+
+
 @pytest.mark.parametrize(
     "pair", [({"r": "1"}, {"s": "2", "t": "3"}), ({"r": "1", "x": "2"}, {"t": "3"})]
 )

@@ -125,7 +125,7 @@ class Walk:
         return value if changed is None else changed
 
     def _messages(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
-        """A long list: dicts of nothing but text, as messages are, are known when met again."""
+        """A long list: texts, and dicts of nothing but text, are known when met again."""
         self._enter(value, depth)
         if TEXT_ONLY.issuperset(map(type, value)) and max(map(len, value)) < LEAF_MIN:
             self._charge(len(value) + sum(map(len, value)))
@@ -136,26 +136,22 @@ class Walk:
         written: list[Any] = known.written[:]
         entries, begin, size = memo.entries, len(written), len(value) + known.size
         met: list[tuple[tuple[str, ...], Entry]] = []
+        first = type(value[0])
         for index, part in enumerate(value[begin:] if begin else value, begin):
-            kind = type(part)
+            kind, entry = type(part), None
             if kind is str:
-                size += len(part)
-                if len(part) >= LEAF_MIN:
-                    reference = memo.reference(part)
-                    leaves[bytes(reference.data)] = part
-                    part = reference
-                written.append(part)
-                continue
-            if kind is dict and len(part) <= _KEYS_OF_MESSAGE:
+                key, entry = (part,), self._text(part)
+            elif kind is dict and len(part) <= _KEYS_OF_MESSAGE:
                 key = (*part, *part.values())
                 if TEXT_ONLY.issuperset(map(type, key)):
                     entry = entries.get(key) or self._message(key, part)
-                    leaves.update(entry.leaves)
-                    size += entry.size
-                    written.append(entry.raw)
-                    if begin + len(met) == index:
-                        met.append((key, entry))
-                    continue
+            if entry is not None:
+                leaves.update(entry.leaves)
+                size += entry.size
+                written.append(entry.raw)
+                if kind is first and begin + len(met) == index:
+                    met.append((key, entry))
+                continue
             try:
                 written.append(self.value(part, depth + 1))
             except Refusal as refusal:
@@ -165,6 +161,12 @@ class Walk:
             memo.keep_messages(value, known.followed_by(met))
         self._charge(size)
         return written
+
+    def _text(self, text: str) -> Entry:
+        if len(text) < LEAF_MIN:
+            return Entry(text, {}, len(text))
+        reference = self._allowed.memo.reference(text)
+        return Entry(reference, {bytes(reference.data): text}, len(text))
 
     def _message(self, key: tuple[str, ...], message: dict[str, str]) -> Entry:
         """A dict of nothing but text, for the next time it is met."""

@@ -55,16 +55,16 @@ def address_of(payload: bytes) -> bytes:
 
 
 class Entry:
-    """A dict of nothing but text as it stands in a list, its leaves, and its size."""
+    """A text, or a dict of nothing but text, as it stands in a list, its leaves, and its size."""
 
     __slots__ = ("leaves", "raw", "size")
 
-    def __init__(self, raw: Raw, leaves: Mapping[bytes, Leaf], size: int) -> None:
+    def __init__(self, raw: Raw | Ext | str, leaves: Mapping[bytes, Leaf], size: int) -> None:
         self.raw, self.leaves, self.size = raw, leaves, size
 
 
 class Messages:
-    """The dicts of nothing but text that a list began with, and how they were written.
+    """The texts, or dicts of nothing but text, that a list began with, and how they were written.
 
     Their keys and their values, one after the other: a list that begins with the same, of exactly
     that type, begins with the same messages. That is seen at the speed of C.
@@ -76,13 +76,15 @@ class Messages:
         self._counts: list[int] = []
         self._keys: list[str] = []
         self._values: list[str] = []
-        self.written: list[Raw] = []
+        self.written: list[Raw | Ext | str] = []
         self.leaves: dict[bytes, Leaf] = {}
         self.size = 0
 
     def begin(self, value: list[Any]) -> bool:
         """Whether a list begins with these."""
         head = value[: len(self.written)]
+        if not self._keys:  # texts
+            return head == self._values and _TEXTS.issuperset(map(type, head))
         if list(map(len, head)) != self._counts or not _DICTS.issuperset(map(type, head)):
             return False
         keys = list(chain.from_iterable(head))
@@ -91,7 +93,7 @@ class Messages:
         return is_same and _TEXTS.issuperset(map(type, chain(keys, values)))
 
     def followed_by(self, more: list[tuple[tuple[str, ...], Entry]]) -> Messages:
-        """These and others, each as keys and values."""
+        """These and others, each as keys and values; a text has no key."""
         longer = Messages()
         longer._counts = self._counts + [len(key) // 2 for key, _ in more]
         longer._keys, longer._values = self._keys[:], self._values[:]
