@@ -167,7 +167,7 @@ Other goals that are not reached, by traces of single runs:
 - after `carry`, in an app that is open, about 5 ms: 1.5 until the worker is there, 1.3 to read the
   run and be offered it, 1.5 for the first commit of a process, whose connection gets its triggers
   then, and 1 to 2 for what a flow needs once (its signature, its codecs). Opening the file and
-  reading its settings back is another 3. Less would mean to prepare all that before it is asked for;
+  reading its settings back is another 3. Less would mean to prepare it before anybody asks;
 - a checkpoint of a loop takes 0.7 ms of the processor: 0.25 for a commit of five statements with
   its flush, 0.1 to compress and hash, the rest to end a chapter and begin the next. A statement for
   just that, and chapters that keep their machinery, would be needed for twice one UPDATE;
