@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import date
 from enum import StrEnum
 from typing import Any
 
@@ -168,6 +169,17 @@ def test_a_list_that_is_known_is_written_like_one_that_is_not() -> None:
         one, other = known.write(messages), codec().write(messages)
         assert one == other
         assert identical(messages, known.decode(one))
+
+
+@pytest.mark.parametrize("other", [date(2027, 1, 1), 7, None, ["x"], b"x", Point(1, [])])
+def test_what_is_no_message_may_take_the_place_of_one(other: Any) -> None:
+    """Of a list that was known, whose first is still the same."""
+    known = codec()
+    messages: list[Any] = [{"role": "user", "content": "x" * 600} for _ in range(12)]
+    known.write(messages)
+    messages[5] = other
+
+    assert identical(messages, known.decode(known.write(messages)))
 
 
 def change_texts(texts: list[Any], rng: random.Random) -> None:

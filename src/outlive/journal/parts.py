@@ -85,7 +85,7 @@ class Messages:
         head = value[: len(self.written)]
         if not self._keys:  # texts
             return head == self._values and _TEXTS.issuperset(map(type, head))
-        if list(map(len, head)) != self._counts or not _DICTS.issuperset(map(type, head)):
+        if not _DICTS.issuperset(map(type, head)) or list(map(len, head)) != self._counts:
             return False
         keys = list(chain.from_iterable(head))
         values = list(chain.from_iterable(map(dict.values, head)))
