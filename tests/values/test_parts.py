@@ -182,6 +182,28 @@ def test_what_is_no_message_may_take_the_place_of_one(other: Any) -> None:
     assert identical(messages, known.decode(known.write(messages)))
 
 
+class Grumpy:
+    """Can't be compared with anything, as arrays can't."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("whether that is so is ambiguous")
+
+
+@pytest.mark.parametrize("known", [{"role": "user", "content": "x" * 600}, "x" * 600])
+@pytest.mark.parametrize("odd", [Grumpy(), {"role": "user", "content": Grumpy()}])
+def test_what_can_not_be_compared_is_refused_as_ever(known: Any, odd: Any) -> None:
+    """By its path, and not by its own words."""
+    fresh, items = codec(), [known] * 12
+    fresh.write(items)
+    items[5] = odd
+
+    with pytest.raises(ValueRefused) as refused:
+        fresh.write(items)
+    assert refused.value.path.startswith("$[5]")
+
+
 def change_texts(texts: list[Any], rng: random.Random) -> None:
     """A list of texts, and of what is hardly one."""
     at, text = rng.randrange(len(texts)), rng.choice("xyz") * rng.choice((0, 3, 511, 512, 700))

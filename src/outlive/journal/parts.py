@@ -84,13 +84,14 @@ class Messages:
         """Whether a list begins with these."""
         head = value[: len(self.written)]
         if not self._keys:  # texts
-            return head == self._values and _TEXTS.issuperset(map(type, head))
+            return _TEXTS.issuperset(map(type, head)) and head == self._values
         if not _DICTS.issuperset(map(type, head)) or list(map(len, head)) != self._counts:
             return False
         keys = list(chain.from_iterable(head))
         values = list(chain.from_iterable(map(dict.values, head)))
-        is_same = keys == self._keys and values == self._values
-        return is_same and _TEXTS.issuperset(map(type, chain(keys, values)))
+        # Types first: what is no text may not be compared with one.
+        is_text = _TEXTS.issuperset(map(type, chain(keys, values)))
+        return is_text and keys == self._keys and values == self._values
 
     def followed_by(self, more: list[tuple[tuple[str, ...], Entry]]) -> Messages:
         """These and others, each as keys and values; a text has no key."""
