@@ -22,7 +22,7 @@ import outlive
 from bench.growth import WORKLOADS, Author
 from bench.values import turns
 from outlive.journal.codec import Registry, codec_for
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.master_keys import new_key
 from outlive.journal.record import ENVELOPE_BYTES, LINK_START, PARTED, pack
 from outlive.journal.restored import Restorer, with_nodes

@@ -25,7 +25,8 @@ from outlive.errors import (
 )
 from outlive.forking import Forking
 from outlive.handle import Handle
-from outlive.journal.keeper import ThreadKeeper, commit_one, run_immediate
+from outlive.journal.immediate import run_immediate
+from outlive.journal.keeper import ThreadKeeper, commit_one
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
 from outlive.journal.restored import read_whole

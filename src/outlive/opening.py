@@ -7,7 +7,7 @@ from typing import Any
 from outlive.app import App
 from outlive.errors import UsageError
 from outlive.journal.elsewhere import check_here, keep_elsewhere, place_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.ports import Ports

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from outlive.errors import UsageError
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.looking import Looking
 from outlive.model.events import RunStarted
 from outlive.model.queues import Queue, check_queue_name

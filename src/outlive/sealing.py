@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from outlive.errors import UsageError, WrongKey
 from outlive.journal.archive import Covers
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.key_places import is_sealed, sealed_with
 from outlive.ports import Ports
 from outlive.store import Store

@@ -14,7 +14,7 @@ from weakref import finalize
 from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive, read_archive
 from outlive.journal.copying import StoreArchive, copy_run
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking

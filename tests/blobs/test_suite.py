@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlive.journal.elsewhere import keep_elsewhere
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.sealed_extras import seal_store
 from outlive.ports import Ports

@@ -17,8 +17,8 @@ from tests.conftest import Figure
 pytestmark = pytest.mark.alone
 
 
-def play(template: str, folder: Path, numbers: list[int]) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.checkpoints.victim", template, str(folder)]
+def play(where: str, template: str, folder: Path, numbers: list[int]) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "tests.checkpoints.victim", where, template, str(folder)]
     ran = subprocess.run(
         [*command, *map(str, numbers)], capture_output=True, text=True, check=False, timeout=600
     )
@@ -26,34 +26,40 @@ def play(template: str, folder: Path, numbers: list[int]) -> list[dict[str, Any]
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def check(template: str, folder: Path, part: int, parts: int) -> int:
+def check(where: str, template: str, folder: Path, parts: int) -> int:
     """Kill at every call of a part of them; how many there are in all."""
-    (whole,) = play(template, folder, [-1])
+    (whole,) = play(where, template, folder, [-1])
     expected, calls = whole["told"]
-    points = range(part, 2 * len(calls), parts)
-    for number, trial in zip(points, play(template, folder, list(points)), strict=True):
-        where = f"call {number // 2 + 1} ({calls[number // 2]}), {number % 2}"
-        assert trial["killed"], (where, trial)
-        assert 0 == trial["ended"], (where, trial)
-        assert expected == trial["told"][0], where
+    points = range(0, 2 * len(calls), parts)
+    for number, trial in zip(points, play(where, template, folder, list(points)), strict=True):
+        place = f"call {number // 2 + 1} ({calls[number // 2]}), {number % 2}"
+        assert trial["killed"], (place, trial)
+        assert 0 == trial["ended"], (place, trial)
+        assert expected == trial["told"][0], place
         paid = sorted(map(int, trial["receipts"]))
         # A step that was not saved is run again; one that was is not.
-        assert set(range(1, STEPS)) == set(paid), where
-        assert len(paid) <= STEPS, where
+        assert set(range(1, STEPS)) == set(paid), place
+        assert len(paid) <= STEPS, place
     return 2 * len(calls)
 
 
-def test_on_sqlite(tmp_path: Path, full: bool, figure: Figure) -> None:
+#: On threads of their own, and on the caller's loop.
+WHERE = ("lane", "here")
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_on_sqlite(where: str, tmp_path: Path, full: bool, figure: Figure) -> None:
     """Every call, before and behind it; every third of them on ordinary days."""
     parts = 1 if full else 3
-    points = check(f"sqlite:///{tmp_path}/NUMBER.db", tmp_path, 0, parts)
-    figure("checkpoints: kills on SQLite", points // parts)
+    points = check(where, f"sqlite:///{tmp_path}/NUMBER.db", tmp_path, parts)
+    figure(f"checkpoints: kills on SQLite, {where}", points // parts)
 
 
+@pytest.mark.parametrize("where", WHERE)
 def test_on_postgresql(
-    postgres: PostgresServer, tmp_path: Path, full: bool, figure: Figure
+    where: str, postgres: PostgresServer, tmp_path: Path, full: bool, figure: Figure
 ) -> None:
     """The same where a server keeps them."""
     parts = 1 if full else 5
-    points = check(postgres.url(schema="kills_NUMBER"), tmp_path, 0, parts)
-    figure("checkpoints: kills on PostgreSQL", points // parts)
+    points = check(where, postgres.url(schema=f"{where}_NUMBER"), tmp_path, parts)
+    figure(f"checkpoints: kills on PostgreSQL, {where}", points // parts)

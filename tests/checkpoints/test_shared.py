@@ -12,7 +12,7 @@ from outlive.checkpoints import deciding
 from outlive.checkpoints.store import draft_of
 from outlive.errors import CorruptRecord, LeaseLost, StoreUnavailable
 from outlive.journal import shared
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import Checkpoints
 from outlive.model.ids import checkpoint_journal

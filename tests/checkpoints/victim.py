@@ -1,8 +1,9 @@
 """A process that plays a run with checkpoints again and again, each time killed somewhere else.
 
-python -m tests.checkpoints.victim URL-TEMPLATE NUMBER...
+python -m tests.checkpoints.victim lane|here URL-TEMPLATE FOLDER NUMBER...
 
-Each number is that of a store call before or behind which a child is killed (even: before, odd:
+The first word says where it appends: on threads of the lane, or on its own loop at once. Each
+number is that of a store call before or behind which a child is killed (even: before, odd:
 behind); then another child plays to the end. One line of JSON each.
 """
 
@@ -18,11 +19,15 @@ from typing import Any
 
 from outlive import Retry
 from outlive.checkpoints import DurableRunner, SnapshotStore
+from outlive.journal import immediate
 from outlive.ports import Ports
+from outlive.stores import postgres_prompt
 from outlive.stores.open import open_store
 from outlive.testing.failing_store import CallFault, FailingStore
 
 STEPS = 4
+#: Longer than any answer takes: the calls of the store are always the same.
+PATIENT_SECONDS = 60.0
 
 
 async def play(runner: DurableRunner, receipts: Path) -> Any:
@@ -86,7 +91,9 @@ def child(url: str, receipts: Path, fault: CallFault | None) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(status), json.loads(said) if said else None
 
 
-def main(template: str, folder: str, *numbers: str) -> None:
+def main(where: str, template: str, folder: str, *numbers: str) -> None:
+    immediate.SLOW_SECONDS = postgres_prompt.MOMENT_SECONDS = PATIENT_SECONDS
+    immediate.QUICK_TIMES = {"here": 0, "lane": sys.maxsize}[where]
     for text in numbers:
         number = int(text)
         url = template.replace("NUMBER", text.replace("-", "whole_"))

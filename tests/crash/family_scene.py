@@ -13,7 +13,7 @@ from typing import Any
 
 from outlive.engine.typed import encode_own
 from outlive.errors import RetryRefused
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import (
     Answered,

@@ -13,7 +13,7 @@ from outlive.checkpoints.cuts import Cut
 from outlive.checkpoints.exchanging import restore_cut
 from outlive.checkpoints.runner import DurableRunner
 from outlive.checkpoints.store import SnapshotStore
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from outlive.checkpoints import DurableRunner
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.master_keys import new_key
 from outlive.ports import Ports
 from outlive.sealing import sealed

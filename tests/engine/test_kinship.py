@@ -18,7 +18,7 @@ from outlive.errors import (
     TimedOut,
     ValueRefused,
 )
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.model.events import (
     CancelRequested,
     ChildEnded,

@@ -16,7 +16,7 @@ from outlive.app import App
 from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError, StoreFailed
 from outlive.handle import Handle
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, QuestionAsked
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter

@@ -12,7 +12,8 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.errors import CorruptRecord
-from outlive.journal.keeper import Keeper, run_immediate
+from outlive.journal.immediate import run_immediate
+from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import LINK_START, pack

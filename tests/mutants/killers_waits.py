@@ -16,7 +16,7 @@ import outlive
 from outlive.app import App
 from outlive.engine.typed import encode_own
 from outlive.errors import RunFailed
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import (
     Answered,

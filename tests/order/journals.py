@@ -14,7 +14,7 @@ from outlive.app import App
 from outlive.engine.definitions import Flow
 from outlive.errors import ReplayMismatch, RunFailed
 from outlive.journal.headers import header_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import Claimed, Event, Parked, encode_events
 from outlive.model.kinds import KIND_BITS

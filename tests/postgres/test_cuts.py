@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.store import Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore

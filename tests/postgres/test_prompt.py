@@ -12,7 +12,7 @@ import pytest
 
 import outlive
 from outlive.app import App
-from outlive.journal import keeper
+from outlive.journal import immediate
 from outlive.settings import Settings
 from outlive.store import Entry
 from outlive.stores import postgres_prompt
@@ -119,7 +119,7 @@ async def test_a_lone_run_commits_from_its_own_loop(
 ) -> None:
     """After some quick answers, and no other thread has a part in it."""
     monkeypatch.setattr(postgres_prompt, "MOMENT_SECONDS", PATIENT_SECONDS)
-    monkeypatch.setattr(keeper, "SLOW_FLUSH_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(immediate, "SLOW_SECONDS", PATIENT_SECONDS)
     threads: list[str] = []
 
     class Watched(PostgresStore):
@@ -136,8 +136,8 @@ async def test_a_lone_run_commits_from_its_own_loop(
         return sum([await touch(number) for number in range(count)])
 
     async with App(Watched(url), settings=Settings(lease_seconds=60.0)) as app:
-        effects = 3 * keeper.QUICK_FLUSHES
+        effects = 3 * immediate.QUICK_TIMES
         assert sum(range(effects)) == await (await app.start(touches, effects, id="r"))
 
     assert {"MainThread"} == set(threads)
-    assert len(threads) >= keeper.QUICK_FLUSHES
+    assert len(threads) >= immediate.QUICK_TIMES

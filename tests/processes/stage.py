@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from outlive.app import App
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.record import unpack
 from outlive.journal.restored import read_whole

@@ -16,7 +16,7 @@ from itertools import count
 
 import msgspec
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.store import Conflict, Entry, Offer, Queueing, QueueLimits, Store
 from outlive.testing.store_entries import LEASE_SECONDS, START_MS, WANTED, HandClock, entry
 from outlive.testing.store_queued import claim_of, queued

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlive.app import App
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.store import Found, Query
 from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.stores import gate

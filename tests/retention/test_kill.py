@@ -13,7 +13,7 @@ import pytest
 from outlive.app import App
 from outlive.errors import RunIdTaken
 from outlive.journal.archive import read_archive
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.orphans import Orphans
 from outlive.journal.reader import read_events
 from outlive.journal.sweeping import RUNS_AT_ONCE

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from outlive.errors import StoreUnavailable
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.model.events import StepDone
 from outlive.stores.memory import MemoryStore
 from outlive.testing.sim_faults import EVENTS, FAULTS, PAIRS, Marksman, aimed_at, make_plan

@@ -18,7 +18,8 @@ import outlive
 from outlive.app import App
 from outlive.engine.host import LoopHost
 from outlive.errors import CorruptRecord, RunFailed, StoreFailed
-from outlive.journal.keeper import QUICK_FLUSHES, Answer, Loose, ThreadKeeper
+from outlive.journal.immediate import QUICK_TIMES
+from outlive.journal.keeper import Answer, Loose, ThreadKeeper
 from outlive.journal.reader import read_first
 from outlive.model.events import RunStarted
 from outlive.store import Conflict, Entry, Mail
@@ -67,7 +68,7 @@ async def test_a_body_that_raises_no_exception_has_ended(*, loudly: bool) -> Non
 async def test_a_flow_begins_in_the_context_of_its_caller() -> None:
     """Whichever thread wrote its start, and whatever else happened in that turn."""
     async with App(MemoryStore()) as app:
-        for number in range(2 * QUICK_FLUSHES):
+        for number in range(2 * QUICK_TIMES):
             tenant.set(f"tenant {number}")
             assert f"tenant {number}" == await (await app.start(whose)).outcome("10s")
 
@@ -119,12 +120,12 @@ def warmed(store: Any) -> tuple[ThreadKeeper, Turn]:
     """A keeper whose users may flush themselves."""
     writer, side = ThreadKeeper(store, FakeClock()), Turn()  # no flush takes any time
     told: list[Answer] = []
-    for number in range(QUICK_FLUSHES):
+    for number in range(QUICK_TIMES):
         side.called.clear()
         writer.keeper.submit(Loose(start_of(f"warm {number}"), side, told.append))
         side.pass_by()
         assert side.called.wait(10)
-    assert [None] * QUICK_FLUSHES == told
+    assert [None] * QUICK_TIMES == told
     side.called.clear()
     return writer, side
 

@@ -12,18 +12,18 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.errors import StoreFailed
-from outlive.journal import keeper
-from outlive.journal.keeper import QUICK_FLUSHES
+from outlive.journal import immediate
+from outlive.journal.immediate import QUICK_TIMES
 from outlive.stores.memory import MemoryStore
 
-EFFECTS = 3 * QUICK_FLUSHES
+EFFECTS = 3 * QUICK_TIMES
 PATIENT_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no slow disk."""
-    monkeypatch.setattr(keeper, "SLOW_FLUSH_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(immediate, "SLOW_SECONDS", PATIENT_SECONDS)
 
 
 class Watched(MemoryStore):
@@ -70,8 +70,8 @@ async def test_a_lone_run_flushes_by_itself_once_the_disk_proved_quick() -> None
     async with App(store) as app:
         assert EFFECTS == await (await app.start(touching, EFFECTS, id="r")).outcome()
 
-    assert 0 == sum(name != "outlive-keeper" for name in store.threads[:QUICK_FLUSHES])
-    assert store.here > QUICK_FLUSHES
+    assert 0 == sum(name != "outlive-keeper" for name in store.threads[:QUICK_TIMES])
+    assert store.here > QUICK_TIMES
 
 
 async def test_runs_that_share_flushes_leave_them_to_the_keeper() -> None:
@@ -90,7 +90,7 @@ async def test_a_slow_disk_is_the_keepers(monkeypatch: pytest.MonkeyPatch) -> No
     store = Watched()
     async with App(store) as app:
         writer = app._writer
-        time = writer._clock.monotonic
+        time = writer._pace._clock.monotonic
 
         class Slow:
             """Every look at the clock finds that much time gone."""
@@ -101,7 +101,7 @@ async def test_a_slow_disk_is_the_keepers(monkeypatch: pytest.MonkeyPatch) -> No
                 self.passed += 2 * PATIENT_SECONDS
                 return time() + self.passed
 
-        monkeypatch.setattr(writer, "_clock", Slow())
+        monkeypatch.setattr(writer._pace, "_clock", Slow())
         assert EFFECTS == await (await app.start(touching, EFFECTS, id="r")).outcome()
 
     assert 0 == store.here

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from outlive.errors import LeaseLost
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.nodes import node_of
 from outlive.model.events import RunCompleted
 from outlive.store import Store

@@ -20,7 +20,8 @@ from outlive.errors import CorruptRecord
 from outlive.journal import nodes as nodes_module
 from outlive.journal.archive import read_archive, write_archive
 from outlive.journal.copying import copy_run
-from outlive.journal.keeper import Keeper, run_immediate
+from outlive.journal.immediate import run_immediate
+from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import is_parted

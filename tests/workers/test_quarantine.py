@@ -12,7 +12,7 @@ from outlive.app import App
 from outlive.engine.typed import encode_own
 from outlive.errors import CorruptRecord, RunCancelled, RunQuarantined, StoreFailed
 from outlive.handle import Handle
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import EffectRaised, SignalReceived
 from outlive.model.mail import Cancel, Signal, encode_letter

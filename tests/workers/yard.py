@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.app import App
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed, Event

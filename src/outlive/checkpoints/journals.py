@@ -19,6 +19,7 @@ from outlive.checkpoints.codec import decode, encode
 from outlive.checkpoints.places import StorageBackend
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
 from outlive.errors import CorruptRecord
+from outlive.journal.immediate import Pace
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_values
 from outlive.journal.shared import SharedJournal
@@ -44,6 +45,7 @@ class Journals:
         self.place = place
         self._journals: OrderedDict[str, SharedJournal[Checkpoints]] = OrderedDict()
         self._lock = Lock()
+        self._pace = Pace(place.ports.clock)
 
     def run(
         self, run_id: str, *, holder: str = "", metadata: bytes = _NOTHING, now: int | None = None
@@ -61,10 +63,20 @@ class Journals:
     async def append(
         self, run_id: str, decide: deciding.Decision, answer: Callable[[Checkpoints], T]
     ) -> T:
-        """Append what this decides, durably."""
-        return await self.place.call(
-            lambda store: self._journal(store, run_id).append(decide, answer)
-        )
+        """Append what this decides, durably; on the caller's loop, as long as that is quick."""
+        store, lane = await self.place.opened()
+        journal = self._journal(store, run_id)
+        is_here = self._pace.is_quick and journal.take_turn()
+
+        async def work() -> T:
+            began = self._pace.begin()
+            try:
+                append = journal.append_in_turn if is_here else journal.append
+                return await append(decide, answer)
+            finally:
+                self._pace.note(began)
+
+        return await (lane.begin_here if is_here else lane)(work())
 
     async def look(self, run_id: str, view: Callable[[Checkpoints], T]) -> T:
         """What this makes of a run's checkpoints as they are now."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
 
 from outlive.errors import AppClosed
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.ports import Ports
 from outlive.sealing import open_sealed
@@ -56,14 +56,15 @@ class StorageBackend:
     async def initialize(self) -> None:
         """Open the store, and make it if it is not there; also after ``close``."""
         self._is_closed = False
-        await self._opened()
+        await self.opened()
 
     async def call(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Carry verbs of the store out, beside the caller's loop."""
-        store, lane = await self._opened()
+        store, lane = await self.opened()
         return await lane(work(store))
 
-    async def _opened(self) -> tuple[Store, ThreadLane]:
+    async def opened(self) -> tuple[Store, ThreadLane]:
+        """The store, and who carries its verbs out."""
         if self._is_closed:
             raise AppClosed("the storage was closed; `await storage.initialize()` opens it again")
         if self._store is None or self._lane is None:

@@ -17,17 +17,16 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
+from outlive.journal.immediate import Pace, run_immediate
 from outlive.ports import Clock, SystemClock
 from outlive.store import Conflict, Entry, Prompt, Store
 
 logger = logging.getLogger("outlive")
-
-T = TypeVar("T")
 
 
 class Side(Protocol):
@@ -284,23 +283,6 @@ def _call_all(calls: list[tuple[Any, ...]]) -> None:
             raise
 
 
-def run_immediate(work: Coroutine[Any, Any, T]) -> T:
-    """The value of a coroutine that never suspends, as those of local stores."""
-    try:
-        work.send(None)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    work.close()
-    raise RuntimeError("a local store's verb suspended")
-
-
-#: A flush that takes longer is slow: whoever appends must not wait for such a disk.
-SLOW_FLUSH_SECONDS = 0.002
-#: How many flushes in a row must be quick before a run's own thread flushes again.
-QUICK_FLUSHES = 20
-
-
 class ThreadKeeper:
     """A keeper with a thread of its own, for stores whose verbs never suspend.
 
@@ -313,16 +295,15 @@ class ThreadKeeper:
         # The bell is one token: ringing it twice before the keeper looks is ringing it once.
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._rung = False
-        self._clock = clock or SystemClock()
         self._flushing = threading.Lock()
-        self._quick = 0
+        self._pace = Pace(clock or SystemClock())
         self.keeper = Keeper(store, self._ring, self._flush_here)
         self._thread = threading.Thread(target=self._main, name="outlive-keeper", daemon=True)
         self._thread.start()
 
     def _flush_here(self, side: Side) -> bool:
         """Flush on the side's own thread, if that is quicker for all concerned."""
-        if self._quick < QUICK_FLUSHES or not self.keeper.is_for_one:
+        if not self._pace.is_quick or not self.keeper.is_for_one:
             return False
         if self.keeper.prompt is None:
             return False  # it may be quick until it is gone, and no loop may wait for it then
@@ -339,15 +320,14 @@ class ThreadKeeper:
         return is_done
 
     def _flush(self, *, at_once: bool = False) -> bool:
-        began = self._clock.monotonic()
+        began = self._pace.begin()
         try:
             is_done = run_immediate(self.keeper.flush_once(at_once=at_once))
         except BaseException as error:
             # The keeper can't die alone: who waits for it would wait for ever.
             self.keeper.end(StoreFailed(f"the journal keeper died: {error!r}"))
             raise
-        is_slow = self._clock.monotonic() - began > SLOW_FLUSH_SECONDS
-        self._quick = 0 if is_slow or not is_done else self._quick + 1
+        self._pace.note(began, is_done=is_done)
         return is_done
 
     def _ring(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlive.errors import CorruptRecord
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.seal import Seal
 from outlive.journal.sealed_store import SealedStore
 from outlive.store import Entry, Reading

@@ -8,7 +8,8 @@ itself checks. Whatever else is asked of it reads on first.
 A journal that is deleted may begin anew under its id. Its epoch is drawn at its begin and tells
 one from the other: what was decided on the old one is never appended to the new one.
 
-All verbs are for a lane: they call a store and never suspend by themselves.
+All verbs are for a lane: they call a store and never suspend by themselves. Who has the turn may
+begin an append on a loop's own thread; what of it may take long is done aside.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from outlive.errors import OutliveError, RunIdTaken, StoreUnavailable
 from outlive.journal.headers import brief_header
+from outlive.journal.immediate import aside
 from outlive.journal.reader import Chain
 from outlive.journal.record import LINK_START, PARTED, pack
 from outlive.journal.restored import is_stored, read_form, read_values
@@ -30,7 +32,7 @@ from outlive.journal.values import Values
 from outlive.model.brief import Brief
 from outlive.model.events import Event, encode_events
 from outlive.model.kinds import KIND_BITS
-from outlive.store import Entry, Head, Header, Reading, Store
+from outlive.store import Conflict, Entry, Head, Header, Prompt, Reading, Store
 
 #: How often somebody else may be first.
 TRIES_MAX = 100
@@ -68,6 +70,7 @@ class SharedJournal(Generic[F]):
         self, store: Store, journal: str, new: Callable[[], F], entropy: Callable[[int], bytes]
     ) -> None:
         self.id, self.store = journal, store
+        self._prompt = store if isinstance(store, Prompt) else None
         self._new, self._entropy = new, entropy
         self._lock = threading.Lock()
         self._forget()
@@ -96,15 +99,31 @@ class SharedJournal(Generic[F]):
             StoreUnavailable: others were faster each time.
         """
         with self._lock:
-            is_new = not self._is_read
-            if is_new:
-                await self._read_on()
-            for _ in range(TRIES_MAX):
-                events = self._decided(decide, is_certain=is_new)
-                if events is not None and (not events or await self._commit(events)):
-                    return answer(self._fold)
-                await self._read_on()
-                is_new = True
+            return await self._append(decide, answer)
+
+    def take_turn(self) -> bool:
+        """Whether nobody is at it: then ``append_in_turn`` must follow."""
+        return self._lock.acquire(blocking=False)
+
+    async def append_in_turn(
+        self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]
+    ) -> T:
+        """As ``append``, for whom ``take_turn`` has given the turn; it is over then."""
+        try:
+            return await self._append(decide, answer)
+        finally:
+            self._lock.release()
+
+    async def _append(self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]) -> T:
+        is_new = not self._is_read
+        if is_new:
+            await self._read_on()
+        for _ in range(TRIES_MAX):
+            events = self._decided(decide, is_certain=is_new)
+            if events is not None and (not events or await self._commit(events)):
+                return answer(self._fold)
+            await self._read_on()
+            is_new = True
         raise StoreUnavailable(f"{self.id} is changed by others all the time; try again")
 
     def _decided(
@@ -141,6 +160,7 @@ class SharedJournal(Generic[F]):
 
     async def _read_on(self) -> None:
         try:
+            await aside()
             reading = await self._read()
             if reading is not None:
                 self._follow(reading)
@@ -179,7 +199,7 @@ class SharedJournal(Generic[F]):
         try:
             values = await self._values_at_hand()
             entry, written = self._entry(events, values)
-            (conflict,) = await self.store.commit([entry])
+            (conflict,) = await self._committed([entry])
             if conflict is None:
                 self._take_in(entry, written)
         except BaseException:
@@ -192,10 +212,19 @@ class SharedJournal(Generic[F]):
         self._values = None  # it counts on nodes that were not stored
         return False
 
+    async def _committed(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        """As the store's ``commit``: at once, if it can; else aside."""
+        answers = None if self._prompt is None else await self._prompt.commit_at_once(batch)
+        if answers is None:
+            await aside()
+            answers = await self.store.commit(batch)
+        return answers
+
     async def _values_at_hand(self) -> Values:
         if self._values is None:
             self._values = Values(short=_FORM_SHORT)
             header, last = self._header, self._fold.last_value
+            await aside()
             form = None if header is None else await read_form(self.store, header.family, last)
             if form is not None:
                 self._values.lean_on(*form)

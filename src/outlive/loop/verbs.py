@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from outlive.blocking import run_blocking
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.loop import driving
 from outlive.loop.driving import Where, is_saved, kinds_of
 from outlive.loop.loops import Loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import EffectIntended, Event
 from outlive.model.ids import key_journal

@@ -10,7 +10,7 @@ import msgspec
 
 from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError
 from outlive.journal.forking import events_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, QuestionAsked, SignalReceived
 from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter

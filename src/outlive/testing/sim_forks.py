@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from outlive.errors import OutliveError
 from outlive.forking import Forking
 from outlive.handle import Handle
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.ports import Ports
 from outlive.store import Entry, Query, Store
 from outlive.testing.sim_faults import FAULTY_SECONDS

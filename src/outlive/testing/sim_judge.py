@@ -18,7 +18,7 @@ from outlive.engine.ops import Env
 from outlive.engine.typed import decode_as
 from outlive.errors import OutliveError
 from outlive.journal.forking import events_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunCancelled, RunCompleted, RunFailed, SignalReceived

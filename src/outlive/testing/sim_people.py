@@ -14,7 +14,7 @@ import msgspec
 from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
 from outlive.journal.forking import events_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunStarted
 from outlive.model.ids import recorded_key

@@ -19,7 +19,8 @@ from outlive.engine.ending import Verdict
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
 from outlive.journal.copying import StoreArchive
-from outlive.journal.keeper import Answer, Keeper, Log, Loose, run_immediate
+from outlive.journal.immediate import run_immediate
+from outlive.journal.keeper import Answer, Keeper, Log, Loose
 from outlive.journal.sweeping import Rules
 from outlive.model.events import RunStarted
 from outlive.ports import Ports

@@ -6,7 +6,7 @@ what it sealed for them; nobody else gets to see it.
 
 from __future__ import annotations
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.master_keys import KEY_BYTES, MasterKeys
 from outlive.journal.seal import Veil
 from outlive.journal.sealed_extras import SealedClearing

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from outlive.clearing import Deletion
 from outlive.errors import StoreUnavailable
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.restored import read_whole
 from outlive.store import (
     Claims,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.journal.record import ENVELOPE_BYTES

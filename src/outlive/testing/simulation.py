@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from outlive.journal.forking import events_of
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.restored import read_whole
 from outlive.model.run import Run, fold
 from outlive.ports import Ports

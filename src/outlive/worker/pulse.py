@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from outlive.errors import OutliveError
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.ports import Clock
 from outlive.store import Store
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.journal.keeper import run_immediate
+from outlive.journal.immediate import run_immediate
 from outlive.journal.lane import Lane
 from outlive.store import Node, Store
 
