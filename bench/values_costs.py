@@ -1,7 +1,8 @@
 """What values cost in time: to put one that grew, to read one of many back, and to seal them.
 
 Puts are taken by the clock of the thread, and the least of many counts: whatever else the machine
-does only makes them longer. Plain and sealed stores take turns within one process.
+does only makes them longer. Each length has a process of its own, whose memory holds nothing of
+the others. Plain and sealed stores take turns within one process.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +105,7 @@ def run(form: Form, out: Path, stores: Path) -> Path:
                 say(results["kept"][-1])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    results["puts"] = [put_costs(*each) for each in curve_lengths(size.is_full)]
+    results["puts"] = puts(curve_lengths(size.is_full))
     say(results["puts"])
     results["small"] = small_costs()
     say(results["small"])
@@ -115,6 +118,13 @@ def run(form: Form, out: Path, stores: Path) -> Path:
     save(results, path)
     print(f"written to {path.name} after {results['minutes']:.1f} minutes", flush=True)
     return path
+
+
+def puts(lengths: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
+    """Each in a process of its own."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as pool:
+        return [pool.submit(put_costs, *each).result() for each in lengths]
 
 
 def say(what: object) -> None:
