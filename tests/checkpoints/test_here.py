@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from outlive.errors import StoreUnavailable
 from outlive.journal import immediate
 from outlive.journal.immediate import QUICK_TIMES
 from outlive.store import Conflict, Entry
+from outlive.stores import postgres_prompt
 from outlive.stores.memory import MemoryStore
 from tests.checkpoints.victim import PATIENT_SECONDS
 
@@ -171,3 +174,32 @@ async def test_what_another_process_wrote_is_read_aside() -> None:
 
     assert ["outlive-rest"] == threads
     assert list(range(QUICK_TIMES + 2)) == await steps(runner)
+
+
+async def test_a_server_whose_answers_are_late_keeps_all(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit is under way when the loop goes on; some callers give up, and nothing doubles."""
+    monkeypatch.setattr(immediate, "QUICK_TIMES", 0)
+    monkeypatch.setattr(postgres_prompt, "MOMENT_SECONDS", 0.0)
+    dice = random.Random(20)
+    async with SnapshotStore(url) as store:
+        runner = DurableRunner(store)
+        await save(runner, 1)
+        acknowledged = {0}
+        for number in range(1, 60):
+            saving = asyncio.create_task(save(runner, 1, number))
+            for _ in range(dice.randrange(6)):
+                await asyncio.sleep(0)
+            if dice.random() < 0.3:
+                saving.cancel()
+            with suppress(asyncio.CancelledError):
+                await saving
+                acknowledged.add(number)
+        assert any(each.name.startswith("outlive-rest") for each in threading.enumerate())
+        kept = [int(each.step_id[1:]) for each in await runner.history("r")]
+    async with SnapshotStore(url) as store:
+        again = [int(each.step_id[1:]) for each in await DurableRunner(store).history("r")]
+
+    assert kept == again == sorted(set(kept))
+    assert acknowledged <= set(kept)
