@@ -8,12 +8,16 @@ import pty
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from outlive.cli.doctor import _named
 from outlive.cli.draw import since
 from outlive.cli.output import span
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.settings import Settings
 from outlive.views.wanted import example, wanted
 from tests.doors.desk import (
     Desk,
@@ -178,6 +182,34 @@ def test_doctor_shows_no_password(
 
     assert f"OUTLIVE_STORE={shown}\n" in told
     assert "cret" not in told
+
+
+@pytest.mark.parametrize("output", [(), ("--json",)], ids=["text", "json"])
+def test_doctor_shows_no_secret(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, output: Sequence[str]
+) -> None:
+    """Of a key what it is called; no password of an archive."""
+    key, older = (new_key(lambda size, fill=fill: bytes([fill]) * size) for fill in (1, 2))
+    monkeypatch.setenv("OUTLIVE_KEY", f"{key},{older}")
+    desk.start(ask_number)
+    monkeypatch.setattr("outlive.cli.doctor.PATIENCE_SECONDS", 0.0)
+    rules = "archive=postgresql://db/x?password=s3cret,failed=1d"
+    monkeypatch.setenv("OUTLIVE_RETENTION", rules)
+
+    told = desk("doctor", *output)[1]
+
+    ids = MasterKeys.parse(f"{key},{older}", bytes).ids
+    assert ",".join(f"(key id {each})" for each in ids) in told
+    assert "archive=postgresql://db/x?password=***,failed=1d" in told
+    assert not [secret for secret in (key, older, "s3cret") if secret in told]
+
+
+def test_doctor_shows_no_password_of_the_place_of_blobs() -> None:
+    """It is a store's URL like any other."""
+    named = _named(Settings(blobs="postgresql://ada:s3cret@db/x"), [])
+
+    assert "postgresql://ada:***@db/x" == named["OUTLIVE_BLOBS"]
+    assert "" == named["OUTLIVE_KEY"]
 
 
 def test_doctor_says_what_is_set_and_what_is_wrong(
