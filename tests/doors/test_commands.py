@@ -18,6 +18,7 @@ from outlive.cli.draw import since
 from outlive.cli.output import span
 from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.settings import Settings
+from outlive.sync.checkpoints import DurableRunner
 from outlive.views.wanted import example, wanted
 from tests.doors.desk import (
     Desk,
@@ -228,6 +229,41 @@ def test_doctor_says_what_is_set_and_what_is_wrong(
         newer.unlink()
 
     assert 3 == desk("doctor")[0]
+
+
+def test_a_fork_changes_one_outcome(desk: Desk) -> None:
+    """Of two, none is dropped in silence."""
+    desk.park(ask_number)
+    desk("answer", "r", "4")
+    desk.end()
+
+    code, _, why = desk("fork", "r", "--set", "ask=5", "--set", "ask=6")
+
+    assert 2 == code
+    assert "one outcome at a time can be another" in why
+    assert 0 == desk("fork", "r", "--set", "ask=5", "--id", "f")[0]
+    assert 6 == desk.end("f")["outcome"]
+
+
+def test_checkpoints_are_named_where_there_is_no_run(desk: Desk) -> None:
+    """By the id that show, verify and erase take; what only runs have is refused."""
+    runner = DurableRunner(desk.url)
+    runner.checkpoint("c1", "plan", {"at": 1})
+    runner.finish("c1")
+    runner.close()
+    desk.park(ask_number)
+    name = "outlive/checkpoints/c1"
+
+    for command in (("show",), ("verify",), ("erase", "--yes")):
+        code, _, why = desk(*command, "c1")
+        assert 2 == code
+        assert f"no run has the id 'c1'; its checkpoints are called '{name}'" in why
+    assert "no run has the id 'c2'; `outlive runs` lists" in desk("show", "c2")[2]
+    code, _, why = desk("diff", name, "r")
+    assert 2 == code
+    assert f"{name} is no run, and has no steps; `outlive show` shows it" in why
+    for command in (("show",), ("verify",), ("erase", "--yes")):
+        assert 0 == desk(*command, name)[0]
 
 
 def test_completion_is_made_from_the_commands(desk: Desk) -> None:

@@ -331,7 +331,9 @@ def _add_fork(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run to fork")
     parser.add_argument("--at", metavar="SEQ", type=positive, help="behind this event of it")
-    parser.add_argument("--set", metavar="STEP=JSON", help="behind this step, with that outcome")
+    parser.add_argument(
+        "--set", metavar="STEP=JSON", action="append", help="behind this step, with that outcome"
+    )
     parser.add_argument("--id", metavar="ID", help="the fork's id (default: a new one)")
     add_json(parser)
 
