@@ -96,9 +96,7 @@ def _add_run(commands: Commands) -> None:
     parser.add_argument("flow", metavar="MODULE:FLOW", help="the flow, in a module found from here")
     parser.add_argument("--id", metavar="ID", help="the run's id (default: a new one)")
     parser.add_argument(
-        "--input",
-        metavar="JSON",
-        help="the flow's arguments: a list (by position) or an object (by name)",
+        "--input", metavar="JSON", help="its arguments: a list (by position) or an object (by name)"
     )
     add_json(parser)
 
