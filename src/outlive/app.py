@@ -376,7 +376,7 @@ class App(Scheduling, QueueVerbs, Forking):
         self._lane.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
         self._let_logs_be()
-        self._close_archives()
+        self._close_archive()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
