@@ -243,6 +243,7 @@ def test_a_server_that_never_flushes_is_refused() -> None:
         ("schema=No", "schema"),
         ("schema=a;drop", "schema"),
         ("schema=", "schema"),
+        ("schema=pg_x", "nor pg_"),
         ("limit=never", "limit"),
         ("outage=0", "outage"),
         ("unsafe=maybe", "unsafe"),
