@@ -62,6 +62,7 @@ class Tending(Looking):
         With ``dry_run`` nothing is changed, and each run is listed.
         """
         self._check_open()
+        check_rules(retention=retention)
         rules = retention or self.retention
         if rules is None:
             raise UsageError(NO_RULES)
@@ -148,9 +149,20 @@ class Tending(Looking):
         if await id_of(here, self._ports.entropy) == await id_of(other, self._ports.entropy):
             raise UsageError(f"archive={name} is the store itself; name another, or a folder")
 
-    def _close_archives(self) -> None:
+    def _close_archive(self) -> None:
         for archive in self._archives.values():
             run_immediate(archive.close())
+
+
+def check_rules(*, retention: object = None, redaction: object = None) -> None:
+    """Refuse rules that are none: texts with rules belong into the environment."""
+    for name, given, kind, example in (
+        ("retention", retention, Retention, "completed='30d'"),
+        ("redaction", redaction, Redaction, "names=('password',)"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            known = f"{name} is a {kind.__name__}, not {type(given).__name__}"
+            raise UsageError(f"{known}; write outlive.{kind.__name__}({example})")
 
 
 def _make_folder(folder: str) -> None:

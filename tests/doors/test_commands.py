@@ -231,6 +231,15 @@ def test_doctor_says_what_is_set_and_what_is_wrong(
     assert 3 == desk("doctor")[0]
 
 
+def test_rules_that_are_none_are_named_as_they_were_given(desk: Desk) -> None:
+    """On the command line, not in the environment."""
+    desk.start(ask_number)
+
+    code, _, why = desk("retain", "--rules", "complete=30d", "--dry-run")
+
+    assert (2, True) == (code, why.startswith("outlive: --rules: 'complete=30d' is no rule"))
+
+
 def test_a_fork_changes_one_outcome(desk: Desk) -> None:
     """Of two, none is dropped in silence."""
     desk.park(ask_number)

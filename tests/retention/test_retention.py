@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import outlive
 from outlive import Retention
-from outlive.errors import UsageError
+from outlive.errors import DefinitionRefused, UsageError
 from outlive.journal.master_keys import new_key
+from outlive.model.retention import parse_retention
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.stores.memory import MemoryStore
@@ -82,3 +84,47 @@ async def test_each_archive_gets_what_goes_by_its_rules(
     assert {"first": ["of first"], "second": ["of second"]} == found
     async with outlive.open("sqlite:///third.db", drive=False) as there:
         assert ["of sqlite:///third.db"] == await runs_of(there)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"keep_last": "5"}, "keep_last is a number up to"),
+        ({"keep_last": True}, "keep_last is a number up to"),
+        ({"completed": ["1d"]}, r"\['1d'\] is no duration"),
+        ({"archive": 5}, "archive is a folder, or the URL of a store, as text"),
+        ({"flows": ["a"]}, "flows has rules by the names of flows"),
+        ({"flows": {"a": {"completed": "1d"}}}, r"rules of flow 'a' are a dict; write Retention\("),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(given: Any, why: str) -> None:
+    """When they are made, in words."""
+    with pytest.raises(DefinitionRefused, match=why):
+        Retention(**given)
+
+
+async def test_an_app_takes_no_text_for_rules(tmp_path: Path) -> None:
+    """Nor anything else that is none of them; and then there is no store, either."""
+    url = f"sqlite:///{tmp_path}/o.db"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"retention": "completed=1d"}, r"retention is a Retention, not str; .*completed='30d'"),
+        ({"redaction": "password"}, r"redaction is a Redaction, not str; write .*names="),
+        ({"key": 5}, r"key is a text, not int; `outlive key` makes one"),
+    ]
+    for given, why in wrong:
+        with pytest.raises(UsageError, match=why):
+            outlive.open(url, **given)
+
+    assert [] == list(tmp_path.iterdir())
+    rules: Any = "completed=1d"
+    async with outlive.open(url, drive=False) as app:
+        with pytest.raises(UsageError, match="retention is a Retention, not str"):
+            await app.retain(rules)
+
+
+def test_rules_of_the_command_line_are_named_as_such() -> None:
+    """And those of the environment by their variable."""
+    for text in ("complete=1d", "completed=soon", "keep_last=x"):
+        for where in ("--rules", "OUTLIVE_RETENTION"):
+            with pytest.raises(UsageError, match=f"^{where}: "):
+                parse_retention(text, where)
