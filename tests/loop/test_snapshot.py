@@ -114,6 +114,13 @@ def test_a_snapshot_is_a_dict(given: Any) -> None:
         Agent.from_dict(given)
 
 
+def test_the_context_of_a_loop_is_a_dict() -> None:
+    """Here as in a snapshot."""
+    wrong: Any = [1]
+    with pytest.raises(ValueRefused, match="the context of a loop is a dict, not list"):
+        Agent("a", context=wrong)
+
+
 def test_an_upcaster_returns_a_snapshot() -> None:
     """One that forgets to is named."""
 

@@ -96,6 +96,10 @@ class Loop:
         context: Mapping[str, Any] | None = None,
     ) -> None:
         _check_defined(type(self))
+        if context is not None and not isinstance(context, Mapping):
+            raise ValueRefused(
+                f"the context of a loop is a dict, not {type(context).__name__}", "$.context"
+            )
         self._take(
             Snapshot(
                 version=self.version,
