@@ -55,7 +55,7 @@ class QueueVerbs(Looking):
         return frozenset(names)
 
     async def _check_place(self, start: RunStarted) -> None:
-        """A run that costs more than its queue's rate ever allows would wait for ever."""
+        """Whoever asks for a run that alone costs more than its queue's rate is told so."""
         if _units(start) > 1:
             check_units(start, await self._lane(self._queueing().find_queue(start.queue)))
 

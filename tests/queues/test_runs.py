@@ -71,6 +71,11 @@ async def leading(depth: int) -> str:
         return await outlive.call(leading, depth - 1) + "."
 
 
+@outlive.flow
+async def parental(units: int) -> str:
+    return await outlive.call(visiting.options(units=units), "child")
+
+
 ALL = [visiting, pausing, leading]
 
 
@@ -175,6 +180,30 @@ async def test_a_rate_paces_starts(open_app: OpenApp) -> None:
 
         await app.set_queue(outlive.Queue("models", rate=outlive.Rate(1001, per="1h")))
         assert ["y"] == await outcomes([second])
+
+
+async def test_a_rate_that_is_lowered_keeps_nobody_out(open_app: OpenApp) -> None:
+    """A run that exceeds it alone begins when nothing else counts, and takes all of it."""
+    app = open_app()
+    dear = await app.submit(visiting, "dear", units=50)
+    await app.set_queue(outlive.Queue("models", rate=outlive.Rate(10, per="1h")))
+    cheap = await app.submit(visiting, "cheap")
+    async with app.worker(ALL):
+        assert ["dear"] == await outcomes([dear])
+        with pytest.raises(TimedOut):
+            await cheap.outcome(timeout=0.1)
+        assert 10 == (await app.queues())[0].spent
+
+        await app.set_queue(outlive.Queue("models", rate=outlive.Rate(11, per="1h")))
+        assert ["cheap"] == await outcomes([cheap])
+
+
+async def test_a_child_may_exceed_the_rate_alone(open_app: OpenApp) -> None:
+    """Its parent does not wait for ever."""
+    app = open_app()
+    await app.set_queue(outlive.Queue("models", rate=outlive.Rate(10, per="1h")))
+    async with app.worker([*ALL, parental]):
+        assert ["child"] == await outcomes([await app.submit(parental, 99)])
 
 
 async def test_the_same_id_is_the_same_run(open_app: OpenApp) -> None:
