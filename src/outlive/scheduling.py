@@ -131,6 +131,9 @@ class Scheduling(Looking):
         overlap: Overlap = "allow",
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         **kwargs: Any,
     ) -> Schedule:
         """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
@@ -141,7 +144,9 @@ class Scheduling(Looking):
         """
         self._check_open()
         run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
-        what = self._plan(flow, (args, kwargs), {"queue": queue, "tags": tags})
+        options = {"queue": queue, "tags": tags, "queue_key": queue_key}
+        options |= {"priority": priority, "units": units}
+        what = self._plan(flow, (args, kwargs), options)
         plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
@@ -204,6 +209,11 @@ class Scheduling(Looking):
 
     def _plan(self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]) -> Plan:
         """What is to be started; when comes later."""
+        if isinstance(flow, Flow) and flow.preset.id is not None:
+            raise UsageError(
+                f"flow {flow.name} has the option id={flow.preset.id!r}; a schedule names each of "
+                "its runs by itself, after its own name and the instant: leave the id out"
+            )
         options = {"id": None, **options}
         asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
         event = asked.event
@@ -215,6 +225,7 @@ class Scheduling(Looking):
             deadline_ms=None if asked.flow is None else _deadline_ms(asked.flow),
             tags=event.tags,
             pins=event.pins,
+            place=event.place,
         )
 
     async def _read_schedule(self, name: str) -> Reading | None:
