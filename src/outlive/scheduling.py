@@ -144,7 +144,7 @@ class Scheduling(Looking):
         """
         self._check_open()
         run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
-        options = {"queue": queue, "tags": tags, "queue_key": queue_key}
+        options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
         options |= {"priority": priority, "units": units}
         what = self._plan(flow, (args, kwargs), options)
         plan = _timed(what, cron, every, tz)
