@@ -20,8 +20,8 @@ from tests.schedules.clockwork import Clockwork, failing, long, tick, tock
 #: Arguments of a schedule's run, as they were recorded once.
 PLAN_OF_BEFORE = (
     b"\x81\xa4plan\xc7w \x93\xa4Plan\xc4\x042\x15\x82\xa9\x8c\xa4flow\xa1f\xa7version\xa11\xa4args"
-    b"\xc4\x01x\xa4cron\xc0\xa8every_ms\xc0\xa2tz\xa3UTC\xa6missed\xa4skip\xa7overlap\xa5allow\xa5queue"
-    b"\xc0\xabdeadline_ms\xc0\xa4tags\x80\xa4pins\x80"
+    b"\xc4\x01x\xa4cron\xc0\xa8every_ms\xc0\xa2tz\xa3UTC\xa6missed\xa4skip\xa7overlap"
+    b"\xa5allow\xa5queue\xc0\xabdeadline_ms\xc0\xa4tags\x80\xa4pins\x80"
 )
 
 
@@ -243,6 +243,17 @@ async def test_by_name_it_needs_no_code_here(clockwork: Clockwork) -> None:
     await clockwork.settle()
 
     assert ["hi 01-10 01:00:00"] == await clockwork.outcomes()
+
+
+async def test_a_worker_of_other_queues_fires_it(clockwork: Clockwork) -> None:
+    """Whatever queues it is kept to; what was fired is driven where its queue is."""
+    app = await clockwork.hire(flows=[tick], queues=frozenset({"models"}))
+    await app.schedule("s", tick, "here", every="1h", queue="models")
+    await app.schedule("t", tock, every="1h")
+    await clockwork.jump("2026-01-10 01:00")
+
+    assert ["here 01-10 01:00:00"] == await clockwork.outcomes()
+    assert ["t@2026-01-10T01:00:00Z"] == await clockwork.fired("t")
 
 
 async def test_its_runs_have_the_flows_own_options(clockwork: Clockwork) -> None:

@@ -16,6 +16,9 @@ from outlive.journal.record import FORMAT
 from outlive.model.retention import Retention
 from outlive.store import Wanted
 
+#: Driven by workers of any queues: a schedule is in none, its runs are where it says.
+_UNQUEUED = frozenset({SCHEDULE.name})
+
 
 def all_of(flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None) -> Repertoire:
     """What a worker drives that takes whatever there is of these flows: schedules, too."""
@@ -79,4 +82,10 @@ class Repertoire:
 
     def wanted(self, *, only: frozenset[str] | None) -> Wanted:
         """What to ask a store for: any run that can be driven here, or some of them only."""
-        return Wanted(flows=self.versions(), format=FORMAT, run_ids=only, queues=self._queues)
+        return Wanted(
+            flows=self.versions(),
+            format=FORMAT,
+            run_ids=only,
+            queues=self._queues,
+            unqueued=_UNQUEUED,
+        )
