@@ -37,7 +37,7 @@ from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
-from outlive.posting import Letterbox
+from outlive.posting import Letterbox, check_by
 from outlive.queueing import QueueVerbs
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
@@ -202,6 +202,7 @@ class App(Scheduling, QueueVerbs, Forking):
 
     async def _commit(self, entry: Entry) -> bool:
         """Whether the entry is in; it is durable then."""
+        self._check_open()
         host = LoopHost(asyncio.get_running_loop(), self._bodies)
         return await commit_one(self._writer.keeper, host, entry)
 
@@ -215,7 +216,7 @@ class App(Scheduling, QueueVerbs, Forking):
             await self.nudge(run_id, "retried")
         else:
             now, events = self._ports.clock.now_ms(), await self._whole(reading)
-            entry = retry_entry(reading, now=now, by=by, events=events)
+            entry = retry_entry(reading, now=now, by=check_by(by), events=events)
             if not await self._commit(entry):
                 raise RetryRefused(run_id, "somebody else was faster")
         return self._handle(run_id, None, None)
@@ -303,6 +304,7 @@ class App(Scheduling, QueueVerbs, Forking):
         return letterbox
 
     async def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        self._check_open()
         own = Outbox(self.store, self._lane, asyncio.create_task)
         outbox = self._outboxes.setdefault(asyncio.get_running_loop(), own)
         return await outbox.post(run_id, mail_id, body)

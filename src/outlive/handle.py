@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.ending import Verdict
 from outlive.engine.faults import exception_of
+from outlive.engine.place import refuse_in_flow
 from outlive.engine.typed import decode_as
 from outlive.errors import (
     AppClosed,
@@ -275,10 +276,12 @@ class Handle(Generic[T]):
         raise NoReply(self.id, request_id, await self.status())
 
     def _check_process(self) -> None:
+        refuse_in_flow()
         if self._process != os.getpid():
             raise AppClosed("this process was forked; open an app of its own")
 
     async def _read(self, *, after_all: bool = False) -> Reading:
+        self._check_process()
         after = 1 << 62 if after_all else 0
         reading = await self._lane(read_whole(self._store, self.id, after))
         if reading is None:

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Iterable
 
 from outlive.engine.blob import Blob, read_chunks
+from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed, RunNotFound
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
@@ -31,6 +32,7 @@ class Looking:
         self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
 
     def _check_open(self) -> None:
+        refuse_in_flow()
         if os.getpid() != self._pid:
             raise AppClosed("this process was forked; open an app of its own")
         if self._closed:

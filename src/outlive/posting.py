@@ -93,7 +93,7 @@ class Letterbox:
 
     async def cancel(self, by: str = "") -> None:
         """Ask the run to stop; it does at its next durable point."""
-        await self._post(f"cancel/{self.new_id()}", Cancel(by))
+        await self._post(f"cancel/{self.new_id()}", Cancel(check_by(by)))
 
     async def nudge(self, why: str) -> None:
         """Make the run due now; one that has ended stays as it is."""
@@ -119,6 +119,7 @@ class Letterbox:
             AnswerRefused: it is not what the question asks for.
             RunEnded: the run is over.
         """
+        check_by(by)
         reading = await self._read(LAST_CHAPTER)
         events = await self.lane(events_of(self.store, reading))
         run = fold(events)
@@ -208,6 +209,13 @@ def _name(name: object, what: str = "a signal's name") -> str:
     if type(name) is not str or not 1 <= len(name) <= ID_CHARS_MAX or not name.isprintable():
         raise UsageError(f"{what} is a text of 1 to {ID_CHARS_MAX} characters, not {name!r}")
     return name
+
+
+def check_by(by: object) -> str:
+    """Who did it: a name, or nobody's."""
+    if type(by) is not str or (by and not by.isprintable()):
+        raise UsageError(f"`by` says who did it, as a printable text, not {by!r}")
+    return by
 
 
 def _open(run: Run, reading: Reading) -> dict[str, QuestionAsked]:

@@ -17,7 +17,7 @@ from outlive.sync import checkpoints as plain
 #: What only runners need of a store, and what is a decorator of async functions.
 INNER = {
     "SnapshotStore": {"save", "bring", "restore", "metadata", "roll_back", "end", "clear"}
-    | {"clear_old", "fork"},
+    | {"clear_old", "find", "fork"},
     "DurableRunner": {"step"},
     "AutoRun": {"perform", "begin", "leave"},
 }

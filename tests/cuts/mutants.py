@@ -59,7 +59,7 @@ def in_flight_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def zombies_may_save(patch: pytest.MonkeyPatch) -> None:
     """Who has an agent is not asked when it is saved."""
-    patch.setattr(Checkpoints, "check_holder", lambda self, holder: None)
+    patch.setattr(Checkpoints, "check_holder", lambda self, run_id, holder: None)
 
 
 def taken_is_not_saved(patch: pytest.MonkeyPatch) -> None:

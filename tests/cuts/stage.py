@@ -49,6 +49,15 @@ class ByTurns:
         return act
 
 
+class OnTheSpot:
+    """Work is carried out where one stands, also what may take long."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        return await work
+
+    begin_here = __call__
+
+
 class Here(StorageBackend):
     """A store that is called where one stands, on no thread of its own."""
 
@@ -56,8 +65,8 @@ class Here(StorageBackend):
         super().__init__(ports=ports)
         self._here = store
 
-    async def call(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        return await work(self._here)
+    async def opened(self) -> tuple[Store, Any]:
+        return self._here, OnTheSpot()
 
 
 def view(store: Any, ports: Ports) -> SnapshotStore:

@@ -58,11 +58,21 @@ class Judge:
     #: begun since they were the first of their lane and their key was not full.
     passed: dict[str, int] = field(default_factory=dict)
     passed_most: int = 0
-    #: By run that waits: how many of its queue have waited longer.
+    #: By run that waits: how many of its queue have waited longer, by the store's clock. One that
+    #: comes after that was set back counts as older, too.
     older: dict[str, int] = field(default_factory=dict)
+    since: dict[str, int] = field(default_factory=dict)
     begun: int = 0
     ended: set[str] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)
+
+    def expect(self, run_id: str, place: Place, now_ms: int) -> None:
+        """One more waits."""
+        waiting = [other for other in self.passed if self.places[other].queue == place.queue]
+        for other in waiting:
+            self.older[other] += now_ms < self.since[other]
+        self.places[run_id], self.since[run_id] = place, now_ms
+        self.older[run_id], self.passed[run_id] = len(waiting), 0
 
     def see(self, batch: Sequence[Entry], answers: Sequence[Conflict | None], now: float) -> None:
         """A commit was done."""
@@ -211,10 +221,7 @@ class Simulation:
             priority=priority,
             wake_at=self.clock.now_ms(),
         )
-        self.judge.places[run_id] = place
-        waiting = [other for other in self.judge.passed if self.judge.places[other].queue == queue]
-        self.judge.older[run_id] = len(waiting)
-        self.judge.passed[run_id] = 0
+        self.judge.expect(run_id, place, self.clock.now_ms())
         assert [None] == list(run_immediate(self.store.commit([made])))
 
     def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:

@@ -49,6 +49,42 @@ async def test_the_transaction_is_the_engines_to_end(place: Place, ending: str) 
     assert 0 == place.count("outcomes")
 
 
+CLOSINGS: dict[str, Callable[[sqlite3.Connection], None]] = {
+    "as usual": lambda connection: connection.close(),
+    "by force": lambda connection: sqlite3.Connection.close(connection),
+}
+
+
+@pytest.mark.parametrize("closing", CLOSINGS)
+async def test_who_closes_the_connection_stops_nobody_else(
+    sqlite_place: SQLitePlace, closing: str
+) -> None:
+    """The step fails; the file is free for others at once."""
+
+    @outlive.step(transaction=True)
+    def close(connection: sqlite3.Connection) -> None:
+        write(connection, sqlite_place, "before")
+        CLOSINGS[closing](connection)
+
+    @outlive.step(transaction=True)
+    def book(connection: sqlite3.Connection) -> None:
+        write(connection, sqlite_place, "after")
+
+    @outlive.flow
+    async def trip() -> str:
+        try:
+            await close()
+        except (UsageError, outlive.errors.StepFailed) as error:
+            await book()
+            return str(error)
+        return "closed"
+
+    told = await drive(sqlite_place, trip)
+    assert "clos" in told
+    assert "closed" != told
+    assert ["after"] == sqlite_place.rows()
+
+
 async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePlace) -> None:
     """Not even after a statement that rolls back by itself, whose error the body swallows."""
     place = sqlite_place

@@ -32,6 +32,36 @@ def test_impossible_effects_are_refused(options: dict[str, Any], words: str) -> 
         outlive.effect(**options)(pay)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timout": "1s"}, "has no option 'timout'; did you mean timeout"),
+        ({"transacton": True}, "has no option 'transacton'"),
+        ({"key": "k"}, "key, check, undo and doubt are for @outlive.effect"),
+        ({"transaction": True, "undo": print}, "has no option 'undo'"),
+        ({"transaction": "no"}, "it is True or False"),
+        ({"retry": 5}, r"write outlive\.Retry"),
+        ({"raises": OSError}, r"write \(OSError,\)"),
+        ({"raises": ("OSError",)}, "'OSError' is none"),
+    ],
+)
+def test_what_is_misspelt_is_refused(options: dict[str, Any], words: str) -> None:
+    """Also for options that only another decorator has."""
+
+    async def look(connection: Any) -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=words):
+        outlive.step(**options)(look)
+
+
+def test_a_misspelt_option_of_a_flow_is_refused() -> None:
+    """And of an effect, whose errors are classes, too."""
+    with pytest.raises(DefinitionRefused, match="did you mean deadline"):
+        outlive.flow(deadlin="1h")
+    with pytest.raises(DefinitionRefused, match=r"not_happened= .*write \(OSError,\)"):
+        outlive.effect(not_happened=OSError)
+
+
 async def test_what_can_be_called_can_be_a_step(scene: Scene) -> None:
     """Partial functions and objects, async or plain, once they have a name."""
 

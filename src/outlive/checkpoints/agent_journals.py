@@ -144,7 +144,7 @@ class Agents:
         Raises:
             LeaseLost: somebody else has it by now.
         """
-        await self._journals.look(run_id, lambda fold: fold.check_holder(holder))
+        await self._journals.look(run_id, lambda fold: fold.check_holder(run_id, holder))
 
     async def is_there(self, run_id: str) -> bool:
         """Whether there is an agent of that id."""

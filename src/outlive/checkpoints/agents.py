@@ -1,4 +1,4 @@
-"""Any async agent runner, made durable: what was done is returned, not done again.
+"""Any agent runner, made durable: what was done is returned, not done again.
 
 Unlike a wrapper that only saves the end, what the agent does inside can be saved step by step: it
 runs within ``DurableRunner.auto``, so functions that are steps are not run twice. What can't be
@@ -7,9 +7,10 @@ saved or restored is raised, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
+from outlive.checkpoints.auto import outcome_of
 from outlive.checkpoints.runner import DurableRunner
 from outlive.errors import DefinitionRefused
 
@@ -20,7 +21,7 @@ FINAL = "final"
 class DurableAgentRunner:
     """An agent runner with durable calls beside its own; whatever else is asked of it, it answers.
 
-    ``agents`` is any object with an async method (``invoke_mag`` by default), or an async function.
+    ``agents`` is any object with a method (``invoke_mag`` by default), or a function.
     """
 
     def __init__(
@@ -35,13 +36,13 @@ class DurableAgentRunner:
         found = getattr(agents, method, agents if callable(agents) else None)
         if found is None:
             raise DefinitionRefused(f"{agents!r} has no method {method!r}; say which is called")
-        self._call: Callable[..., Awaitable[Any]] = found
+        self._call: Callable[..., Any] = found
 
     async def invoke_durable(self, run_id: str, *args: Any, **kwargs: Any) -> Any:
         """Call the agent, or return what it answered in this run before."""
         async with self.durable.auto(run_id) as run:
             if FINAL not in run.done:
-                run.state["result"] = await self._call(*args, **kwargs)
+                run.state["result"] = await outcome_of(self._call(*args, **kwargs))
                 return (await run.checkpoint(FINAL)).state["result"]
             return run.state["result"]
 

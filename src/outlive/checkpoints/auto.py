@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
+from outlive.checkpoints import deciding
 from outlive.checkpoints.codec import decode, encode
 from outlive.checkpoints.schemas import Schema, State
 from outlive.checkpoints.snapshot import RunSnapshot
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
-from outlive.errors import LeaseLost, OutliveError, UsageError
+from outlive.errors import DefinitionRefused, LeaseLost, OutliveError, UsageError
 from outlive.model.retry import Retry
 from outlive.ports import Ports
 
@@ -30,7 +32,6 @@ logger = logging.getLogger("outlive")
 
 #: Where a step's outcome stands in the metadata of its checkpoint.
 RESULT = "result"
-_ERROR_CHARS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class AutoRun:
         #: By step that is done: what was said of it.
         self._done: dict[str, dict[str, Any]] = {}
         self._names: Counter[str] = Counter()
-        self._is_busy = False
+        self._is_begun = self._is_busy = False
         self._token: Token[AutoRun | None] | None = None
 
     @property
@@ -74,10 +75,11 @@ class AutoRun:
 
         A name that comes up again is another step: ``fetch``, ``fetch#2``.
         """
-        return await self.perform(StepFunction(body, name=name, retry=None), *args, **kwargs)
+        return await self.perform(StepFunction(body, name=name), *args, **kwargs)
 
     async def perform(self, step: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The same for a step with a name and rules of its own."""
+        self._check_begun()
         if self._is_busy:
             raise UsageError(
                 f"step {step.name} was called while another step of run {self.run_id} runs; "
@@ -109,7 +111,7 @@ class AutoRun:
         retry = step.retry or self._rules.retry
         for attempt in range(1, retry.attempts + 1):
             try:
-                return await body()
+                return await outcome_of(body())
             except Exception as error:
                 self._replace(decode(before, self.run_id, 0))
                 if attempt == retry.attempts or not isinstance(error, retry.only):
@@ -124,6 +126,7 @@ class AutoRun:
         Raises:
             LeaseLost: somebody else went on with the run.
         """
+        self._check_begun()
         rules = self._rules
         schema = rules.schema.of(self.state)
         draft = draft_of(step_id, self.state, metadata, schema=schema)
@@ -133,7 +136,7 @@ class AutoRun:
         self._done[step_id] = saved.metadata
         return saved
 
-    async def rollback(self, to_step: str, why: str = "") -> State:
+    async def rollback(self, to_step: str, why: str | BaseException = "") -> State:
         """Go back to a step: what was saved behind it no longer counts, and is run again."""
         store = self._rules.store
         found = await store.roll_back(self.run_id, to_step, why=why, holder=self._holder)
@@ -144,6 +147,7 @@ class AutoRun:
     async def begin(self) -> None:
         """Take the run, and go on from its last checkpoint."""
         rules = self._rules
+        self._is_begun = True
         if rules.enabled:
             found = await rules.store.restore(self.run_id, holder=self._holder, takes=True)
             if found is not None:
@@ -178,11 +182,16 @@ class AutoRun:
 
     async def _fail(self, error: Exception) -> None:
         """Say so; what went wrong is more important than that this could not be said."""
-        text = f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX]
         try:
-            await self._rules.store.end(self.run_id, "failed", text, holder=self._holder)
+            await self._rules.store.end(self.run_id, "failed", error, holder=self._holder)
         except OutliveError as failure:
             logger.warning("run %s failed, and that could not be saved: %s", self.run_id, failure)
+
+    def _check_begun(self) -> None:
+        if not self._is_begun:
+            raise UsageError(
+                f"run {self.run_id} was not entered; write `async with runner.auto(...) as run:`"
+            )
 
     def _take(self, snapshot: RunSnapshot, schema: str) -> None:
         where = f"run {self.run_id}, step {snapshot.step_id}"
@@ -195,20 +204,42 @@ class AutoRun:
 
 
 class StepFunction(Generic[P, R]):
-    """An async function that is a step of the run that goes on around it."""
+    """An async function that is a step of the run that goes on around it; a plain one will do."""
 
     def __init__(
-        self, body: Callable[P, Awaitable[R]], *, name: str | None, retry: Retry | None
+        self,
+        body: Callable[P, Awaitable[R]],
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
     ) -> None:
+        if not callable(body):
+            raise DefinitionRefused(
+                f"{body!r} can't be called, so it can't be a step; a name is given by name="
+            )
+        if retry is not None:
+            check_retry(retry)
         self.body, self.retry = body, retry
-        self.name = name or str(getattr(body, "__name__", type(body).__name__))
+        own = str(getattr(body, "__name__", type(body).__name__))
+        self.name = deciding.check_step(own if name is None else name)
         self.__doc__ = body.__doc__
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         run = current_run()
         if run is None or _inside.get():
-            return await self.body(*args, **kwargs)
+            return await outcome_of(self.body(*args, **kwargs))
         return await run.perform(self, *args, **kwargs)
+
+
+async def outcome_of(called: Awaitable[R] | R) -> R:
+    """What a call came to, of an async function or of a plain one."""
+    return await called if isawaitable(called) else called
+
+
+def check_retry(retry: object) -> None:
+    """Refuse what does not say when to try again."""
+    if not isinstance(retry, Retry):
+        raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
 
 
 def current_run() -> AutoRun | None:

@@ -1,7 +1,8 @@
 """Which runs have checkpoints, and clearing away those that are over and old.
 
 A run that is under way is never cleared: not by when it began, and not because nobody said that it
-is over, unless it is asked for by name of an age since its last word.
+is over, unless it is asked for by name of an age since its last word. That age also tells who held
+a run and died from who holds it: there is no other sign of life.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class CutJournals:
         run = self._journals.run(name)
 
         async def work(journal: SharedJournal[Checkpoints]) -> None:
-            await journal.append(deciding.clear(run, has_begun), _nothing)
+            await journal.append(deciding.clear(run), _nothing)
             await journal.delete()
 
         await self._call(name, work)

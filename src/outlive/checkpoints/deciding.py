@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -26,6 +26,11 @@ from outlive.model.ids import family_of
 Decision: TypeAlias = Callable[[Checkpoints], Sequence[OfCheckpoints]]
 
 STEP_BYTES_MAX = 1024
+#: Of an exception's text.
+ERROR_CHARS_MAX = 500
+#: How a run can end, and how it can stand.
+ENDS: Sequence[EndStatus] = get_args(EndStatus)
+STATUSES = ("running", *ENDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Run:
     metadata: bytes
     #: Who asks; empty: anybody.
     holder: str = ""
+    #: Whether it may have what nobody has, by saving it.
+    takes: bool = False
 
     def begin(self, started_at: int | None = None) -> CheckpointsBegan:
         """The first event."""
@@ -54,6 +61,15 @@ class Run:
         """The first event, unless it is there."""
         return [] if fold.began is not None else [self.begin()]
 
+    def check(self, fold: Checkpoints) -> None:
+        """Whether who asks may go on with it.
+
+        Raises:
+            LeaseLost: somebody else went on with the run since, or it was ended or deleted.
+        """
+        if not (self.takes and fold.is_free_for(self.holder)):
+            fold.check_holder(self.run_id, self.holder)
+
 
 def check_step(step_id: str) -> str:
     """The id itself, if it is one: any text, which is never taken for a path."""
@@ -68,6 +84,21 @@ def check_step(step_id: str) -> str:
     return step_id
 
 
+def check_status(status: str, legal: Sequence[str]) -> None:
+    """Refuse a status that there is not."""
+    if status not in legal:
+        raise UsageError(f"status={status!r} is none; it is {', '.join(legal[:-1])} or {legal[-1]}")
+
+
+def text_said(name: str, said: str | BaseException) -> str:
+    """What somebody says of a run in words, or by the error that it is about."""
+    if isinstance(said, BaseException):
+        said = f"{type(said).__name__}: {said}"[:ERROR_CHARS_MAX]
+    if not isinstance(said, str):
+        raise UsageError(f"{name} is a text or an exception, not {said!r}")
+    return said.encode(errors="backslashreplace").decode()
+
+
 def begin(run: Run) -> Decision:
     """The journal is there."""
     return run.beginning
@@ -77,7 +108,7 @@ def save(run: Run, draft: SnapshotSaved) -> Decision:
     """A snapshot is there, behind all others."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
-        fold.check_holder(run.holder)
+        run.check(fold)
         saved = msgspec.structs.replace(draft, at=fold.time(run.now), holder=run.holder)
         return [*run.beginning(fold), saved]
 
@@ -85,7 +116,12 @@ def save(run: Run, draft: SnapshotSaved) -> Decision:
 
 
 def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
-    """Somebody goes on from the latest, or from that of a step. Who takes the run needs none."""
+    """Somebody goes on from the latest, or from that of a step. Who takes the run needs none.
+
+    Who does not take it leaves it with whoever has it.
+    """
+    if step is not None:
+        check_step(step)
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         found = chosen(fold, step)
@@ -93,7 +129,8 @@ def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
             return []
         at = fold.time(run.now)
         seq, name = (0, "") if found is None else (found.seq, found.event.step)
-        return [*run.beginning(fold), SnapshotRestored(at, seq, name, run.holder)]
+        holder = run.holder if takes else fold.holder
+        return [*run.beginning(fold), SnapshotRestored(at, seq, name, holder)]
 
     return decide
 
@@ -103,15 +140,16 @@ def chosen(fold: Checkpoints, step: str | None) -> Saved | None:
     return fold.latest if step is None else fold.at_step(step)
 
 
-def roll_back(run: Run, step: str, why: str) -> Decision:
+def roll_back(run: Run, step: str, why: str | BaseException) -> Decision:
     """What was saved behind a step no longer counts."""
+    said = text_said("why", why)
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
-        fold.check_holder(run.holder)
+        run.check(fold)
         found = get_step(fold, run.run_id, step)
         if found is fold.latest:
             return []
-        return [RolledBack(fold.time(run.now), found.seq, step, why)]
+        return [RolledBack(fold.time(run.now), found.seq, step, said)]
 
     return decide
 
@@ -132,26 +170,35 @@ def get_step(fold: Checkpoints, run_id: str, step: str | None) -> Saved:
     return found
 
 
-def end(run: Run, status: EndStatus, error: str) -> Decision:
+def end(run: Run, status: EndStatus, error: str | BaseException) -> Decision:
     """The run is over."""
+    check_status(status, ENDS)
+    said = text_said("error", error)
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         if fold.began is None:
             raise RunNotFound(run.run_id)
-        fold.check_holder(run.holder)
-        return [CheckpointsEnded(fold.time(run.now), status, error)]
+        run.check(fold)
+        return [CheckpointsEnded(fold.time(run.now), status, said)]
 
     return decide
 
 
-def clear(run: Run, is_over: Callable[[Checkpoints], bool]) -> Decision:
-    """No snapshot is there any more, if they may go."""
+def clear(run: Run, is_over: Callable[[Checkpoints], bool] | None = None) -> Decision:
+    """No snapshot is there any more, if they may go.
+
+    Who says when a run is over has it for its age, whoever holds it: one that is dead never lets
+    go, and one that lives is refused at its next save.
+    """
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
-        if fold.brief is None or fold.brief.status == "cleared" or not is_over(fold):
+        if fold.brief is None or fold.brief.status == "cleared":
             return []
-        if fold.holder:
-            fold.check_holder(run.holder)
+        if is_over is None:
+            if fold.holder:
+                fold.check_holder(run.run_id, run.holder)
+        elif not is_over(fold):
+            return []
         return [CheckpointsCleared(fold.time(run.now), len(fold.current))]
 
     return decide
@@ -191,6 +238,6 @@ def fill_fork(run: Run, snapshots: Sequence[SnapshotSaved]) -> Decision:
         if fold.saved:
             return []
         at = fold.time(run.now)
-        return [msgspec.structs.replace(each, at=at, holder="") for each in snapshots]
+        return [msgspec.structs.replace(each, at=at, holder=fold.holder) for each in snapshots]
 
     return decide

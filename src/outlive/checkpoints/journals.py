@@ -48,7 +48,13 @@ class Journals:
         self._pace = Pace(place.ports.clock)
 
     def run(
-        self, run_id: str, *, holder: str = "", metadata: bytes = _NOTHING, now: int | None = None
+        self,
+        run_id: str,
+        *,
+        holder: str = "",
+        takes: bool = False,
+        metadata: bytes = _NOTHING,
+        now: int | None = None,
     ) -> deciding.Run:
         """Whose checkpoints are meant, by whom, now."""
         ports = self.place.ports
@@ -58,6 +64,7 @@ class Journals:
             seed=ports.entropy(8),
             metadata=metadata,
             holder=holder,
+            takes=takes,
         )
 
     async def append(

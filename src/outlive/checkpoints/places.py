@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
 
+from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed
 from outlive.journal.immediate import run_immediate
 from outlive.journal.lane import LANE_THREADS, ThreadLane
@@ -65,6 +66,7 @@ class StorageBackend:
 
     async def opened(self) -> tuple[Store, ThreadLane]:
         """The store, and who carries its verbs out."""
+        refuse_in_flow()
         if self._is_closed:
             raise AppClosed("the storage was closed; `await storage.initialize()` opens it again")
         if self._store is None or self._lane is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction
+from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction, check_retry
 from outlive.checkpoints.changes import Change, changes
 from outlive.checkpoints.cleaning import Age
 from outlive.checkpoints.exchanging import Exchanging
@@ -47,6 +47,7 @@ class DurableRunner(Exchanging):
             if isinstance(snapshot_store, SnapshotStore)
             else SnapshotStore(snapshot_store)
         )
+        check_retry(retry)
         self.enable_auto_snapshot = enable_auto_snapshot
         self.retry = retry
         self.schema = Schema(schema_version, upcasters)
@@ -54,7 +55,7 @@ class DurableRunner(Exchanging):
         is_set = Settings.from_environment().durable_enabled if enabled is None else enabled
         self.enabled = is_set
         #: Whoever resumes exclusively has the run from then on.
-        self._holder = self.ports.entropy(8).hex() if exclusive else ""
+        self._holder, self._takes = self.ports.entropy(8).hex() if exclusive else "", exclusive
 
     # as in the document
 
@@ -72,10 +73,10 @@ class DurableRunner(Exchanging):
             ValueRefused: a part of the state would not come back as it is.
             LeaseLost: somebody else went on with the run since it was resumed here.
         """
-        draft = draft_of(step_id, state, dict(metadata or {}), schema=self.schema.of(state))
+        draft = draft_of(step_id, state, metadata, schema=self.schema.of(state))
         if not self.enabled:
             return unsaved(run_id, draft, self.ports.clock.now_ms())
-        return await self.store.save(run_id, draft, self._holder)
+        return await self.store.save(run_id, draft, self._holder, takes=self._takes)
 
     async def resume(self, run_id: str, from_step: str | None = None) -> State | None:
         """The state of the last checkpoint, or of that of a step: a copy; None: there is none.
@@ -85,9 +86,7 @@ class DurableRunner(Exchanging):
         """
         if not self.enabled:
             return None
-        found = await self.store.restore(
-            run_id, from_step, holder=self._holder, takes=bool(self._holder)
-        )
+        found = await self.store.restore(run_id, from_step, holder=self._holder, takes=self._takes)
         return None if found is None else self._read(*found)
 
     def _read(self, snapshot: RunSnapshot, schema: str) -> State:
@@ -99,7 +98,11 @@ class DurableRunner(Exchanging):
         return await self.store.list_snapshots(run_id)
 
     async def cleanup(self, run_id: str) -> int:
-        """Delete all checkpoints of a run; how many there were."""
+        """Delete all checkpoints of a run; how many there were.
+
+        Raises:
+            LeaseLost: somebody has the run to itself; the message says how to take it.
+        """
         return await self.store.clear(run_id, holder=self._holder)
 
     # beyond it
@@ -108,14 +111,16 @@ class DurableRunner(Exchanging):
         """Everything that was ever saved, also what was saved again or taken back since."""
         return await self.store.history(run_id)
 
-    async def rollback(self, run_id: str, to_step: str, why: str = "") -> State:
+    async def rollback(self, run_id: str, to_step: str, why: str | BaseException = "") -> State:
         """Go back: what was saved behind that step no longer counts. The state there.
 
         Raises:
             RunNotFound: the run has no checkpoints.
             UsageError: it has none of that step.
         """
-        found = await self.store.roll_back(run_id, to_step, why=why, holder=self._holder)
+        found = await self.store.roll_back(
+            run_id, to_step, why=why, holder=self._holder, takes=self._takes
+        )
         return self._read(*found)
 
     async def diff(
@@ -142,12 +147,32 @@ class DurableRunner(Exchanging):
         """Another run that goes on from a step of this one (default: the last); the state there.
 
         What both have is stored once, and stays when either is deleted.
-        """
-        return (await self.store.fork(run_id, fork_id, at)).state
 
-    async def finish(self, run_id: str, status: EndStatus = "succeeded", error: str = "") -> None:
-        """The run is over: its checkpoints may be cleared away when they are old."""
-        await self.store.end(run_id, status, error, holder=self._holder)
+        Raises:
+            RunNotFound: the run has no checkpoints.
+            UsageError: it has none of that step.
+            RunIdTaken: the other run has checkpoints of its own.
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
+        """
+        found = await self.store.find(run_id, at)
+        if found is not None:
+            self._read(*found)  # refused before there is a fork
+        await self.store.fork(run_id, fork_id, at)
+        made = await self.store.find(fork_id)
+        assert made is not None, "it was just made"
+        return self._read(*made)
+
+    async def finish(
+        self, run_id: str, status: EndStatus = "succeeded", error: str | BaseException = ""
+    ) -> None:
+        """The run is over: its checkpoints may be cleared away when they are old.
+
+        Raises:
+            RunNotFound: the run has no checkpoints.
+            UsageError: there is no such status.
+            LeaseLost: somebody has the run to itself; the message says how to take it.
+        """
+        await self.store.end(run_id, status, error, holder=self._holder, takes=self._takes)
 
     async def cleanup_old(
         self,
@@ -159,7 +184,9 @@ class DurableRunner(Exchanging):
         """Delete the checkpoints of runs that succeeded or were canceled so long ago.
 
         Those of runs that failed, and of runs that nobody ended and that were not heard of, only
-        where it is said after how long. A run that is under way is never touched.
+        where it is said after how long: a process that died holding a run never lets go of it, so
+        who saved nothing for as long as ``unfinished`` loses the run. Any other run that is under
+        way is never touched.
         """
         age = Age(
             succeeded=_ms(older_than),
@@ -197,16 +224,17 @@ class DurableRunner(Exchanging):
     def step(
         self, /, *, name: str | None = None, retry: Retry | None = None
     ) -> Callable[[Callable[P, Awaitable[R]]], StepFunction[P, R]]: ...
-    def step(self, body: Any = None, /, **options: Any) -> Any:
-        """Make an async function a step of the run that ``auto`` is about.
+    def step(
+        self, body: Any = None, /, *, name: str | None = None, retry: Retry | None = None
+    ) -> Any:
+        """Make an async function a step of the run that ``auto`` is about; a plain one will do.
 
         It is not run again where its checkpoint is there. Also with options: ``name=``, and
         ``retry=Retry(attempts=3)``.
         """
-        rules: dict[str, Any] = {"name": None, "retry": None, **options}
         if body is None:
-            return lambda function: StepFunction(function, **rules)
-        return StepFunction(body, **rules)
+            return lambda function: StepFunction(function, name=name, retry=retry)
+        return StepFunction(body, name=name, retry=retry)
 
     async def close(self) -> None:
         """Let go of the storage, if it was opened here."""

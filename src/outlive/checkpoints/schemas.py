@@ -13,12 +13,14 @@ Upcasters: TypeAlias = Mapping[str, tuple[str, Callable[[State], State]]]
 
 #: Where a state says which version it has.
 FIELD = "schema_version"
+_EXAMPLE = 'upcasters={"1": ("2", function)}'
 
 
 class Schema:
     """The version that this code writes, and how it reads older ones. None: it does not care."""
 
     def __init__(self, version: str | None, upcasters: Upcasters | None) -> None:
+        _check(version, upcasters)
         self._version, self._upcasters = version, dict(upcasters or {})
         if version is None and self._upcasters:
             raise DefinitionRefused("upcasters lead to a schema_version: say which this code has")
@@ -71,3 +73,19 @@ class Schema:
         if way and FIELD in state:
             state[FIELD] = self._version
         return state
+
+
+def _check(version: object, upcasters: object) -> None:
+    """That versions are texts, as they are written."""
+    if not isinstance(version, str | None):
+        wanted = f", write schema_version={str(version)!r}" if isinstance(version, int) else ""
+        raise DefinitionRefused(f"schema_version is a text, not {version!r}{wanted}")
+    if not isinstance(upcasters, Mapping | None):
+        raise DefinitionRefused(f"upcasters is a dict, {_EXAMPLE}; not {upcasters!r}")
+    for begin, way in (upcasters or {}).items():
+        match begin, way:
+            case str(), (str(), step) if callable(step):
+                pass
+            case _:
+                why = f"upcasters has {begin!r}: {way!r}; write {_EXAMPLE}"
+                raise DefinitionRefused(f"{why}: versions are texts")

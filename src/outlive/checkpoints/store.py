@@ -7,7 +7,7 @@ never by a clock.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -27,7 +27,6 @@ from outlive.checkpoints.snapshot import (
     text_of,
 )
 from outlive.checkpoints.stream import told
-from outlive.errors import LeaseLost
 from outlive.model.checkpoint_events import CheckpointsBegan, EndStatus, SnapshotSaved
 from outlive.model.checkpoints import Checkpoints, Saved
 from outlive.store import Store
@@ -80,7 +79,7 @@ class SnapshotStore:
         """Delete all that is kept of a run; how many snapshots that were.
 
         Raises:
-            LeaseLost: somebody has the run to itself just now.
+            LeaseLost: somebody has the run to itself; the message says how to take it.
         """
         return await self.clear(run_id)
 
@@ -116,7 +115,13 @@ class SnapshotStore:
         return None if found is None or found.status == "cleared" else found.status
 
     async def runs(self, status: str | None = None) -> list[CheckpointedRun]:
-        """The runs that have checkpoints, in the order in which they began."""
+        """The runs that have checkpoints, in the order in which they began; or those of a status.
+
+        Raises:
+            UsageError: there is no such status.
+        """
+        if status is not None:
+            deciding.check_status(status, deciding.STATUSES)
         return await self._place.call(lambda store: find_runs(store, status))
 
     async def events(self, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
@@ -147,9 +152,14 @@ class SnapshotStore:
         """Where everything is kept, for those who decide for themselves what is appended."""
         return self._journals
 
-    async def save(self, run_id: str, draft: SnapshotSaved, holder: str = "") -> RunSnapshot:
-        """Append a snapshot. With a holder: only as long as nobody else took the run."""
-        run = self._journals.run(run_id, holder=holder)
+    async def save(
+        self, run_id: str, draft: SnapshotSaved, holder: str = "", *, takes: bool = False
+    ) -> RunSnapshot:
+        """Append a snapshot. With a holder: only as long as nobody else took the run.
+
+        Who ``takes`` a run that nobody has, has it from then on.
+        """
+        run = self._journals.run(run_id, holder=holder, takes=takes)
         return await self._save(run, draft)
 
     async def bring(self, snapshot: RunSnapshot) -> RunSnapshot:
@@ -187,10 +197,17 @@ class SnapshotStore:
         return {each.step_id: each.metadata for each in found}
 
     async def roll_back(
-        self, run_id: str, step: str, *, why: str = "", holder: str = ""
+        self,
+        run_id: str,
+        step: str,
+        *,
+        why: str | BaseException = "",
+        holder: str = "",
+        takes: bool = False,
     ) -> tuple[RunSnapshot, str]:
         """Let nothing count that was saved behind a step; its snapshot, and its schema."""
-        decide = deciding.roll_back(self._journals.run(run_id, holder=holder), step, why)
+        run = self._journals.run(run_id, holder=holder, takes=takes)
+        decide = deciding.roll_back(run, step, why)
         found = await self._journals.append(run_id, decide, lambda fold: fold.latest)
         snapshot = await self._one(run_id, lambda fold: found)
         assert found is not None, "what is gone back to is there"
@@ -198,10 +215,17 @@ class SnapshotStore:
         return snapshot, found.event.schema
 
     async def end(
-        self, run_id: str, status: EndStatus, error: str = "", *, holder: str = ""
+        self,
+        run_id: str,
+        status: EndStatus,
+        error: str | BaseException = "",
+        *,
+        holder: str = "",
+        takes: bool = False,
     ) -> None:
         """The run is over, until somebody goes on with it."""
-        decide = deciding.end(self._journals.run(run_id, holder=holder), status, error)
+        run = self._journals.run(run_id, holder=holder, takes=takes)
+        decide = deciding.end(run, status, error)
         await self._journals.append(run_id, decide, lambda fold: None)
 
     async def clear(
@@ -211,10 +235,12 @@ class SnapshotStore:
         holder: str = "",
         is_over: Callable[[Checkpoints], bool] | None = None,
     ) -> int:
-        """Delete all that is kept of a run, if it is over: how many snapshots that were."""
+        """Delete all that is kept of a run: how many snapshots that were.
+
+        With ``is_over`` only if it is, whoever has the run.
+        """
         run = self._journals.run(run_id, holder=holder)
-        decide = deciding.clear(run, is_over or (lambda fold: True))
-        return await self._journals.clear(run_id, decide)
+        return await self._journals.clear(run_id, deciding.clear(run, is_over))
 
     async def clear_old(self, age: Age) -> int:
         """Delete what is over and old: how many snapshots that were."""
@@ -222,11 +248,14 @@ class SnapshotStore:
         runs = await self._place.call(lambda store: candidates(store, age, now))
         count = 0
         for run_id in runs:
-            try:
-                count += await self.clear(run_id, is_over=lambda fold: age.is_over(fold, now))
-            except LeaseLost:
-                continue  # somebody has it to itself
+            count += await self.clear(run_id, is_over=lambda fold: age.is_over(fold, now))
         return count
+
+    async def find(self, run_id: str, step: str | None = None) -> tuple[RunSnapshot, str] | None:
+        """The latest snapshot, or that of a step, and its schema; None: no such."""
+        found = await self._journals.look(run_id, lambda fold: deciding.chosen(fold, step))
+        snapshot = None if found is None else await self._one(run_id, lambda fold: found)
+        return None if found is None or snapshot is None else (snapshot, found.event.schema)
 
     async def fork(self, run_id: str, fork_id: str, step: str | None = None) -> RunSnapshot:
         """Another run with the checkpoints of this one up to a step; states are shared.
@@ -253,17 +282,18 @@ class SnapshotStore:
 def draft_of(
     step_id: str,
     state: dict[str, Any],
-    metadata: dict[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     *,
     schema: str = "",
 ) -> SnapshotSaved:
     """A snapshot that is to be saved: the state as it is at this moment."""
+    said: Any = {} if metadata is None else metadata
     raw = encode(state, "a state")
     return SnapshotSaved(
         at=0,
         step=deciding.check_step(step_id),
         state=raw,
-        metadata=encode({} if metadata is None else metadata, "metadata"),
+        metadata=encode(dict(said) if isinstance(said, Mapping) else said, "metadata"),
         size=size_of(raw),
         schema=schema,
     )

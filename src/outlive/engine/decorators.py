@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from inspect import Parameter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -37,6 +38,12 @@ TRANSACTION_TIMEOUT_SECONDS = 30.0
 _TRANSACTION = EffectRules(
     key=None, check=None, undo=None, not_happened=(), doubt="check", settle_after_ms=0
 )
+_FLOW_OPTIONS = (
+    *("name", "version", "accepts", "deadline", "pins", "tags"),
+    *("queue", "queue_key", "priority", "units"),
+)
+_EFFECTS = ("key", "check", "undo", "doubt", "not_happened", "settle_after")
+_STEP_OPTIONS = ("name", "retry", "timeout", "raises", "ignore", "redact")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -56,6 +63,7 @@ def flow(
 ) -> Callable[[Callable[P, R]], Flow[P, R]]: ...
 def flow(fn: Any = None, /, **options: Any) -> Any:
     """Make a function durable: its runs survive crashes, redeploys and restarts."""
+    _check_options("@outlive.flow", options, _FLOW_OPTIONS)
     if fn is None:
         return lambda function: _flow(function, **options)
     return _flow(fn, **options)
@@ -132,6 +140,9 @@ def step(fn: Any = None, /, *, transaction: bool = False, **options: Any) -> Any
     With ``transaction=True`` it need not be: its first parameter is a connection to the store's own
     database, in a transaction; what is written through it is committed together with the outcome.
     """
+    _check_options("@outlive.step", options, _STEP_OPTIONS)
+    if transaction not in (True, False):
+        raise DefinitionRefused(f"transaction={transaction!r}: it is True or False")
     if fn is None:
         return partial(step, transaction=transaction, **options)
     if not transaction:
@@ -209,7 +220,7 @@ def effect(
         key=key,
         check=check,
         undo=undo,
-        not_happened=tuple(not_happened),
+        not_happened=_errors("not_happened", not_happened),
         doubt=_doubt(doubt, check),
         settle_after_ms=milliseconds(settle_after),
     )
@@ -247,13 +258,19 @@ def _define(
     name: str | None = None,
     retry: Retry = ONCE,
     timeout: Duration | None = None,
+    raises: Errors = (),
+    ignore: tuple[str, ...] = (),
+    redact: tuple[str, ...] = (),
     rules: EffectRules | None = None,
-    **rest: Any,
+    *,
+    transaction: bool = False,
 ) -> Definition:
     if not callable(fn):
         raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
+    if not isinstance(retry, Retry):
+        raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
     if seconds_or_none(timeout) == 0:
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
     name = name or getattr(fn, "__name__", None)
@@ -264,16 +281,35 @@ def _define(
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
-        raises=tuple(rest.get("raises", ())),
-        ignore=_names(rest, "ignore"),
-        redact=_names(rest, "redact"),
+        raises=_errors("raises", raises),
+        ignore=_names("ignore", ignore),
+        redact=_names("redact", redact),
         effect=rules,
-        transaction=rest.get("transaction", False),
+        transaction=transaction,
     )
 
 
-def _names(options: Mapping[str, Any], option: str) -> tuple[str, ...]:
-    given = options.get(option, ())
+def _check_options(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """What is misspelt is not what was meant."""
+    for name in given:
+        if name in known:
+            continue
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        others = "; key, check, undo and doubt are for @outlive.effect" if name in _EFFECTS else ""
+        raise DefinitionRefused(f"{what} has no option {name!r}; {hint}{others}")
+
+
+def _errors(option: str, given: Any) -> Errors:
+    if isinstance(given, type):
+        raise DefinitionRefused(f"{option}= has classes of errors: write ({given.__name__},)")
+    for each in given:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise DefinitionRefused(f"{option}= has classes of errors, and {each!r} is none")
+    return tuple(given)
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str):
         raise DefinitionRefused(f"{option}= names parameters: write ({given!r},)")
     return tuple(given)

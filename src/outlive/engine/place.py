@@ -248,6 +248,15 @@ def on_loop(work: Callable[[], R]) -> R:
     return outcome
 
 
+def refuse_in_flow() -> None:
+    """What reads or writes the store by itself was called from flow code, which is run again."""
+    if type(place.get()) in (Branch, Plain):
+        raise UsageError(
+            "this touches the store, and was called inside a flow; do it in a step, only step "
+            "bodies touch the outside; runs are started there with outlive.call or outlive.spawn"
+        )
+
+
 def refuse_in_run(name: str, remedy: str) -> None:
     """A verb for the outside was called from within a run."""
     here = place.get()

@@ -85,6 +85,6 @@ class CorruptArchive(StoreError):
 class LeaseLost(StoreError):
     """Another worker drives this run now; its outcome comes from the store."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} is driven by another worker now")
+    def __init__(self, run_id: str, why: str = "is driven by another worker now") -> None:
+        super().__init__(f"run {run_id} {why}")
         self.run_id = run_id

@@ -255,7 +255,7 @@ class Keeper:
             if side is self.here:
                 self.told_here = calls
             else:
-                side.call_threadsafe(_call_all, calls)
+                _tell_side(side, calls)
 
     def end(self, error: OutliveError) -> None:
         """Nothing is durable from here on: fail everything that waits, once."""
@@ -269,6 +269,14 @@ class Keeper:
             loose.side.call_threadsafe(loose.answer, error)
         for notify in self.on_end:
             notify(error)
+
+
+def _tell_side(side: Side, calls: list[tuple[Any, ...]]) -> None:
+    try:
+        side.call_threadsafe(_call_all, calls)
+    except Exception:
+        # A loop that can't be told must not keep the others' answers from them.
+        logger.exception("a loop does not take the journal keeper's answers")
 
 
 def _call_all(calls: list[tuple[Any, ...]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import assert_never
 
 import msgspec
@@ -44,6 +45,8 @@ class Checkpoints:
         self.cleared: int | None = None
         #: Who has the run to itself; empty: nobody.
         self.holder = ""
+        #: Who saved or took it last; empty: nobody, or one who has nothing to itself.
+        self.last = ""
         #: All that was ever saved, the last one last.
         self.saved: list[Saved] = []
         #: Those that were not taken back.
@@ -59,16 +62,17 @@ class Checkpoints:
         match event:
             case CheckpointsBegan():
                 self.began = event
-            case SnapshotSaved():
+            case SnapshotSaved(holder=holder):
+                self.holder = self.last = holder
                 self._save(Saved(self.seq, event))
             case SnapshotRestored(holder=holder):
-                self.holder = holder
+                self.holder, self.last = holder, holder or self.last
             case RolledBack(seq=seq):
                 self._cut(seq)
             case CheckpointsEnded():
                 self.holder = ""
             case CheckpointsCleared(count=count):
-                self.holder = ""
+                self.holder = self.last = ""
                 self.saved, self.line, self._newest = [], [], {}
                 self.cleared = count
             case _:
@@ -127,14 +131,29 @@ class Checkpoints:
         """The state that the next one may be much like, as it stands in its record."""
         return self.line[-1].event.state if self.line else b""
 
-    def check_holder(self, holder: str) -> None:
+    def is_free_for(self, holder: str) -> bool:
+        """Whether nobody has the run, and nobody else had it since this one did."""
+        return not self.holder and self.last in ("", holder)
+
+    def check_holder(self, run_id: str, holder: str) -> None:
         """Whether this one may save.
 
         Raises:
-            LeaseLost: somebody else went on with the run since.
+            LeaseLost: somebody else went on with the run since, or it was ended or deleted.
         """
-        if self.began is not None and self.holder != holder:
-            raise LeaseLost(self.began.run_id)
+        if self.holder == holder:
+            return
+        if self.began is None:
+            raise LeaseLost(run_id, "has no checkpoints any more: they were deleted")
+        if not self.holder:
+            raise LeaseLost(run_id, "was ended or let go of since; resume it to go on")
+        heard = datetime.fromtimestamp((self.began.started_at + self.at) / 1000, UTC)
+        raise LeaseLost(
+            run_id,
+            f"is driven by another worker now, last heard of at {heard:%Y-%m-%dT%H:%M:%SZ}; if "
+            "that one is dead, resume the run by a DurableRunner(..., exclusive=True): that takes "
+            "it, and may then save it, finish it or clean it up",
+        )
 
 
 def brief_after(brief: Brief | None, event: OfCheckpoints) -> Brief:

@@ -38,11 +38,19 @@ _OURS = (
 class StepConnection(sqlite3.Connection):
     """A connection whose transaction the engine begins and ends; the body only writes."""
 
+    #: A body has it.
+    is_lent = False
+
     def commit(self) -> NoReturn:
         raise UsageError(_OURS)
 
     def rollback(self) -> NoReturn:
         raise UsageError(_OURS)
+
+    def close(self) -> None:
+        if self.is_lent:
+            raise UsageError(f"closing the connection would roll back: {_OURS}")
+        super().close()
 
     def executescript(self, script: str, /) -> NoReturn:
         raise UsageError(f"executescript would commit; execute one statement at a time: {_OURS}")
@@ -62,6 +70,7 @@ class SQLiteTransaction:
         self._is_over = False
         self._is_released = self._is_closed = False
         db.set_authorizer(self._allow)
+        db.is_lent = True
 
     def _allow(self, action: int, name: str | None, *_: object) -> int:
         if self._is_over or not self._db.in_transaction:
@@ -108,9 +117,10 @@ class SQLiteTransaction:
             if self._is_over:
                 return
             self._is_over = True
-            self._db.interrupt()
-            # Statements that were compiled before are judged anew.
-            self._db.set_authorizer(self._allow)
+            with suppress(sqlite3.Error):
+                self._db.interrupt()
+                # Statements that were compiled before are judged anew.
+                self._db.set_authorizer(self._allow)
             self._end()
 
     def roll_back(self) -> None:
@@ -118,8 +128,10 @@ class SQLiteTransaction:
         with self._lock:
             if not self._is_closed:
                 self._is_over = self._is_closed = True
-                self._db.set_authorizer(None)
+                with suppress(sqlite3.Error):
+                    self._db.set_authorizer(None)
                 self._end()
+                self._db.is_lent = False
                 self._db.close()
 
     def _end(self) -> None:

@@ -150,7 +150,7 @@ class DurableRunner(Exchanging):
         """Everything that was ever saved, also what was saved again or taken back since."""
         return self.store.history(run_id)
 
-    def rollback(self, run_id: str, to_step: str, why: str = "") -> dict[str, Any]:
+    def rollback(self, run_id: str, to_step: str, why: str | BaseException = "") -> dict[str, Any]:
         """Go back: what was saved behind that step no longer counts. The state there."""
         return self.store.wait(partial(self._runner.rollback, run_id, to_step, why))
 
@@ -164,7 +164,9 @@ class DurableRunner(Exchanging):
         """Another run that goes on from a step of this one; the state there."""
         return self.store.wait(partial(self._runner.fork, run_id, fork_id, at))
 
-    def finish(self, run_id: str, status: EndStatus = "succeeded", error: str = "") -> None:
+    def finish(
+        self, run_id: str, status: EndStatus = "succeeded", error: str | BaseException = ""
+    ) -> None:
         """The run is over: its checkpoints may be cleared away when they are old."""
         self.store.wait(partial(self._runner.finish, run_id, status, error))
 
@@ -236,6 +238,6 @@ class AutoRun:
         """Save the state at a step of your own."""
         return self._store.wait(partial(self._run.checkpoint, step_id, metadata))
 
-    def rollback(self, to_step: str, why: str = "") -> dict[str, Any]:
+    def rollback(self, to_step: str, why: str | BaseException = "") -> dict[str, Any]:
         """Go back to a step: what was saved behind it no longer counts."""
         return self._store.wait(partial(self._run.rollback, to_step, why))

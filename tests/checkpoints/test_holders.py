@@ -1,0 +1,138 @@
+"""Who has a run to itself: how it is taken, how it is let go of, and what others may do."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from outlive.checkpoints import AutoRun, DurableRunner, SnapshotStore
+from outlive.checkpoints.deciding import Run
+from outlive.errors import LeaseLost
+from outlive.model.checkpoint_events import SnapshotSaved
+from outlive.model.checkpoints import Checkpoints
+from outlive.ports import Ports
+from outlive.stores.memory import MemoryStore
+from outlive.testing.clock import FakeClock
+
+
+class Place:
+    """A store whose time is moved by hand, and runners on it."""
+
+    def __init__(self) -> None:
+        self.clock, self.store = FakeClock(), MemoryStore()
+
+    def runner(self, *, exclusive: bool = False) -> DurableRunner:
+        ports = Ports(clock=self.clock)
+        snapshots = SnapshotStore(self.store)
+        snapshots._place.ports = ports
+        return DurableRunner(snapshots, exclusive=exclusive, ports=ports)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+async def dead(place: Place) -> AutoRun:
+    """A run whose process died in the middle."""
+    run = place.runner().auto("dead", {"n": 0})
+    await run.begin()
+    await run.checkpoint("one")
+    await run.checkpoint("two")
+    return run
+
+
+async def test_what_a_dead_process_held_goes_by_its_age(place: Place) -> None:
+    """A run that was not heard of for so long is cleared, whoever held it; no sooner."""
+    zombie = await dead(place)
+    place.clock.advance(89 * 86400)
+    assert 0 == await place.runner().cleanup_old(unfinished="90d")
+    place.clock.advance(2 * 86400)
+    assert 0 == await place.runner().cleanup_old()
+
+    assert 2 == await place.runner().cleanup_old(unfinished="90d")
+    assert [] == await place.runner().store.runs()
+    with pytest.raises(LeaseLost, match="run dead has no checkpoints any more"):
+        await zombie.checkpoint("three")
+    assert [] == await place.runner().store.runs()
+
+
+async def test_a_dead_process_is_named_with_the_remedy(place: Place) -> None:
+    """Who may not touch a run hears when its holder was last heard of; the remedy works."""
+    zombie = await dead(place)
+    plain = place.runner()
+    for refused in (
+        plain.cleanup("dead"),
+        plain.finish("dead", "canceled"),
+        plain.rollback("dead", "one"),
+        plain.checkpoint("dead", "three", {}),
+        plain.store.delete_snapshots("dead"),
+    ):
+        with pytest.raises(LeaseLost, match=r"last heard of at \d{4}-.*exclusive=True"):
+            await refused
+
+    taker = place.runner(exclusive=True)
+    assert {"n": 0} == await taker.resume("dead")
+    await taker.rollback("dead", "one")
+    await taker.finish("dead", "canceled")
+    with pytest.raises(LeaseLost, match="was ended or let go of since"):
+        await zombie.checkpoint("three")
+    assert 1 == await plain.cleanup("dead")
+
+
+async def test_an_exclusive_runner_has_what_it_saves(place: Place) -> None:
+    """It need not resume a run that nobody has; from its first save on nobody else may save."""
+    one, other = place.runner(exclusive=True), place.runner(exclusive=True)
+    for number in range(3):
+        await one.checkpoint("r", f"s{number}", {"n": number})
+    for refused in (place.runner(), other):
+        with pytest.raises(LeaseLost):
+            await refused.checkpoint("r", "s9", {})
+
+    await one.finish("r")
+    await one.checkpoint("r", "again", {"n": 9})
+    await one.finish("r")
+    await one.finish("r", "failed")
+    assert {"n": 9} == await other.resume("r")
+    await other.finish("r")
+    with pytest.raises(LeaseLost, match="was ended or let go of since"):
+        await one.checkpoint("r", "late", {})
+
+
+async def test_an_exclusive_runner_goes_on_with_what_is_free(place: Place) -> None:
+    """What plain runners saved is nobody's."""
+    await place.runner().checkpoint("r", "s1", {"n": 1})
+    await place.runner(exclusive=True).checkpoint("r", "s2", {"n": 2})
+
+    with pytest.raises(LeaseLost):
+        await place.runner().checkpoint("r", "s3", {})
+
+
+async def test_resuming_plainly_takes_nothing(place: Place) -> None:
+    """Whoever has a run keeps it, however often others look where it is."""
+
+    async def step() -> int:
+        return 1
+
+    looker = place.runner()
+    async with place.runner().auto("live", {"n": 0}) as run:
+        await run.step("a", step)
+        assert {"n": 0} == await looker.resume("live")
+        assert {"n": 0} == await looker.resume("live", from_step="a")
+        await run.step("b", step)
+        with pytest.raises(LeaseLost):
+            await looker.checkpoint("live", "c", {})
+
+    assert "succeeded" == await looker.store.status("live")
+
+
+def test_a_save_of_an_earlier_release_is_held_until_the_next() -> None:
+    """There the first save of a run took nothing, so that others could be behind it."""
+    fold = Checkpoints()
+    fold.apply(Run(run_id="r", now=1, seed=b"seed", metadata=b"\x80").begin())
+    saved = SnapshotSaved(at=1, step="s", state=b"\x80", metadata=b"\x80", size=1)
+    for holder in ("one", "", ""):
+        fold.apply(replace(saved, holder=holder))
+
+    assert "" == fold.holder
+    assert fold.is_free_for("other")
