@@ -171,8 +171,8 @@ Other goals that are not reached, by traces of single runs:
 - a checkpoint of a loop takes 0.7 ms of the processor: 0.25 for a commit of five statements with
   its flush, 0.1 to compress and hash, the rest to end a chapter and begin the next. A statement for
   just that, and chapters that keep their machinery, would be needed for twice one UPDATE;
-- a checkpoint of a state is one commit that changes five pages of 8 kB (the run, its record, what is
-  new, and an index of each of the last two), where the bare commit changes one or two of 4 kB; a
+- a checkpoint of a state is one commit that changes five pages of 8 kB (the run, its record, what
+  is new, and an index of each of the last two), where the bare commit changes one or two of 4 kB; a
   fifth of its processor time is to tell what is new, another to make the record. To stand closer to
   it, what is new would have to stand in the record itself, and could not be shared then.
 """
