@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -243,7 +244,9 @@ async def test_a_declaration_changes_no_limits_that_are_set(
     [
         ({"queue": ""}, "named by a text"),
         ({"queue": 5}, "named by a text"),
+        ({"queue": "\ud800"}, "lone surrogate"),
         ({"queue": "q", "queue_key": "x" * 201}, "queue_key"),
+        ({"queue": "q", "queue_key": "x\udfff"}, "lone surrogate"),
         ({"queue": "q", "priority": 101}, "priority=101"),
         ({"queue": "q", "priority": "high"}, "priority='high'"),
         ({"queue": "q", "units": 0}, "units=0"),
@@ -290,6 +293,35 @@ async def test_more_than_a_rate_ever_allows_is_refused(open_app: OpenApp) -> Non
         with pytest.raises(UsageError, match=r"units=101 is more than queue 'models'"):
             await verb(visiting.options(units=101), "x")
     assert [] == list((await app.find()).items)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"flows": visiting}, r"a list of flows: write \[visiting\]"),
+        ({"flows": [visit]}, "is not a flow"),
+        ({"flows": ALL, "queues": "models"}, "queues='models': a worker is given a list"),
+        ({"flows": ALL, "queues": outlive.Queue("q", per_key=1)}, "a worker is given a list"),
+        ({"flows": ALL, "queues": [outlive.Queue("q", per_key=1), 5]}, "named by a text"),
+        ({"flows": [5], "queues": [outlive.Queue("q", per_key=1)]}, "5 is not a flow"),
+        ({"flows": ALL, "concurrency": 0}, "concurrency=0"),
+        ({"flows": ALL, "concurrency": -1}, "concurrency=-1"),
+    ],
+)
+async def test_workers_that_make_no_sense(options: dict[str, Any], why: str) -> None:
+    """Each is refused before anything is written."""
+    async with App(MemoryStore(), settings=STAYING) as app:
+        with pytest.raises(UsageError, match=why):
+            async with app.worker(**options):
+                pass
+        assert [] == list(await app.queues())
+
+
+async def test_limits_are_those_of_a_queue() -> None:
+    """A name alone sets none."""
+    async with App(MemoryStore(), settings=STAYING) as app:
+        with pytest.raises(UsageError, match="'models' is no queue with limits"):
+            await app.set_queue("models")  # type: ignore[arg-type]
 
 
 async def test_a_store_without_limits_says_which_have_some() -> None:

@@ -326,6 +326,7 @@ async def test_a_taken_id_stops_nothing(clockwork: Clockwork) -> None:
         ({}, "either cron="),
         ({"cron": "* * * * *", "every": "1h"}, "either cron="),
         ({"cron": "* * * *"}, "five fields"),
+        ({"cron": 5}, "cron 5: it is a text"),
         ({"cron": "* * * * *", "tz": "Mars/Olympus"}, "Mars/Olympus"),
         ({"cron": "* * * * *", "tz": "/etc/passwd"}, "is no zone"),
         ({"every": "0.5s"}, "less than a second"),
