@@ -38,7 +38,6 @@ from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox, check_by
-from outlive.queueing import QueueVerbs
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.scheduling import Scheduling
@@ -70,7 +69,7 @@ ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 BODY_THREADS = 64
 
 
-class App(Scheduling, QueueVerbs, Forking):
+class App(Scheduling, Forking):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(

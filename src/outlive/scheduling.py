@@ -31,7 +31,6 @@ from outlive.handle import Handle
 from outlive.journal.parts import part, whole
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
-from outlive.looking import Looking
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
 from outlive.model.ids import check_run_id
@@ -53,6 +52,7 @@ from outlive.model.schedules import (
 )
 from outlive.ports import Ports
 from outlive.posting import Letterbox
+from outlive.queueing import QueueVerbs
 from outlive.starting import Asked, Call, by_flow, hidden, start_of, to_submit
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.worker.claims import start_entry
@@ -100,7 +100,7 @@ class Schedule:
     recent: tuple[FiredRun, ...]
 
 
-class Scheduling(Looking):
+class Scheduling(QueueVerbs):
     """One store, with its schedules."""
 
     _ports: Ports
@@ -146,7 +146,7 @@ class Scheduling(Looking):
         run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
         options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
         options |= {"priority": priority, "units": units}
-        what = self._plan(flow, (args, kwargs), options)
+        what = await self._plan(flow, (args, kwargs), options)
         plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
@@ -207,7 +207,9 @@ class Scheduling(Looking):
 
     # parts
 
-    def _plan(self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]) -> Plan:
+    async def _plan(
+        self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+    ) -> Plan:
         """What is to be started; when comes later."""
         if isinstance(flow, Flow) and flow.preset.id is not None:
             raise UsageError(
@@ -217,6 +219,7 @@ class Scheduling(Looking):
         options = {"id": None, **options}
         asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
         event = asked.event
+        await self._check_place(event)
         return Plan(
             flow=event.flow,
             version=event.version,

@@ -14,6 +14,7 @@ from outlive.errors import (
     ScheduleNotFound,
     UsageError,
 )
+from outlive.model.queues import Queue, Rate
 from outlive.model.schedules import Plan
 from tests.schedules.clockwork import Clockwork, failing, long, tick, tock
 
@@ -361,6 +362,9 @@ async def test_what_can_be_no_schedule(clockwork: Clockwork) -> None:
         await app.schedule("a/b", tick, every="1h")
     with pytest.raises(UsageError, match="is not a flow"):
         await app.schedule("s", print, every="1h")  # type: ignore[arg-type]
+    await app.set_queue(Queue("q", rate=Rate(10)))
+    with pytest.raises(UsageError, match="units=11 is more than queue 'q'"):
+        await app.schedule("s", tick, every="1h", queue="q", units=11)
     with pytest.raises(UsageError, match="leave the id out"):
         await app.schedule("s", tick.options(id="mine"), every="1h")
     with pytest.raises(UsageError, match="deadline at one instant"):
