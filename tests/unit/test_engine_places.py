@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import outlive
-from outlive import loop
 from outlive.app import App
-from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.errors import (
     InsideStep,
     IoInFlow,
     NotInRun,
     OutliveError,
     RunFailed,
-    UsageError,
 )
 from outlive.model.events import EffectIntended, Parked, StepDone, StepRaised
 from outlive.model.events import RunFailed as Failed
@@ -217,66 +213,6 @@ async def test_io_in_flow_code_is_refused(scene: Scene, touch: Any) -> None:
         return "not refused"
 
     assert "do this in a step" in await scene.run(flow)
-
-
-VERBS: dict[str, Callable[[App, outlive.Handle[Any]], Awaitable[Any]]] = {
-    "start": lambda app, handle: app.start(alone),
-    "submit": lambda app, handle: app.submit(alone),
-    "ensure": lambda app, handle: app.ensure(alone, id="e"),
-    "find": lambda app, handle: app.find(),
-    "retain": lambda app, handle: app.retain(outlive.Retention(completed=0)),
-    "fork": lambda app, handle: app.fork("other", at=1),
-    "resume": lambda app, handle: app.resume("other", [alone]),
-    "outcome": lambda app, handle: handle.outcome(),
-    "status": lambda app, handle: handle.status(),
-    "signal": lambda app, handle: handle.signal("go"),
-    "checkpoint": lambda app, handle: DurableRunner(SnapshotStore(app)).checkpoint("c", "s", {}),
-    "loop": lambda app, handle: loop.resume(app, loop=Idle),
-}
-
-
-@outlive.flow(name="places_alone")
-async def alone() -> int:
-    return await double(2)
-
-
-class Idle(loop.Loop):
-    """One that is never driven."""
-
-    def on_planning(self) -> loop.State:
-        return loop.State.COMPLETE
-
-    on_executing = on_observing = on_reflecting = on_planning
-
-
-@pytest.mark.parametrize("verb", VERBS)
-async def test_what_touches_the_store_is_refused_in_a_flow(verb: str) -> None:
-    """With what to do instead; the app and its other runs go on."""
-    async with App(MemoryStore()) as app:
-        other = await app.start(alone, id="other")
-
-        @outlive.flow
-        async def flow() -> str:
-            try:
-                await VERBS[verb](app, other)
-            except UsageError as error:
-                return str(error)
-            return "not refused"
-
-        told = await (await app.start(flow)).outcome()
-        assert "inside a flow; do it in a step" in told
-        assert 4 == await other.outcome() == await (await app.start(alone)).outcome()
-
-
-@pytest.mark.parametrize("by", [5, None, "a\nb", "\ud800"])
-async def test_who_did_it_is_a_text(by: Any) -> None:
-    """Refused before anything is sent: the run would never get past it."""
-    async with App(MemoryStore()) as app:
-        handle = await app.start(alone, id="r")
-        for say in (handle.cancel, handle.answer):
-            with pytest.raises(UsageError, match="`by` says who did it"):
-                await say(*([1] if say == handle.answer else []), by=by)
-        assert 4 == await handle.outcome()
 
 
 async def test_a_future_of_another_loop_fails_the_flow_not_the_worker(scene: Scene) -> None:
