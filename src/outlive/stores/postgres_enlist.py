@@ -94,7 +94,7 @@ def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
     if found != [(store_id,)]:
         raise _elsewhere(place)
     refused = yield (
-        f"SELECT seq, gone FROM {schema}.commit_v2({_MARKS}, NULL, false)",
+        f"SELECT seq, gone FROM {schema}.commit_v3({_MARKS}, NULL, false)",
         _values(entry),
     )
     if not refused:
