@@ -30,6 +30,7 @@ from outlive.model.events import (
     Event,
     Forked,
     ForkMade,
+    QuestionAsked,
     RunStarted,
     StepDone,
     StepRaised,
@@ -37,15 +38,21 @@ from outlive.model.events import (
 from outlive.model.ids import check_run_id
 from outlive.model.past import past_of
 from outlive.model.run import ENDED, Run, apply, fold
+from outlive.model.schema import misfit
 from outlive.posting import Letterbox
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.tending import Tending
+from outlive.views.wanted import wanted
 from outlive.worker.worker import Worker
 
 #: What can be given another outcome.
 Outcome: TypeAlias = StepDone | StepRaised | EffectDone | EffectRaised | Answered
 _OUTCOMES = (StepDone, StepRaised, EffectDone, EffectRaised, Answered)
 TRIES_MAX = 5
+ONE_CHANGE = (
+    "one outcome at a time can be another: what comes after it is run anew; let the fork go on, "
+    "and fork that for the next"
+)
 
 
 class Forking(Tending):
@@ -96,12 +103,15 @@ class Forking(Tending):
         id: str | None,
     ) -> Handle[Any]:
         name = check_run_id(self._ports.entropy(8).hex() if id is None else id)
-        json = {step: _json(step, run_id, value) for step, value in (set or {}).items()}
+        check_run_id(run_id)
+        json = _changes(run_id, {} if set is None else set)
+        if at is not None and type(at) is not int:
+            raise ForkRefused(run_id, f"at={at!r} is no seq; `outlive show` lists them")
         mark = fork_entry(run_id, name, self._ports.clock.now_ms())
         await self._commit(mark)
         self._ports.failpoint("fork.marked")
         try:
-            event = await self._plan_fork(check_run_id(run_id), name, at, json)
+            event = await self._plan_fork(run_id, name, at, json)
         except ForkRefused:
             await self._lane(drop_mark(self.store, mark.run_id, 0))
             raise
@@ -154,9 +164,10 @@ class Cut:
         Raises:
             ForkRefused: there is no such place.
         """
-        step, value = self._change(json)
+        step, value = next(iter(json.items()), ("", b""))
         if step:
             place, step = self._place_of(step)
+            self._check_answer(step, value)
             if at not in (None, place):
                 why = f"{step} ended at seq {place}, and all that came after it is run anew"
                 raise ForkRefused(self._run_id, f"{why}: fork it at {place}")
@@ -178,12 +189,6 @@ class Cut:
             value=value,
         )
 
-    def _change(self, json: Mapping[str, bytes]) -> tuple[str, bytes]:
-        if len(json) > 1:
-            why = "one outcome at a time can be another: what comes after it is run anew"
-            raise ForkRefused(self._run_id, why)
-        return next(iter(json.items()), ("", b""))
-
     def _place_of(self, step: str) -> tuple[int, str]:
         """Where a step ended, and its id; its name will do, if there is no other of it."""
         found = {
@@ -198,6 +203,17 @@ class Cut:
             raise ForkRefused(self._run_id, f"{known}; `outlive show` lists its steps")
         ((name, seq),) = exact.items()
         return seq, name
+
+    def _check_answer(self, step: str, value: bytes) -> None:
+        """What a question asks for is in the journal; what a step returns, only its code knows."""
+        for event in reversed(self._own):
+            if isinstance(event, QuestionAsked) and event.question == step and event.schema:
+                schema = msgspec.json.decode(event.schema)
+                why = misfit(msgspec.json.decode(value), schema)
+                if why is not None:
+                    why = f"question {step} refuses this answer: {why}; it wants {wanted(schema)}"
+                    raise ForkRefused(self._run_id, why)
+                return
 
     def _check(self, at: int) -> Run:
         """The run as it was then, if nothing was under way."""
@@ -259,6 +275,16 @@ def _id_of(event: Outcome) -> str:
 def _is_named(step_id: str, asked: str) -> bool:
     place = step_id.partition("/")[2] or step_id
     return asked in (step_id, place, place.partition("#")[0])
+
+
+def _changes(run_id: str, given: object) -> dict[str, bytes]:
+    """Another outcome as JSON, by its step."""
+    if not isinstance(given, Mapping) or not all(type(step) is str and step for step in given):
+        why = "set is no step with its outcome; write set={'plan#1': value}"
+        raise ForkRefused(run_id, why)
+    if len(given) > 1:
+        raise ForkRefused(run_id, ONE_CHANGE)
+    return {step: _json(step, run_id, value) for step, value in given.items()}
 
 
 def _json(step: str, run_id: str, value: object) -> bytes:

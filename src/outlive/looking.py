@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterable
 
 from outlive.engine.blob import Blob, read_chunks
 from outlive.engine.place import refuse_in_flow
-from outlive.errors import AppClosed, RunNotFound
+from outlive.errors import AppClosed
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.redacting import Hider
-from outlive.journal.restored import read_whole
+from outlive.journal.restored import not_found, read_whole
 from outlive.model.ids import check_run_id, is_run
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
 from outlive.worker.shelf import StoreShelf
@@ -70,7 +70,7 @@ class Looking:
         check_run_id(journal if is_run(journal) else f"~{journal}")
         reading = await self._lane(read_whole(self.store, journal, after, limit=limit))
         if reading is None:
-            raise RunNotFound(journal)
+            raise await self._lane(not_found(self.store, journal))
         return reading
 
     async def health(self) -> Health:

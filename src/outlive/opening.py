@@ -15,6 +15,7 @@ from outlive.sealing import with_key
 from outlive.settings import Settings
 from outlive.store import Store
 from outlive.stores.open import check_there, open_store, shown_place
+from outlive.tending import check_rules
 
 
 def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
@@ -35,6 +36,9 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
     With a ``key`` (default: ``OUTLIVE_KEY``) what is stored is sealed. ``blobs`` (default:
     ``OUTLIVE_BLOBS``) is the URL of another store, which keeps blobs.
     """
+    check_rules(retention=retention, redaction=redaction)
+    if key is not None and type(key) is not str:
+        raise UsageError(f"key is a text, not {type(key).__name__}; `outlive key` makes one")
     settings = settings or Settings.from_environment()
     ports = ports or Ports()
     url = url or settings.store

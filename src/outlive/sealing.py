@@ -90,6 +90,16 @@ def archive_keys_of(store: Store) -> Covers | None:
     return ArchiveKeys(store.keys)
 
 
+def key_ids_of(store: Store) -> list[str]:
+    """What the master keys of a sealed store are called; of any other, nothing."""
+    if not is_sealed(store):
+        return []
+    from outlive.journal.sealed_store import SealedStore
+
+    assert isinstance(store, SealedStore)
+    return store.keys.ids
+
+
 def sealed_like(store: Store, other: Store) -> Store:
     """The other store, sealed with the keys of this one, if it is."""
     if not is_sealed(store):

@@ -14,6 +14,7 @@ from weakref import finalize
 from outlive.errors import UsageError
 from outlive.journal.archive import Archive, Archived, FileArchive, read_archive
 from outlive.journal.copying import StoreArchive, copy_run
+from outlive.journal.elsewhere import id_of
 from outlive.journal.immediate import run_immediate
 from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
@@ -24,8 +25,8 @@ from outlive.model.retention import Retention, parse_retention, with_own
 from outlive.ports import Ports
 from outlive.sealing import archive_keys_of, sealed_like
 from outlive.settings import Settings
-from outlive.store import Found
-from outlive.stores.open import open_store
+from outlive.store import Found, Store
+from outlive.stores.open import open_store, shown_place
 from outlive.worker.upkeep import rest_after
 
 NO_RULES = (
@@ -39,11 +40,13 @@ class Tending(Looking):
 
     _ports: Ports
     _settings: Settings
-    _archive: Archive | None = None
+    #: By what the rules call them; opened when they are first needed.
+    _archives: dict[str, Archive]
 
     def _set_rules(self, retention: Retention | None) -> None:
         """What may be deleted: as given, or as the environment says."""
         self.retention = retention or parse_retention(self._settings.retention)
+        self._archives = {}
 
     def _set_redaction(self, redaction: Redaction | None) -> None:
         """What is never recorded: as given, or as the environment says."""
@@ -59,6 +62,7 @@ class Tending(Looking):
         With ``dry_run`` nothing is changed, and each run is listed.
         """
         self._check_open()
+        check_rules(retention=retention)
         rules = retention or self.retention
         if rules is None:
             raise UsageError(NO_RULES)
@@ -114,19 +118,58 @@ class Tending(Looking):
         )
 
     def _archive_of(self, rules: Retention) -> Archive | None:
-        if rules.archive is not None and self._archive is None:
-            self._archive = self._open_archive(rules.archive)
-        return self._archive if rules.archive is not None else None
+        where = rules.archive
+        if where is None:
+            return None
+        if where not in self._archives:
+            self._archives[where] = self._open_archive(where)
+        return self._archives[where]
 
     def _open_archive(self, where: str) -> Archive:
         scheme, separator, rest = where.partition("://")
         if not separator or scheme == "file":
-            covers = archive_keys_of(self.store)
-            return FileArchive(os.path.abspath(rest or where), self._ports, covers)
+            folder = os.path.abspath(rest or where)
+            _make_folder(folder)
+            return FileArchive(folder, self._ports, archive_keys_of(self.store))
+        if scheme == "memory":
+            raise UsageError("archive=memory:// would be gone with the process; name a folder")
         lease_seconds = self._settings.lease_seconds
         other = open_store(where, ports=self._ports, lease_seconds=lease_seconds)
-        return StoreArchive(sealed_like(self.store, other))
+        try:
+            archive = StoreArchive(sealed_like(self.store, other))
+            run_immediate(self._check_other(other, shown_place(where)))
+        except BaseException:
+            run_immediate(other.close())
+            raise
+        return archive
+
+    async def _check_other(self, other: Store, name: str) -> None:
+        """Refuse an archive that loses what it is to keep."""
+        here = getattr(self.store, "below", self.store)  # of a sealed one: what it is sealed in
+        if await id_of(here, self._ports.entropy) == await id_of(other, self._ports.entropy):
+            raise UsageError(f"archive={name} is the store itself; name another, or a folder")
 
     def _close_archive(self) -> None:
-        if self._archive is not None:
-            run_immediate(self._archive.close())
+        for archive in self._archives.values():
+            run_immediate(archive.close())
+
+
+def check_rules(*, retention: object = None, redaction: object = None) -> None:
+    """Refuse rules that are none: texts with rules belong into the environment."""
+    for name, given, kind, example in (
+        ("retention", retention, Retention, "completed='30d'"),
+        ("redaction", redaction, Redaction, "names=('password',)"),
+    ):
+        if given is not None and not isinstance(given, kind):
+            known = f"{name} is a {kind.__name__}, not {type(given).__name__}"
+            raise UsageError(f"{known}; write outlive.{kind.__name__}({example})")
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(
+            f"archive={folder} can't be a folder: {why}; name a folder, or the URL of a store"
+        ) from error

@@ -8,12 +8,17 @@ import pty
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from outlive.cli.doctor import _named
 from outlive.cli.draw import since
 from outlive.cli.output import span
+from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.settings import Settings
+from outlive.sync.checkpoints import DurableRunner
 from outlive.views.wanted import example, wanted
 from tests.doors.desk import (
     Desk,
@@ -180,6 +185,34 @@ def test_doctor_shows_no_password(
     assert "cret" not in told
 
 
+@pytest.mark.parametrize("output", [(), ("--json",)], ids=["text", "json"])
+def test_doctor_shows_no_secret(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, output: Sequence[str]
+) -> None:
+    """Of a key what it is called; no password of an archive."""
+    key, older = (new_key(lambda size, fill=fill: bytes([fill]) * size) for fill in (1, 2))
+    monkeypatch.setenv("OUTLIVE_KEY", f"{key},{older}")
+    desk.start(ask_number)
+    monkeypatch.setattr("outlive.cli.doctor.PATIENCE_SECONDS", 0.0)
+    rules = "archive=postgresql://db/x?password=s3cret,failed=1d"
+    monkeypatch.setenv("OUTLIVE_RETENTION", rules)
+
+    told = desk("doctor", *output)[1]
+
+    ids = MasterKeys.parse(f"{key},{older}", bytes).ids
+    assert ",".join(f"(key id {each})" for each in ids) in told
+    assert "archive=postgresql://db/x?password=***,failed=1d" in told
+    assert not [secret for secret in (key, older, "s3cret") if secret in told]
+
+
+def test_doctor_shows_no_password_of_the_place_of_blobs() -> None:
+    """It is a store's URL like any other."""
+    named = _named(Settings(blobs="postgresql://ada:s3cret@db/x"), [])
+
+    assert "postgresql://ada:***@db/x" == named["OUTLIVE_BLOBS"]
+    assert "" == named["OUTLIVE_KEY"]
+
+
 def test_doctor_says_what_is_set_and_what_is_wrong(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +229,50 @@ def test_doctor_says_what_is_set_and_what_is_wrong(
         newer.unlink()
 
     assert 3 == desk("doctor")[0]
+
+
+def test_rules_that_are_none_are_named_as_they_were_given(desk: Desk) -> None:
+    """On the command line, not in the environment."""
+    desk.start(ask_number)
+
+    code, _, why = desk("retain", "--rules", "complete=30d", "--dry-run")
+
+    assert (2, True) == (code, why.startswith("outlive: --rules: 'complete=30d' is no rule"))
+
+
+def test_a_fork_changes_one_outcome(desk: Desk) -> None:
+    """Of two, none is dropped in silence."""
+    desk.park(ask_number)
+    desk("answer", "r", "4")
+    desk.end()
+
+    code, _, why = desk("fork", "r", "--set", "ask=5", "--set", "ask=6")
+
+    assert 2 == code
+    assert "one outcome at a time can be another" in why
+    assert 0 == desk("fork", "r", "--set", "ask=5", "--id", "f")[0]
+    assert 6 == desk.end("f")["outcome"]
+
+
+def test_checkpoints_are_named_where_there_is_no_run(desk: Desk) -> None:
+    """By the id that show, verify and erase take; what only runs have is refused."""
+    runner = DurableRunner(desk.url)
+    runner.checkpoint("c1", "plan", {"at": 1})
+    runner.finish("c1")
+    runner.close()
+    desk.park(ask_number)
+    name = "outlive/checkpoints/c1"
+
+    for command in (("show",), ("verify",), ("erase", "--yes")):
+        code, _, why = desk(*command, "c1")
+        assert 2 == code
+        assert f"no run has the id 'c1'; its checkpoints are called '{name}'" in why
+    assert "no run has the id 'c2'; `outlive runs` lists" in desk("show", "c2")[2]
+    code, _, why = desk("diff", name, "r")
+    assert 2 == code
+    assert f"{name} is no run, and has no steps; `outlive show` shows it" in why
+    for command in (("show",), ("verify",), ("erase", "--yes")):
+        assert 0 == desk(*command, name)[0]
 
 
 def test_completion_is_made_from_the_commands(desk: Desk) -> None:

@@ -11,7 +11,7 @@ import outlive
 from outlive import Retention
 from outlive.app import App
 from outlive.clearing import Deletion
-from outlive.errors import ForkRefused, RunFailed
+from outlive.errors import ForkRefused, RunFailed, ValueRefused
 from outlive.handle import Handle
 from outlive.model.events import (
     EffectDone,
@@ -169,6 +169,39 @@ class ForkRules:
             await handle.fork()
         marks = await app.store.find(Query(prefix="outlive/"))
         assert [] == list(marks.items)
+
+    async def test_what_makes_no_sense_is_refused_before_anything_is_written(
+        self, app: App
+    ) -> None:
+        """One step by its name, a seq that is a number, an answer that its question takes."""
+        asking = await app.start(flows.asks, id="asks")
+        await asking.question("20s")
+        await asking.answer("this")
+        await asking.outcome("20s")
+        before = await app.store.find(Query())
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"at": "3"}, "at='3' is no seq"),
+            ({"at": True}, "at=True is no seq"),
+            ({"set": ["ask"]}, r"write set=\{'plan#1': value\}"),
+            ({"set": {1: "a"}}, "set is no step"),
+            ({"set": {"ask": object()}}, "the outcome of ask is no JSON"),
+            ({"set": {"ask": "a", "other": 1}}, "one outcome at a time .* fork that for the next"),
+            ({"set": {"ask": 5}}, "0/ask#1 refuses this answer: .*string is wanted, not int"),
+        ]
+
+        for given, why in wrong:
+            with pytest.raises(ForkRefused, match=why):
+                await app.fork("asks", **given)
+
+        assert before == await app.store.find(Query())
+
+    async def test_an_outcome_that_the_step_can_not_return_is_named(self, app: App) -> None:
+        """Only its code knows what it may be, so whoever drives the fork says it."""
+        await (await app.start(flows.buy, "a", id="first"))
+        fork = await app.fork("first", set={"fork_plan": 5}, id="fork")
+
+        with pytest.raises(ValueRefused, match=r"gave step 0/fork_plan#1 .* is no list\[str\]"):
+            await fork.outcome("20s")
 
     async def test_every_place_of_a_run_leads_to_its_end(self, app: App) -> None:
         """Forked behind each event that allows it, the flow ends as it did."""

@@ -69,13 +69,21 @@ def test_a_machine_that_works_is_taken() -> None:
         ({"on_on": lambda: None}, r"on_on takes nothing; a handler takes nothing but self"),
         ({"on_on": lambda self, tool: None}, r"on_on takes self, tool; a handler takes nothing"),
         ({"working": (State.EXECUTING, Lamp.ON)}, r"working has <State.EXECUTING: .* none of its"),
+        ({"working": 7}, r"working is 7; write states: \(State.FAILED,\)"),
+        ({"moves": {Lamp.OFF: None}}, r"moves of OFF is None; write states"),
         ({"version": 0}, r"version is 0; it is a number from 1 on"),
         ({"version": "2"}, r"version is '2'; it is a number from 1 on"),
         ({"version": 4, "upcasters": {1: dict, 3: dict}}, r"upcasters are there .*\[1, 3\]; .*gap"),
         ({"version": 1, "upcasters": {0: dict}}, r"upcasters are there for versions \[0\]; .*"),
+        ({"version": 2, "upcasters": [1]}, r"upcasters is \[1\]; it has a function by the version"),
+        ({"version": 2, "upcasters": {"1": dict}}, r"upcasters is .*; it has a function by the"),
+        ({"version": 2, "upcasters": {1: 5}}, r"the upcaster from version 1 is 5; it is a func"),
+        ({"checkpoint_evry": 3}, r"checkpoint_evry is no option .*; write checkpoint_every, if"),
+        ({"upcaster": {}}, r"upcaster is no option of a loop; write upcasters"),
         ({"checkpoint_every": 0}, r"checkpoint_every is 0; it is a number from 1 on"),
         ({"ttl": "soon"}, r"soon"),
         ({"name": "a/b"}, r"'a/b' can't be a name"),
+        ({"name": 5}, r"5 can't be a name"),
         ({"__init__": handler}, r"is made in `def setup\(self\)`"),
     ],
 )
@@ -96,6 +104,13 @@ def test_an_abstract_loop_only_has_subclasses() -> None:
 
     with pytest.raises(DefinitionRefused, match="Half has no handlers; write a subclass"):
         Half("x")
+    with pytest.raises(DefinitionRefused, match="Loop has no handlers; write a subclass"):
+        Loop.from_dict({"version": 1, "request": "x", "state": "PLANNING"})
+
+
+def test_one_state_at_work_may_stand_alone() -> None:
+    """As one that may follow another does."""
+    assert {Lamp.ON} == lamp(working=Lamp.ON).machine.working
 
 
 def test_a_plain_machine_is_plain_and_any_awaited_handler_makes_it_async() -> None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlive import sync
-from outlive.errors import IncompatibleCheckpoint, NotInRun, UsageError
+from outlive.errors import IncompatibleCheckpoint, NotInRun, RunIdRefused, UsageError
 from outlive.loop import Loop, Snapshot, State, drive, load, resume, step_once
 from outlive.sync import loop as blocking
 from tests.loop.agents import Agent, Clerk, Kept, KeptClerk, send
+
+
+def loop_module() -> Any:
+    import outlive.loop
+
+    return outlive.loop
 
 
 class Shelf:
@@ -195,6 +202,21 @@ def test_what_keeps_no_loops_is_refused() -> None:
         drive(Clerk("a"), nothing)
 
 
+@pytest.mark.parametrize("verbs", [loop_module(), blocking], ids=["async", "blocking"])
+def test_what_is_no_loop_is_refused(verbs: Any, tmp_path: Path) -> None:
+    """A class where a loop is meant, a name or the base where a class is, an id that is none."""
+    where = f"sqlite:///{tmp_path / 'loops.db'}"
+    for verb in (verbs.step_once, partial(verbs.drive, store=where)):
+        with pytest.raises(UsageError, match=r"Clerk'> is no loop; make one: YourLoop\(request\)"):
+            verb(Clerk)
+    for kind in ("Clerk", Loop, State):
+        for verb in (verbs.resume, verbs.load):
+            with pytest.raises(UsageError, match=r"loop=.* is no loop that can be driven; give"):
+                verb(where, "x", kind)
+    with pytest.raises(RunIdRefused, match="a run id is a non-empty text, not 5"):
+        verbs.resume(where, 5, Clerk)
+
+
 def test_plain_loops_need_no_await(tmp_path: Path) -> None:
     """On a store of ours, as on their own; a loop with async handlers is awaited as ever."""
     where = f"sqlite:///{tmp_path / 'loops.db'}"
@@ -222,12 +244,6 @@ def test_the_blocking_side_has_every_verb(tmp_path: Path) -> None:
     blocking.step_once(loop)
     assert State.EXECUTING is loop.state
     assert set(blocking.__all__) == {*blocking.__all__, *vars(loop_module())["__all__"]}
-
-
-def loop_module() -> Any:
-    import outlive.loop
-
-    return outlive.loop
 
 
 def test_an_effect_is_declared_once_and_used_by_both_kinds() -> None:

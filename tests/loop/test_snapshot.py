@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlive.errors import IncompatibleCheckpoint, ValueRefused
+from outlive.errors import IncompatibleCheckpoint, UsageError, ValueRefused
 from outlive.loop import Loop, Snapshot, State
 from tests.loop.agents import Agent
 
@@ -83,7 +83,19 @@ def test_any_other_version_is_refused_with_both(version: Any) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "path"),
-    [({"state": "SLEEPING"}, "$.state"), ({"size": 3}, "$.size"), ({"request": ...}, "$.request")],
+    [
+        ({"state": "SLEEPING"}, "$.state"),
+        ({"state": []}, "$.state"),
+        ({"size": 3}, "$.size"),
+        ({"request": ...}, "$.request"),
+        ({"plan": None}, "$.plan"),
+        ({"plan": "abc"}, "$.plan"),
+        ({"results": 5}, "$.results"),
+        ({"cursor": "9"}, "$.cursor"),
+        ({"seq": True}, "$.seq"),
+        ({"context": [1]}, "$.context"),
+        ({"id": 7}, "$.id"),
+    ],
 )
 def test_what_is_no_snapshot_is_refused(changed: dict[str, Any], path: str) -> None:
     """With the part that is wrong."""
@@ -93,6 +105,39 @@ def test_what_is_no_snapshot_is_refused(changed: dict[str, Any], path: str) -> N
         Agent.from_dict(parts)
 
     assert path == refused.value.path
+
+
+@pytest.mark.parametrize("given", [None, 5, ["version", 1]])
+def test_a_snapshot_is_a_dict(given: Any) -> None:
+    """Anything else is refused in words."""
+    with pytest.raises(ValueRefused, match="a snapshot is a dict of its parts, not"):
+        Agent.from_dict(given)
+
+
+def test_the_context_of_a_loop_is_a_dict() -> None:
+    """Here as in a snapshot."""
+    wrong: Any = [1]
+    with pytest.raises(ValueRefused, match="the context of a loop is a dict, not list"):
+        Agent("a", context=wrong)
+
+
+def test_an_upcaster_returns_a_snapshot() -> None:
+    """One that forgets to is named."""
+
+    class Forgets(Agent):
+        version = 2
+        upcasters = {1: lambda old: old.clear()}
+
+    with pytest.raises(ValueRefused, match="the upcaster from version 1 returned NoneType; it"):
+        Forgets.from_dict(FIRST)
+
+
+def test_a_loop_without_an_id_has_no_keys() -> None:
+    """They would be those of every other loop without one: a receiver would drop its effect."""
+    loop = Agent.from_dict(Snapshot(version=1, request="a", state="EXECUTING", plan=["mail"]))
+
+    with pytest.raises(UsageError, match=r"this Agent has no id, .* give its snapshot an id"):
+        loop.key("mail")
 
 
 def test_setup_is_called_however_a_loop_comes_to_be() -> None:

@@ -271,6 +271,8 @@ async def test_no_key_is_made_of_what_is_hidden(effect: str) -> None:
     ("rules", "why"),
     [
         ({"names": "password"}, "names are several"),
+        ({"names": None}, "names are several, and None is none"),
+        ({"patterns": 5}, "patterns are several, and 5 is none"),
         ({"names": ("a b",)}, "can't be the name of a parameter"),
         ({"patterns": ("(",)}, "is no regular expression"),
         ({"patterns": ("a*",)}, "matches nothing at all"),

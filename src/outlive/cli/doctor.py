@@ -11,6 +11,7 @@ from outlive.app import App
 from outlive.cli.output import print_json, print_line
 from outlive.errors import StoreError
 from outlive.opening import open_app
+from outlive.sealing import key_ids_of
 from outlive.settings import Settings
 from outlive.store import PAGE_MAX, Found, Health
 
@@ -19,6 +20,7 @@ PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
 #: What of a store's URL is nobody's business: the password, also that of another place in it.
 _SECRET = re.compile(r"(://[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
+_URLS = ("store", "blobs")
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ def doctor(asked: argparse.Namespace) -> int:
 async def _look(asked: argparse.Namespace) -> Report:
     settings = Settings.from_environment()
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
-        report = Report(await app.health(), _named(settings))
+        report = Report(await app.health(), _named(settings, key_ids_of(app.store)))
         found = await _all(app)
         report.runs = len(found)
         for run in found:
@@ -68,11 +70,17 @@ async def _look(asked: argparse.Namespace) -> Report:
         return report
 
 
-def _named(settings: Settings) -> dict[str, str]:
-    """What each variable says, or would; no password."""
+def _named(settings: Settings, key_ids: list[str]) -> dict[str, str]:
+    """What each variable says, or would; no password, and of keys only what they are called."""
     named = {each.name: str(getattr(settings, each.name)) for each in fields(settings)}
-    named["store"] = _SECRET.sub(r"\1\2***", named["store"])
+    named |= {name: _without_password(named[name]) for name in _URLS}
+    named["retention"] = ",".join(map(_without_password, named["retention"].split(",")))
+    named["key"] = ",".join(f"(key id {each})" for each in key_ids)
     return {f"OUTLIVE_{name.upper()}": value for name, value in named.items()}
+
+
+def _without_password(url: str) -> str:
+    return _SECRET.sub(r"\1\2***", url)
 
 
 async def _all(app: App) -> list[Found]:

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from outlive.cli.output import print_json, print_line, print_note, print_table
-from outlive.errors import UsageError
+from outlive.errors import ForkRefused, UsageError
+from outlive.forking import ONE_CHANGE
 from outlive.journal.forking import events_of
+from outlive.model.ids import is_run
 from outlive.opening import open_app
 from outlive.store import LAST_CHAPTER
 from outlive.views.diff import Ended, Line
@@ -32,9 +34,11 @@ def fork(asked: argparse.Namespace) -> int:
 
 
 async def _fork(asked: argparse.Namespace) -> tuple[str, str]:
-    changes = None if asked.set is None else dict([_parse_set(asked.set)])
+    changes = [_parse_set(each) for each in asked.set or ()]
+    if len(changes) > 1:
+        raise ForkRefused(asked.run, ONE_CHANGE)
     async with open_app(asked.store, drive=False, must_exist=True) as app:
-        handle = await app.fork(asked.run, at=asked.at, set=changes, id=asked.id)
+        handle = await app.fork(asked.run, at=asked.at, set=dict(changes), id=asked.id)
         return handle.id, (await app.read(handle.id, 1 << 62)).header.flow
 
 
@@ -65,6 +69,8 @@ async def _diff(asked: argparse.Namespace) -> list[Line]:
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         both = []
         for run_id in (asked.a, asked.b):
+            if not is_run(run_id):
+                raise UsageError(f"{run_id} is no run, and has no steps; `outlive show` shows it")
             reading = await app.read(run_id, LAST_CHAPTER)
             both.append(await events_of(app.store, reading))
         return compare(*both)

@@ -96,9 +96,7 @@ def _add_run(commands: Commands) -> None:
     parser.add_argument("flow", metavar="MODULE:FLOW", help="the flow, in a module found from here")
     parser.add_argument("--id", metavar="ID", help="the run's id (default: a new one)")
     parser.add_argument(
-        "--input",
-        metavar="JSON",
-        help="the flow's arguments: a list (by position) or an object (by name)",
+        "--input", metavar="JSON", help="its arguments: a list (by position) or an object (by name)"
     )
     add_json(parser)
 
@@ -331,7 +329,9 @@ def _add_fork(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run to fork")
     parser.add_argument("--at", metavar="SEQ", type=positive, help="behind this event of it")
-    parser.add_argument("--set", metavar="STEP=JSON", help="behind this step, with that outcome")
+    parser.add_argument(
+        "--set", metavar="STEP=JSON", action="append", help="behind this step, with that outcome"
+    )
     parser.add_argument("--id", metavar="ID", help="the fork's id (default: a new one)")
     add_json(parser)
 

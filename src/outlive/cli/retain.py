@@ -35,7 +35,7 @@ def retain(asked: argparse.Namespace) -> int:
 
 
 async def _retain(asked: argparse.Namespace) -> Swept:
-    rules = parse_retention(asked.rules or "")
+    rules = parse_retention(asked.rules or "", "--rules")
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         return await app.retain(rules, dry_run=asked.dry_run)
 

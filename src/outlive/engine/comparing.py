@@ -67,10 +67,16 @@ class Comparing:
 
     def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:
         """An op's outcome, decoded; if today's types can't, the run stops and keeps its place."""
+        is_changed = self._replay.is_changed(event)
         try:
-            if self._replay.is_changed(event):
+            if is_changed:
                 return op.definition.value_from_json(getattr(event, "value", b"")), None
             return outcome_of(op, event)
         except ValueRefused as refused:
-            self.refuse(refused)
+            self.refuse(_given_by_fork(op, refused) if is_changed else refused)
             return None, None
+
+
+def _given_by_fork(op: Op, refused: ValueRefused) -> ValueRefused:
+    why = f"this fork gave step {op.id} another outcome, and {refused.reason}"
+    return ValueRefused(f"{why}; fork the other run again, with one that it may return")

@@ -367,7 +367,8 @@ undoables = Undoables()
 
 def check_name(name: str) -> str:
     """A name that can stand in a step id."""
-    if not name or len(name) > NAME_CHARS_MAX or any(c in name for c in "/#\0\n"):
+    is_text = type(name) is str and bool(name)
+    if not is_text or len(name) > NAME_CHARS_MAX or any(c in name for c in "/#\0\n"):
         raise DefinitionRefused(f"{name!r} can't be a name: 1 to 200 characters, no / # or newline")
     return name
 

@@ -69,8 +69,11 @@ class FlowNotRegistered(UsageError):
 class RunNotFound(UsageError):
     """No run has this id; ``outlive runs`` lists those there are."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"no run has the id {run_id!r}; `outlive runs` lists those there are")
+    def __init__(self, run_id: str, checkpoints: str = "") -> None:
+        remedy = "`outlive runs` lists those there are"
+        if checkpoints:
+            remedy = f"its checkpoints are called {checkpoints!r} by show, verify and erase"
+        super().__init__(f"no run has the id {run_id!r}; {remedy}")
         self.run_id = run_id
 
 

@@ -63,7 +63,7 @@ async def keep_elsewhere(store: Any, blobs: Any, name: str, entropy: Entropy) ->
         StoreUnavailable: its blobs are in another place.
         UsageError: that is the store itself.
     """
-    own, other = await _id_of(store, entropy), await _id_of(blobs, entropy)
+    own, other = await id_of(store, entropy), await id_of(blobs, entropy)
     if own == other:
         raise UsageError(f"OUTLIVE_BLOBS={name} is the store itself; leave it out")
     known = await place_of(store)
@@ -80,7 +80,7 @@ async def keep_elsewhere(store: Any, blobs: Any, name: str, entropy: Entropy) ->
     return BlobsElsewhere(store, blobs, f"{OWN_PREFIX}blobs/{own}/", name)
 
 
-async def _id_of(store: Store, entropy: Entropy) -> str:
+async def id_of(store: Store, entropy: Entropy) -> str:
     """What a store is called by others; made when it is first asked for."""
     found = await store.get_blobs(PLACES, [_ID])
     if not found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from outlive.errors import UsageError
+from outlive.journal.restored import not_found
 from outlive.journal.seal import data_key_id
 from outlive.journal.sealed_store import SealedStore
 from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Query, Store
@@ -33,12 +34,13 @@ async def erase(store: Store, run_id: str, *, keep_until: int) -> list[str]:
     """Drop the data key of a run's family, then its runs; their ids.
 
     Raises:
+        RunNotFound: there is no such run.
         UsageError: a run of the family has not ended.
     """
     below: Store = store.below if isinstance(store, SealedStore) else store
     reading = await below.read(run_id, LAST_CHAPTER, limit=0)
     if reading is None:
-        raise UsageError(f"there is no run {run_id}; `outlive runs` lists those that there are")
+        raise await not_found(below, run_id)
     family = reading.header.family
     members = [found async for found in _runs(below) if found.header.family == family]
     for found in members:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.msgpack import Ext
 
-from outlive.errors import CorruptRecord
+from outlive.errors import CorruptRecord, RunNotFound
 from outlive.journal.codec_bounds import VALUE_BYTES_MAX
 from outlive.journal.deltas import apply
 from outlive.journal.nodes import Damaged, opened, payload_of
@@ -24,6 +24,7 @@ from outlive.journal.record import ENVELOPE_BYTES, is_parted
 from outlive.journal.stored import with_values
 from outlive.journal.values import DELTA, KEPT, REFERENCE, SHORT
 from outlive.model.events import Event, decode_events
+from outlive.model.ids import checkpoint_journal, is_run
 from outlive.store import Reading, Store, StoredRecord
 
 _STORED: Final = frozenset((SHORT, DELTA, KEPT))
@@ -44,6 +45,13 @@ async def read_whole(
     """As the store reads it, with the nodes that its values need."""
     reading = await store.read(run_id, after, limit=limit)
     return None if reading is None else await with_nodes(store, reading)
+
+
+async def not_found(store: Store, journal: str) -> RunNotFound:
+    """What is said of a journal that is not there; checkpoints of that id are named."""
+    beside = checkpoint_journal(journal) if is_run(journal) else ""
+    is_there = beside and await store.read(beside, 1 << 62, limit=0) is not None
+    return RunNotFound(journal, beside if is_there else "")
 
 
 async def with_nodes(store: Store, reading: Reading) -> Reading:

@@ -26,6 +26,7 @@ from outlive.journal.reader import read_first
 from outlive.loop.loops import Loop
 from outlive.loop.turns import Pace, asked, given, turn
 from outlive.model.events import ChapterBegan
+from outlive.model.ids import check_run_id
 from outlive.model.retry import parse_duration
 from outlive.opening import open_app
 from outlive.starting import start_of
@@ -194,7 +195,7 @@ def _goes_at_once(loop: Loop) -> bool:
 def kinds_of(loop: type[Loop] | None) -> Kinds:
     """Loops by the names of their flows: the one that was given, or all there are."""
     if loop is not None:
-        return {loop.flow.name: loop}
+        return {_with_handlers(loop).flow.name: loop}
     found: dict[str, type[Loop]] = {}
     waiting: list[type[Loop]] = [Loop]
     while waiting:
@@ -204,6 +205,19 @@ def kinds_of(loop: type[Loop] | None) -> Kinds:
     if not found:
         raise UsageError("this process has defined no loop: import the module that does")
     return found
+
+
+def _with_handlers(kind: object) -> type[Loop]:
+    if isinstance(kind, type) and issubclass(kind, Loop) and hasattr(kind, "flow"):
+        return kind
+    raise UsageError(f"loop={kind!r} is no loop that can be driven; give your subclass of Loop")
+
+
+def class_of(loop: Loop) -> type[Loop]:
+    """The class of a loop that is to be driven."""
+    if not isinstance(loop, Loop):
+        raise UsageError(f"{loop!r} is no loop; make one: YourLoop(request)")
+    return type(loop)
 
 
 def _only(kinds: Kinds) -> type[Loop]:
@@ -217,6 +231,7 @@ def _only(kinds: Kinds) -> type[Loop]:
 
 async def _find(app: App, id: str | None, kinds: Kinds) -> tuple[str, Header] | None:
     if id is not None:
+        check_run_id(id)
         try:
             reading = await app.read(id, 1 << 62)
         except RunNotFound:

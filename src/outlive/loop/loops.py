@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, ClassVar, Self
 
-from outlive.errors import DefinitionRefused, ValueRefused
+from outlive.engine.definitions import check_name
+from outlive.errors import DefinitionRefused, UsageError, ValueRefused
 from outlive.loop.machine import MOVES, Machine, Moves, State, define
 from outlive.loop.snapshot import RECORDED, Snapshot, Upcasters, check_upcasters, up_to_date
 from outlive.loop.turns import LoopFlow, flow_of
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
+
+_OPTIONS = (
+    "states", "moves", "working", "version", "upcasters", "checkpoint_every", "keep", "ttl", "name",
+)  # fmt: skip
+#: Names that are as much alike as this, of 1, are one and the same, misspelt.
+LIKENESS = 0.9
 
 
 class Loop:
@@ -87,9 +95,10 @@ class Loop:
         id: str | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> None:
-        if not hasattr(type(self), "machine"):
-            raise DefinitionRefused(
-                f"{type(self).__name__} has no handlers; write a subclass of it that has"
+        _check_defined(type(self))
+        if context is not None and not isinstance(context, Mapping):
+            raise ValueRefused(
+                f"the context of a loop is a dict, not {type(context).__name__}", "$.context"
             )
         self._take(
             Snapshot(
@@ -122,7 +131,15 @@ class Loop:
         """A key for something that this transition does: the same when it is done again.
 
         Effects have theirs by themselves; this is for loops that are driven without a journal.
+
+        Raises:
+            UsageError: the loop has no id, so another one's keys would be the same.
         """
+        if self.id is None:
+            raise UsageError(
+                f"this {self.machine.name} has no id, so its keys would be those of other loops; "
+                "give its snapshot an id, the same whenever it is gone on with"
+            )
         return f"{self.id}/{self.seq}/{what}"
 
     def snapshot(self) -> Snapshot:
@@ -139,11 +156,12 @@ class Loop:
             IncompatibleCheckpoint: it has another version, and no upcaster leads to this one.
             ValueRefused: it is no snapshot of a loop of this kind.
         """
-        return cls.from_parts(copy.deepcopy(dict(snapshot)))
+        return cls.from_parts(copy.deepcopy(_parts_of(snapshot)))
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Any]) -> Self:
         """As ``from_dict``, from parts that nobody else holds: they are not copied."""
+        _check_defined(cls)
         loop = cls.__new__(cls)
         name = f"the checkpoint of loop {parts.get('id') or '(no id)'}"
         loop._take(up_to_date(parts, cls.version, cls.upcasters, name))  # noqa: SLF001 - its own
@@ -152,7 +170,7 @@ class Loop:
     def _take(self, snapshot: Snapshot) -> None:
         """Be what the snapshot says, and nothing else."""
         states = self.machine.states.__members__
-        if snapshot.state not in states:
+        if type(snapshot.state) is not str or snapshot.state not in states:
             raise ValueRefused(
                 f"{snapshot.state!r} is no state of {self.machine.name} ({', '.join(states)})",
                 "$.state",
@@ -164,13 +182,25 @@ class Loop:
 
     def take(self, snapshot: Mapping[str, Any]) -> None:
         """Become what a snapshot says, in place."""
-        parts = copy.deepcopy(dict(snapshot))
+        parts = copy.deepcopy(_parts_of(snapshot))
         self._take(up_to_date(parts, self.version, self.upcasters))
+
+
+def _parts_of(snapshot: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(snapshot, Mapping):
+        raise ValueRefused(f"a snapshot is a dict of its parts, not {type(snapshot).__name__}")
+    return dict(snapshot)
+
+
+def _check_defined(cls: type[Loop]) -> None:
+    if not hasattr(cls, "machine"):
+        raise DefinitionRefused(f"{cls.__name__} has no handlers; write a subclass of it that has")
 
 
 def _define(cls: type[Loop]) -> None:
     """What follows from a class once it is written."""
-    name = vars(cls).get("name") or cls.__name__
+    name = check_name(vars(cls).get("name") or cls.__name__)
+    _check_spelling(cls, name)
     older = check_upcasters(name, cls.version, cls.upcasters)
     if type(cls.checkpoint_every) is not int or cls.checkpoint_every < 1:
         raise DefinitionRefused(
@@ -182,6 +212,17 @@ def _define(cls: type[Loop]) -> None:
     methods = {each: getattr(cls, each) for each in dir(cls) if each.startswith("on_")}
     cls.machine = define(name, cls.states, cls.moves, working, methods)
     cls.flow = flow_of(cls, (cls.version, *reversed(older)), _rules(cls))
+
+
+def _check_spelling(cls: type[Loop], name: str) -> None:
+    """An option that is misspelt would be none, in silence."""
+    for each, value in vars(cls).items():
+        meant = get_close_matches(each, _OPTIONS, 1, LIKENESS)
+        if meant and each not in _OPTIONS and not callable(value):
+            raise DefinitionRefused(
+                f"{name}: {each} is no option of a loop; write {meant[0]}, if you mean that, "
+                "or give it a name that is less like it"
+            )
 
 
 def _rules(cls: type[Loop]) -> Retention:

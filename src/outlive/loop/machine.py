@@ -77,9 +77,7 @@ class Machine:
         raise IllegalTransition(self.name, state.name, told, legal_names)
 
 
-def define(
-    name: str, states: Any, moves: Any, working: Iterable[Any], methods: Mapping[str, Any]
-) -> Machine:
+def define(name: str, states: Any, moves: Any, working: Any, methods: Mapping[str, Any]) -> Machine:
     """A machine from what its author wrote down; ``methods`` are all of its class.
 
     Raises:
@@ -88,7 +86,8 @@ def define(
     _check_states(name, states)
     known = _check_moves(name, states, moves)
     _check_reach(name, next(iter(states)), known, states)
-    for each in (working := tuple(working)):
+    at_work = _several(name, "working", working)
+    for each in at_work:
         _check_known(name, "working", each, states)
     handlers = {state: _handler(name, state, known, methods) for state in states if known[state]}
     _check_idle(name, states, known, methods)
@@ -96,7 +95,7 @@ def define(
         name=name,
         states=states,
         moves=known,
-        working=frozenset(working),
+        working=frozenset(at_work),
         handlers=handlers,
     )
 
@@ -131,6 +130,15 @@ def _check_known(name: str, where: str, state: object, states: type[Enum]) -> No
         )
 
 
+def _several(name: str, where: str, given: Any) -> tuple[Any, ...]:
+    """States that were named together; one of them may stand alone."""
+    if isinstance(given, Enum):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise DefinitionRefused(f"{name}: {where} is {given!r}; write states: (State.FAILED,)")
+    return tuple(given)
+
+
 def _check_moves(name: str, states: type[Enum], moves: Any) -> dict[Enum, tuple[Enum, ...]]:
     if not isinstance(moves, Mapping):
         raise DefinitionRefused(
@@ -140,7 +148,7 @@ def _check_moves(name: str, states: type[Enum], moves: Any) -> dict[Enum, tuple[
     known: dict[Enum, tuple[Enum, ...]] = dict.fromkeys(states, ())
     for state, targets in moves.items():
         _check_known(name, "moves", state, states)
-        several = (targets,) if isinstance(targets, Enum) else tuple(targets)
+        several = _several(name, f"moves of {state.name}", targets)
         for target in several:
             _check_known(name, f"moves of {state.name}", target, states)
         known[state] = several

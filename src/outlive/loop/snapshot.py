@@ -7,6 +7,7 @@ that the loop's author gave, or refused. Nothing is guessed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +20,16 @@ RECORDED = ("request", "state", "plan", "cursor", "results", "context", "seq")
 #: All parts of a snapshot.
 PARTS = ("version", "id", *RECORDED)
 _NEEDED = ("version", "request", "state")
+_LISTS = (list, tuple, deque, set, frozenset)
+#: What parts are; those that are missing here may be anything.
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "id": ((str, type(None)), "a text"),
+    "plan": (_LISTS, "a list"),
+    "cursor": ((int,), "a number"),
+    "results": (_LISTS, "a list"),
+    "context": ((Mapping, type(None)), "a dict"),
+    "seq": ((int,), "a number"),
+}
 
 
 class Snapshot(dict[str, Any]):
@@ -63,6 +74,7 @@ def check_upcasters(name: str, version: Any, upcasters: Upcasters) -> tuple[int,
     """
     if type(version) is not int or version < 1:
         raise DefinitionRefused(f"{name}: version is {version!r}; it is a number from 1 on")
+    _check_kinds(name, upcasters)
     older = sorted(upcasters)
     if older != list(range(version - len(older), version)) or (older and older[0] < 1):
         raise DefinitionRefused(
@@ -70,6 +82,20 @@ def check_upcasters(name: str, version: Any, upcasters: Upcasters) -> tuple[int,
             f"next, up to {version}, without a gap"
         )
     return tuple(older)
+
+
+def _check_kinds(name: str, upcasters: Any) -> None:
+    if not isinstance(upcasters, Mapping) or not all(type(each) is int for each in upcasters):
+        raise DefinitionRefused(
+            f"{name}: upcasters is {upcasters!r}; it has a function by the version that it reads: "
+            "{1: first_to_second}"
+        )
+    for version, upcast in upcasters.items():
+        if not callable(upcast):
+            raise DefinitionRefused(
+                f"{name}: the upcaster from version {version} is {upcast!r}; it is a function "
+                "that takes a snapshot and returns one of the next version"
+            )
 
 
 def up_to_date(
@@ -87,8 +113,13 @@ def up_to_date(
         upcast = upcasters.get(found) if type(found) is int else None
         if upcast is None:
             raise IncompatibleCheckpoint(found, version, name)
-        parts = {**upcast(parts), "version": found + 1}
+        made: object = upcast(parts)
+        if not isinstance(made, Mapping):
+            why = f"the upcaster from version {found} returned {type(made).__name__}"
+            raise ValueRefused(f"{why}; it returns a snapshot of the next version, a dict")
+        parts = {**made, "version": found + 1}
         _check_parts(parts)
+    _check_types(parts)
     return Snapshot(**parts)
 
 
@@ -99,3 +130,12 @@ def _check_parts(snapshot: Mapping[str, Any]) -> None:
     for part in snapshot:
         if part not in PARTS:
             raise ValueRefused("this is no part of a snapshot", f"$.{part}")
+
+
+def _check_types(parts: Mapping[str, Any]) -> None:
+    for name, (kinds, what) in _KINDS.items():
+        part = parts.get(name, ...)
+        if part is not ... and (not isinstance(part, kinds) or isinstance(part, bool)):
+            raise ValueRefused(
+                f"this part of a snapshot is {what}, not {type(part).__name__}", f"$.{name}"
+            )

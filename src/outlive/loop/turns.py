@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from inspect import Parameter, Signature
 from typing import Any, Protocol, Self
 
-from outlive.engine.definitions import Flow, check_name, registry
+from outlive.engine.definitions import Flow, registry
 from outlive.engine.place import branch_for, plain_for
 from outlive.engine.verbs import carry
 from outlive.errors import DefinitionRefused, UsageError
@@ -126,7 +126,7 @@ def flow_of(loop: type[Looping], versions: tuple[int, ...], rules: Retention) ->
     play.__name__ = play.__qualname__ = machine.name
     play.__module__ = loop.__module__
     own, *older = map(str, versions)
-    name = check_name(machine.name)
+    name = machine.name
     return LoopFlow(
         name=name, fn=play, version=own, accepts=tuple(older), retention=rules, loop=loop
     )

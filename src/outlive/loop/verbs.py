@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from outlive.blocking import run_blocking
 from outlive.journal.immediate import run_immediate
 from outlive.loop import driving
-from outlive.loop.driving import Where, is_saved, kinds_of
+from outlive.loop.driving import Where, class_of, is_saved, kinds_of
 from outlive.loop.loops import Loop
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ L = TypeVar("L", bound=Loop)
 
 def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
     """One transition, in memory: nothing is saved. If it fails, the loop is as it was."""
-    return _done_or_awaited([type(loop)], partial(driving.step_once, loop), in_thread=True)
+    return _done_or_awaited([class_of(loop)], partial(driving.step_once, loop), in_thread=True)
 
 
 def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
@@ -40,7 +40,7 @@ def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
         RunIdTaken: the id is that of another request, or of a loop that ended and is not kept.
     """
     work = partial(driving.drive, loop, store)
-    return _done_or_awaited([type(loop)], work, in_thread=is_plain(store))
+    return _done_or_awaited([class_of(loop)], work, in_thread=is_plain(store))
 
 
 def resume(

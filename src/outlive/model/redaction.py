@@ -6,7 +6,7 @@ Rules that users give; pure. What carries them out is ``journal/redacting.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,8 @@ class Redaction:
         for what, given in (("names", self.names), ("patterns", self.patterns)):
             if isinstance(given, (str, re.Pattern)):
                 raise DefinitionRefused(f"Redaction: {what} are several: write ({given!r},)")
+            if not isinstance(given, Iterable):
+                raise DefinitionRefused(f"Redaction: {what} are several, and {given!r} is none")
         for name in self.names:
             if type(name) is not str or not name.isidentifier():
                 raise DefinitionRefused(f"Redaction: {name!r} can't be the name of a parameter")

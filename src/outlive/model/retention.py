@@ -50,9 +50,20 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
         for age in ages:
             if age is not None:
                 parse_duration(age)
-        if not 0 <= self.keep_last <= KEEP_LAST_MAX or type(self.keep_last) is not int:
+        if type(self.keep_last) is not int or not 0 <= self.keep_last <= KEEP_LAST_MAX:
             raise DefinitionRefused(f"Retention: keep_last is a number up to {KEEP_LAST_MAX}")
+        if self.archive is not None and type(self.archive) is not str:
+            raise DefinitionRefused(
+                "Retention: archive is a folder, or the URL of a store, as text"
+            )
+        if not isinstance(self.flows, Mapping):
+            raise DefinitionRefused("Retention: flows has rules by the names of flows: a dict")
         for name, rules in self.flows.items():
+            if not isinstance(rules, Retention):
+                raise DefinitionRefused(
+                    f"Retention: the rules of flow {name!r} are a {type(rules).__name__}; "
+                    "write Retention(...)"
+                )
             if rules.flows or rules.archive is not None or rules.id_window != "90d":
                 raise DefinitionRefused(
                     f"Retention: flow {name!r} has rules of its own, but archive, id_window and "
@@ -113,8 +124,10 @@ def _ms(duration: Duration) -> int:
     return round(parse_duration(duration) * 1000)
 
 
-def parse_retention(text: str) -> Retention | None:
+def parse_retention(text: str, where: str = "OUTLIVE_RETENTION") -> Retention | None:
     """Rules from one line: ``completed=30d,failed=90d,keep_last=100,support.completed=7d``.
+
+    ``where`` they stand is named in the error.
 
     Raises:
         UsageError: it can't be understood.
@@ -126,7 +139,7 @@ def parse_retention(text: str) -> Retention | None:
         known = field in Retention.__struct_fields__ and field != "flows"
         if not equals or not known or not value or (flow and field in _OF_STORE):
             raise UsageError(
-                f"OUTLIVE_RETENTION: {part!r} is no rule; write completed=30d, failed=, "
+                f"{where}: {part!r} is no rule; write completed=30d, failed=, "
                 "cancelled=, ttl=, keep_last=100, archive=, id_window=, or FLOW.completed=7d"
             )
         given.setdefault(flow, {})[field] = _number(value) if field == "keep_last" else value
@@ -137,7 +150,7 @@ def parse_retention(text: str) -> Retention | None:
         flows = {flow: Retention(**rules) for flow, rules in given.items()}
         return Retention(**own, flows=flows)
     except DefinitionRefused as error:
-        raise UsageError(f"OUTLIVE_RETENTION: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _number(text: str) -> int:

@@ -26,8 +26,10 @@ def parse_duration(duration: Duration) -> float:
         seconds = duration.total_seconds()
     elif isinstance(duration, (int, float)):
         seconds = float(duration)
-    else:
+    elif isinstance(duration, str):
         seconds = _parse_text(duration)
+    else:
+        raise DefinitionRefused(f"{duration!r} is no duration")
     if not 0 <= seconds <= DURATION_SECONDS_MAX:
         raise DefinitionRefused(f"{duration!r} is not between 0 and 100 years")
     return seconds

@@ -102,7 +102,7 @@ def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
             "server; leave it on, or add unsafe=yes to the store's URL if it may"
         )
     refused = yield (
-        f"SELECT seq, gone FROM {schema}.commit_v2({_MARKS}, NULL, false)",
+        f"SELECT seq, gone FROM {schema}.commit_v3({_MARKS}, NULL, false)",
         _values(entry),
     )
     if not refused:

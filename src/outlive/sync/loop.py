@@ -42,12 +42,12 @@ Where: TypeAlias = App | LoopStore | str | None
 
 def step_once(loop: Loop) -> None:
     """One transition, in memory: nothing is saved. If it fails, the loop is as it was."""
-    done([type(loop)], partial(driving.step_once, loop), in_thread=True)
+    done([driving.class_of(loop)], partial(driving.step_once, loop), in_thread=True)
 
 
 def drive(loop: L, store: Where = None) -> L:
     """Drive a loop to its end, or go on with the one of its id; the loop, as it ended."""
-    return _wait([type(loop)], partial(driving.drive, loop), store)
+    return _wait([driving.class_of(loop)], partial(driving.drive, loop), store)
 
 
 def resume(store: Where = None, id: str | None = None, loop: type[L] | None = None) -> L | None:
