@@ -32,13 +32,12 @@ from outlive.journal.reader import read_first
 from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict, encode_letter
-from outlive.model.queues import Queue
+from outlive.model.queues import COUNT_MAX, Queue, check_count
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
 from outlive.posting import Letterbox, check_by
-from outlive.queueing import QueueVerbs
 from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.scheduling import Scheduling
@@ -59,7 +58,7 @@ from outlive.starting import (
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
-from outlive.worker.repertoire import Repertoire, all_of
+from outlive.worker.repertoire import Repertoire, all_of, check_flows
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
 
@@ -70,7 +69,7 @@ ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 BODY_THREADS = 64
 
 
-class App(Scheduling, QueueVerbs, Forking):
+class App(Scheduling, Forking):
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -283,8 +282,10 @@ class App(Scheduling, QueueVerbs, Forking):
         ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
         """
         self._check_open()
+        check_count("a worker", "concurrency", concurrency, COUNT_MAX)
+        able = check_flows(flows)
         names = None if queues is None else await self._declare(queues)
-        known = all_of(flows, names)
+        known = all_of(able, names)
         worker = self._new_worker(known, everything=True, concurrency=concurrency)
         worker.start()
         try:

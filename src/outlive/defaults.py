@@ -128,6 +128,9 @@ async def schedule(
     overlap: Overlap = "allow",
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
+    queue_key: str | None = None,
+    priority: int | None = None,
+    units: int | None = None,
     **kwargs: Any,
 ) -> Schedule:
     """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
@@ -137,7 +140,8 @@ async def schedule(
     "once". ``overlap="skip"`` leaves an instant out while the last run goes on.
     """
     options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
-    options |= {"overlap": overlap, "queue": queue, "tags": tags}
+    options |= {"overlap": overlap, "queue": queue, "tags": tags, "queue_key": queue_key}
+    options |= {"priority": priority, "units": units}
     return await default_app().schedule(name, flow, *args, **options, **kwargs)
 
 

@@ -28,6 +28,10 @@ class QueueVerbs(Looking):
         Without ``replace`` limits that are set stay, and a warning names both if they differ.
         """
         self._check_open()
+        if not isinstance(queue, Queue):
+            raise UsageError(
+                f'{queue!r} is no queue with limits; write outlive.Queue("models", concurrency=10)'
+            )
         limits = limits_of(queue)
         held = await self._lane(self._queueing().set_queue(queue.name, limits, replace=replace))
         if held != limits:
@@ -44,18 +48,19 @@ class QueueVerbs(Looking):
 
     async def _declare(self, queues: Iterable[Queue | str]) -> frozenset[str]:
         """The names of these; limits are set where there are none."""
-        names = set()
-        for queue in queues:
-            if isinstance(queue, Queue):
-                await self.set_queue(queue, replace=False)
-                names.add(queue.name)
-            else:
+        if isinstance(queues, (str, Queue)) or not isinstance(queues, Iterable):
+            raise UsageError(f"queues={queues!r}: a worker is given a list of them; write [...]")
+        given = list(queues)
+        for queue in given:
+            if not isinstance(queue, Queue):
                 check_queue_name(queue)
-                names.add(queue)
-        return frozenset(names)
+        declared = [queue for queue in given if isinstance(queue, Queue)]
+        for queue in declared:
+            await self.set_queue(queue, replace=False)
+        return frozenset(queue.name if isinstance(queue, Queue) else queue for queue in given)
 
     async def _check_place(self, start: RunStarted) -> None:
-        """A run that costs more than its queue's rate ever allows would wait for ever."""
+        """Whoever asks for a run that alone costs more than its queue's rate is told so."""
         if _units(start) > 1:
             check_units(start, await self._lane(self._queueing().find_queue(start.queue)))
 

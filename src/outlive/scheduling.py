@@ -31,7 +31,6 @@ from outlive.handle import Handle
 from outlive.journal.parts import part, whole
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
-from outlive.looking import Looking
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
 from outlive.model.ids import check_run_id
@@ -53,6 +52,7 @@ from outlive.model.schedules import (
 )
 from outlive.ports import Ports
 from outlive.posting import Letterbox
+from outlive.queueing import QueueVerbs
 from outlive.starting import Asked, Call, by_flow, hidden, start_of, to_submit
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.worker.claims import start_entry
@@ -100,7 +100,7 @@ class Schedule:
     recent: tuple[FiredRun, ...]
 
 
-class Scheduling(Looking):
+class Scheduling(QueueVerbs):
     """One store, with its schedules."""
 
     _ports: Ports
@@ -131,6 +131,9 @@ class Scheduling(Looking):
         overlap: Overlap = "allow",
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         **kwargs: Any,
     ) -> Schedule:
         """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
@@ -141,7 +144,9 @@ class Scheduling(Looking):
         """
         self._check_open()
         run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
-        what = self._plan(flow, (args, kwargs), {"queue": queue, "tags": tags})
+        options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
+        options |= {"priority": priority, "units": units}
+        what = await self._plan(flow, (args, kwargs), options)
         plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
@@ -202,11 +207,19 @@ class Scheduling(Looking):
 
     # parts
 
-    def _plan(self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]) -> Plan:
+    async def _plan(
+        self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+    ) -> Plan:
         """What is to be started; when comes later."""
+        if isinstance(flow, Flow) and flow.preset.id is not None:
+            raise UsageError(
+                f"flow {flow.name} has the option id={flow.preset.id!r}; a schedule names each of "
+                "its runs by itself, after its own name and the instant: leave the id out"
+            )
         options = {"id": None, **options}
         asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
         event = asked.event
+        await self._check_place(event)
         return Plan(
             flow=event.flow,
             version=event.version,
@@ -215,6 +228,7 @@ class Scheduling(Looking):
             deadline_ms=None if asked.flow is None else _deadline_ms(asked.flow),
             tags=event.tags,
             pins=event.pins,
+            place=event.place,
         )
 
     async def _read_schedule(self, name: str) -> Reading | None:

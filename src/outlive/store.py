@@ -175,6 +175,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     run_ids: frozenset[str] | None = None
     #: Only runs of these queues (None: any).
     queues: frozenset[str] | None = None
+    #: Of these flows also what is in no queue, whatever the queues are.
+    unqueued: frozenset[str] = frozenset()
+
+    def takes_unqueued(self, flow: str) -> bool:
+        """Whether runs of this flow are wanted that are in no queue."""
+        return self.queues is None or DEFAULT_QUEUE in self.queues or flow in self.unqueued
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,26 @@ from typing import Any
 import pytest
 
 from outlive import Retry
-from outlive.checkpoints import DurableAgentRunner, DurableRunner, SnapshotStore
-from outlive.errors import DefinitionRefused, UsageError, ValueRefused, WrongVersion
+from outlive.checkpoints import (
+    DurableAgentRunner,
+    DurableRunner,
+    FileStorage,
+    PostgresStorageBackend,
+    SnapshotStore,
+    SQLiteStorageBackend,
+    StorageBackend,
+    export_snapshots,
+    import_snapshots,
+    restore_cut,
+)
+from outlive.errors import (
+    CutRefused,
+    DefinitionRefused,
+    ExchangeRefused,
+    UsageError,
+    ValueRefused,
+    WrongVersion,
+)
 from outlive.stores.memory import MemoryStore
 
 Call = Callable[[DurableRunner], Coroutine[Any, Any, Any]]
@@ -168,3 +186,69 @@ async def test_a_fork_is_read_as_its_run_is(
     assert ["r"] == [run.run_id for run in await snapshots.runs()]
     assert {"n": 1, "up": True} == await newer.fork("r", "f")
     assert {"n": 1, "up": True} == await newer.fork("r", "g", at="one")
+
+
+@pytest.mark.parametrize("wrong", [5, object(), FileStorage("x"), SnapshotStore(MemoryStore())])
+def test_what_is_no_storage_is_refused(wrong: Any) -> None:
+    """At once, and not by what is done with it."""
+    with pytest.raises(UsageError, match="is no storage; give a store's URL"):
+        SnapshotStore(wrong)
+
+
+def test_a_storage_says_what_it_is_given() -> None:
+    """A URL is no path, and no file is a server."""
+    with pytest.raises(UsageError, match="not a sqlite:// URL"):
+        SQLiteStorageBackend("sqlite:///z.db")
+    wrong: Any = 5
+    with pytest.raises(UsageError, match="db_path is a file's path, not 5"):
+        SQLiteStorageBackend(wrong)
+    for dsn in ("sqlite:///x.db", "host=localhost dbname=x", wrong):
+        with pytest.raises(UsageError, match="dsn is a URL, postgresql://"):
+            PostgresStorageBackend(dsn)
+    with pytest.raises(UsageError, match="url is a store's URL"):
+        StorageBackend(wrong)
+
+
+async def test_sqlite_in_memory_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there as long as it is open; a path may be one."""
+    monkeypatch.chdir(tmp_path)
+    async with SQLiteStorageBackend(":memory:") as storage:
+        runner = DurableRunner(SnapshotStore(storage))
+        await runner.checkpoint("r", "one", {"n": 1})
+        assert {"n": 1} == await runner.resume("r")
+    assert [] == list(tmp_path.iterdir())
+
+    async with SQLiteStorageBackend(Path("o.db")):
+        assert (tmp_path / "o.db").exists()
+
+
+async def test_runners_and_folders_will_do(
+    tmp_path: Path, runner: DurableRunner, snapshots: SnapshotStore
+) -> None:
+    """Where snapshots are meant, or files of them; what is neither is refused by name."""
+    await runner.checkpoint("r", "one", {"n": 1})
+    cut = await runner.cut(["r"])
+    wrong: Any = "sqlite:///o.db"
+
+    (path,) = await export_snapshots(snapshots, "r", tmp_path / "exported")
+    other = DurableRunner(SnapshotStore(MemoryStore()))
+    await import_snapshots(other.store, path.parent.parent)
+    assert {"n": 1} == await other.resume("r")
+    with pytest.raises(UsageError, match=re.escape("write SnapshotStore('sqlite:///o.db')")):
+        await restore_cut(cut, into=wrong)
+    with pytest.raises(UsageError, match="store is a SnapshotStore or a runner"):
+        await import_snapshots(wrong, tmp_path / "exported")
+    with pytest.raises(UsageError, match="source is a folder or a SQLite file"):
+        await import_snapshots(snapshots, snapshots)
+
+
+async def test_an_exchange_says_what_it_is_given(runner: DurableRunner) -> None:
+    """Lists are lists, and metadata is a dict."""
+    wrong: Any = 5
+    with pytest.raises(ExchangeRefused, match="peers is a list of ids, not 5"):
+        await runner.exchange("ada", wrong)
+    with pytest.raises(CutRefused, match="it needs a list of ids, not 5"):
+        await runner.cut(wrong)
+    ada = await runner.exchange("ada", ["bob"])
+    with pytest.raises(ValueRefused, match="metadata is a dict, not int"):
+        await ada.checkpoint("one", {}, wrong)

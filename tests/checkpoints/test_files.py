@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
@@ -123,6 +124,44 @@ async def test_what_another_system_saved_is_brought_here(
     latest = await snapshots.get_latest_snapshot("q")
     assert latest is not None
     assert "next" == latest.step_id
+
+
+async def test_the_latest_is_told_by_instants(tmp_path: Path, snapshots: SnapshotStore) -> None:
+    """Texts of times have another order, where their zones or their lengths differ."""
+    times = {
+        "q": ["2025-10-31T10:00:00Z", "2025-10-31T10:00:00.500Z"],
+        "w": ["2025-10-31T12:00:00+02:00", "2025-10-31T11:00:00Z"],
+    }
+    path = tmp_path / "m.db"
+    db = sqlite3.connect(path)
+    db.executescript(DOCUMENT)
+    for run_id, texts in times.items():
+        for number, text in enumerate(texts):
+            row = (f"{run_id}{number}", run_id, f"s{number}", text, json.dumps({"n": number}), None)
+            db.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?)", row)
+    db.commit()
+    db.close()
+
+    await import_snapshots(snapshots, path)
+
+    assert {"n": 1} == await DurableRunner(snapshots).resume("q")
+    assert {"n": 1} == await DurableRunner(snapshots).resume("w")
+
+
+async def test_snapshots_beside_the_place_are_named(
+    tmp_path: Path, snapshots: SnapshotStore
+) -> None:
+    """A folder above or below the one that is meant is no import of nothing."""
+    above = tmp_path / ".magsag"
+    root = above / "snapshots"
+    write_folder(root, foreign("r", 2))
+
+    for wrong in (above, root / "r"):
+        with pytest.raises(UsageError, match=re.escape(f"import {root} instead")):
+            await import_snapshots(snapshots, wrong)
+    (tmp_path / "empty").mkdir()
+    assert 0 == (await import_snapshots(snapshots, tmp_path / "empty")).found
+    assert 2 == (await import_snapshots(snapshots, root)).snapshots
 
 
 async def test_an_export_can_be_imported_elsewhere(

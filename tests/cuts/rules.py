@@ -359,3 +359,27 @@ class CutRules(ExchangeRules):
 
         assert [] == await other.list_cuts()
         assert {"asked": 2} == await other.resume("ada")
+
+    async def test_who_saves_without_the_exchange_sends_nothing(
+        self, runner: DurableRunner, other: DurableRunner
+    ) -> None:
+        """Messages of an agent that was left are where they were, whoever saves it then."""
+        ada = await ada_asks_bob(runner, "one", "two")
+        bob = await runner.exchange("bob", peers=["ada"])
+        await bob.receive(timeout=0)
+        await bob.checkpoint("heard", {})
+        await ada.leave()
+        await runner.checkpoint("ada", "alone", {"by": "itself"})
+        await runner.checkpoint("ada", "alone again", {"by": "itself"})
+
+        cut = await runner.cut(["ada", "bob"])
+        await restore_cut(cut, into=other)
+        for place in (runner, other):
+            ada = await place.exchange("ada", peers=["bob"])
+            bob = await place.exchange("bob", peers=["ada"])
+            taken = await bob.receive(timeout=0)
+
+            assert {"by": "itself"} == ada.state
+            assert taken is not None
+            assert (2, "two") == (taken.number, taken.body)
+            assert await bob.receive(timeout=0) is None

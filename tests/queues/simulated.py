@@ -117,7 +117,8 @@ class Judge:
         if limits is None or limits.rate is None:
             return
         spent = self.spent.setdefault(place.queue, deque())
-        spent.append((now, place.units))
+        # One that exceeds the rate alone may begin, and nothing else beside it.
+        spent.append((now, min(place.units, limits.rate)))
         while spent[0][0] <= now - limits.rate_ms:
             spent.popleft()
         if sum(units for _, units in spent) > limits.rate:
@@ -210,7 +211,7 @@ class Simulation:
         queue = rng.choice(("q", "q", "q", "r", "free", "default"))
         key = "" if queue == "default" else rng.choice((*KEYS, "hog", "hog", "hog"))
         priority = 0 if queue == "default" else rng.choice((0, 0, 0, -1, 5))
-        place = Place(queue, key, priority, rng.choice((1, 1, 1, 2, 3)))
+        place = Place(queue, key, priority, rng.choice((1, 1, 1, 2, 3, 9)))
         run_id = f"run-{number}"
         made = queued(
             run_id,

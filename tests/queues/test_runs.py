@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,11 @@ async def leading(depth: int) -> str:
         return "deep"
     async with outlive.timeout(50):
         return await outlive.call(leading, depth - 1) + "."
+
+
+@outlive.flow
+async def parental(units: int) -> str:
+    return await outlive.call(visiting.options(units=units), "child")
 
 
 ALL = [visiting, pausing, leading]
@@ -177,6 +183,30 @@ async def test_a_rate_paces_starts(open_app: OpenApp) -> None:
         assert ["y"] == await outcomes([second])
 
 
+async def test_a_rate_that_is_lowered_keeps_nobody_out(open_app: OpenApp) -> None:
+    """A run that exceeds it alone begins when nothing else counts, and takes all of it."""
+    app = open_app()
+    dear = await app.submit(visiting, "dear", units=50)
+    await app.set_queue(outlive.Queue("models", rate=outlive.Rate(10, per="1h")))
+    cheap = await app.submit(visiting, "cheap")
+    async with app.worker(ALL):
+        assert ["dear"] == await outcomes([dear])
+        with pytest.raises(TimedOut):
+            await cheap.outcome(timeout=0.1)
+        assert 10 == (await app.queues())[0].spent
+
+        await app.set_queue(outlive.Queue("models", rate=outlive.Rate(11, per="1h")))
+        assert ["cheap"] == await outcomes([cheap])
+
+
+async def test_a_child_may_exceed_the_rate_alone(open_app: OpenApp) -> None:
+    """Its parent does not wait for ever."""
+    app = open_app()
+    await app.set_queue(outlive.Queue("models", rate=outlive.Rate(10, per="1h")))
+    async with app.worker([*ALL, parental]):
+        assert ["child"] == await outcomes([await app.submit(parental, 99)])
+
+
 async def test_the_same_id_is_the_same_run(open_app: OpenApp) -> None:
     """Submitted twice under one id a run waits once and runs once."""
     app = open_app()
@@ -214,7 +244,9 @@ async def test_a_declaration_changes_no_limits_that_are_set(
     [
         ({"queue": ""}, "named by a text"),
         ({"queue": 5}, "named by a text"),
+        ({"queue": "\ud800"}, "lone surrogate"),
         ({"queue": "q", "queue_key": "x" * 201}, "queue_key"),
+        ({"queue": "q", "queue_key": "x\udfff"}, "lone surrogate"),
         ({"queue": "q", "priority": 101}, "priority=101"),
         ({"queue": "q", "priority": "high"}, "priority='high'"),
         ({"queue": "q", "units": 0}, "units=0"),
@@ -261,6 +293,35 @@ async def test_more_than_a_rate_ever_allows_is_refused(open_app: OpenApp) -> Non
         with pytest.raises(UsageError, match=r"units=101 is more than queue 'models'"):
             await verb(visiting.options(units=101), "x")
     assert [] == list((await app.find()).items)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"flows": visiting}, r"a list of flows: write \[visiting\]"),
+        ({"flows": [visit]}, "is not a flow"),
+        ({"flows": ALL, "queues": "models"}, "queues='models': a worker is given a list"),
+        ({"flows": ALL, "queues": outlive.Queue("q", per_key=1)}, "a worker is given a list"),
+        ({"flows": ALL, "queues": [outlive.Queue("q", per_key=1), 5]}, "named by a text"),
+        ({"flows": [5], "queues": [outlive.Queue("q", per_key=1)]}, "5 is not a flow"),
+        ({"flows": ALL, "concurrency": 0}, "concurrency=0"),
+        ({"flows": ALL, "concurrency": -1}, "concurrency=-1"),
+    ],
+)
+async def test_workers_that_make_no_sense(options: dict[str, Any], why: str) -> None:
+    """Each is refused before anything is written."""
+    async with App(MemoryStore(), settings=STAYING) as app:
+        with pytest.raises(UsageError, match=why):
+            async with app.worker(**options):
+                pass
+        assert [] == list(await app.queues())
+
+
+async def test_limits_are_those_of_a_queue() -> None:
+    """A name alone sets none."""
+    async with App(MemoryStore(), settings=STAYING) as app:
+        with pytest.raises(UsageError, match="'models' is no queue with limits"):
+            await app.set_queue("models")  # type: ignore[arg-type]
 
 
 async def test_a_store_without_limits_says_which_have_some() -> None:

@@ -114,6 +114,10 @@ def _free_of_charge(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gate.Load, "_affords", lambda self, units: True)
 
 
+def _too_dear_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gate.Load, "cost", lambda self, units: units)
+
+
 def _half_a_window(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         gate,
@@ -140,6 +144,7 @@ def _a_clock_that_is_believed(patch: pytest.MonkeyPatch) -> None:
 MUTANTS = [
     _off_by_one,
     _free_of_charge,
+    _too_dear_for_ever,
     _half_a_window,
     _not_atomic,
     _a_clock_that_is_believed,

@@ -70,10 +70,13 @@ class Clockwork(Theatre):
         self.working: dict[App, Worker] = {}
         begun.clear()
 
-    async def hire(self, app: App | None = None, flows: Any = FLOWS) -> App:
+    async def hire(
+        self, app: App | None = None, flows: Any = FLOWS, queues: frozenset[str] | None = None
+    ) -> App:
         """A process with a worker."""
         app = app or self.open()
-        self.working[app] = app._new_worker(all_of(flows), everything=True, concurrency=100)
+        known = all_of(flows, queues)
+        self.working[app] = app._new_worker(known, everything=True, concurrency=100)
         self.working[app].start()
         return app
 

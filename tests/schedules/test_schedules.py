@@ -7,13 +7,23 @@ from typing import Any
 
 import pytest
 
+from outlive.engine.schedules import SCHEDULE
 from outlive.errors import (
     DefinitionRefused,
     RunIdTaken,
     ScheduleNotFound,
     UsageError,
 )
+from outlive.model.queues import Queue, Rate
+from outlive.model.schedules import Plan
 from tests.schedules.clockwork import Clockwork, failing, long, tick, tock
+
+#: Arguments of a schedule's run, as they were recorded once.
+PLAN_OF_BEFORE = (
+    b"\x81\xa4plan\xc7w \x93\xa4Plan\xc4\x042\x15\x82\xa9\x8c\xa4flow\xa1f\xa7version\xa11\xa4args"
+    b"\xc4\x01x\xa4cron\xc0\xa8every_ms\xc0\xa2tz\xa3UTC\xa6missed\xa4skip\xa7overlap"
+    b"\xa5allow\xa5queue\xc0\xabdeadline_ms\xc0\xa4tags\x80\xa4pins\x80"
+)
 
 
 async def test_it_starts_a_run_at_each_instant(clockwork: Clockwork) -> None:
@@ -236,6 +246,17 @@ async def test_by_name_it_needs_no_code_here(clockwork: Clockwork) -> None:
     assert ["hi 01-10 01:00:00"] == await clockwork.outcomes()
 
 
+async def test_a_worker_of_other_queues_fires_it(clockwork: Clockwork) -> None:
+    """Whatever queues it is kept to; what was fired is driven where its queue is."""
+    app = await clockwork.hire(flows=[tick], queues=frozenset({"models"}))
+    await app.schedule("s", tick, "here", every="1h", queue="models")
+    await app.schedule("t", tock, every="1h")
+    await clockwork.jump("2026-01-10 01:00")
+
+    assert ["here 01-10 01:00:00"] == await clockwork.outcomes()
+    assert ["t@2026-01-10T01:00:00Z"] == await clockwork.fired("t")
+
+
 async def test_its_runs_have_the_flows_own_options(clockwork: Clockwork) -> None:
     """Deadline, queue and pins as if somebody had submitted each of them."""
     app = await clockwork.hire()
@@ -247,6 +268,32 @@ async def test_its_runs_have_the_flows_own_options(clockwork: Clockwork) -> None
     assert ["failed"] == [run.status for run in there.recent]
     (started, *_) = await clockwork.events(there.recent[0].id)
     assert {"model": "m1"} == started.pins
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["said", "preset"])
+async def test_its_runs_have_their_place_in_a_queue(clockwork: Clockwork, is_said: bool) -> None:
+    """Key, priority and units, by the call or by the flow; fired by hand as by the clock."""
+    app = await clockwork.hire(flows=[])
+    place: dict[str, Any] = {"queue": "q", "queue_key": "k", "priority": -3, "units": 7}
+    flow, said = (tick, place) if is_said else (tick.options(**place), {})
+    await app.schedule("s", flow, every="1h", **said)
+    await clockwork.jump("2026-01-10 01:00")
+    await clockwork.jump("2026-01-10 01:30")
+    await app.fire_schedule("s")
+
+    for run_id in await clockwork.fired():
+        reading = await clockwork.read(run_id)
+        assert reading is not None
+        shown = reading.header
+        assert ("q", "k", -3, 7) == (shown.queue, shown.queue_key, shown.priority, shown.units)
+    assert 2 == len(await clockwork.fired())
+
+
+def test_a_plan_of_before_is_read() -> None:
+    """Recorded when runs of schedules had no place in their queue, it names none."""
+    plan = SCHEDULE.args_codec.decode(PLAN_OF_BEFORE)["plan"]
+
+    assert Plan(flow="f", version="1", args=b"x") == plan
 
 
 async def test_a_signal_of_somebody_elses_does_no_harm(clockwork: Clockwork) -> None:
@@ -280,6 +327,7 @@ async def test_a_taken_id_stops_nothing(clockwork: Clockwork) -> None:
         ({}, "either cron="),
         ({"cron": "* * * * *", "every": "1h"}, "either cron="),
         ({"cron": "* * * *"}, "five fields"),
+        ({"cron": 5}, "cron 5: it is a text"),
         ({"cron": "* * * * *", "tz": "Mars/Olympus"}, "Mars/Olympus"),
         ({"cron": "* * * * *", "tz": "/etc/passwd"}, "is no zone"),
         ({"every": "0.5s"}, "less than a second"),
@@ -288,6 +336,8 @@ async def test_a_taken_id_stops_nothing(clockwork: Clockwork) -> None:
         ({"every": "1h", "missed": "all"}, '"skip" or "once"'),
         ({"every": "1h", "overlap": "never"}, '"allow" or "skip"'),
         ({"every": "1h", "queue": ""}, "queue"),
+        ({"every": "1h", "queue": "q", "units": 0}, "units=0"),
+        ({"every": "1h", "units": 2}, "add queue="),
         ({"every": "1h", "tags": {"a": 1}}, "tags"),
         ({"every": "1h", "no_such": 1}, "no_such"),
     ],
@@ -312,6 +362,11 @@ async def test_what_can_be_no_schedule(clockwork: Clockwork) -> None:
         await app.schedule("a/b", tick, every="1h")
     with pytest.raises(UsageError, match="is not a flow"):
         await app.schedule("s", print, every="1h")  # type: ignore[arg-type]
+    await app.set_queue(Queue("q", rate=Rate(10)))
+    with pytest.raises(UsageError, match="units=11 is more than queue 'q'"):
+        await app.schedule("s", tick, every="1h", queue="q", units=11)
+    with pytest.raises(UsageError, match="leave the id out"):
+        await app.schedule("s", tick.options(id="mine"), every="1h")
     with pytest.raises(UsageError, match="deadline at one instant"):
         await app.schedule("s", tick.options(deadline=soon), every="1h")
     for verb in (app.pause_schedule, app.resume_schedule, app.fire_schedule):

@@ -85,6 +85,35 @@ async def test_who_closes_the_connection_stops_nobody_else(
     assert ["after"] == sqlite_place.rows()
 
 
+@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "awaits"])
+async def test_the_connection_is_the_engines_to_close(
+    postgres_place: PostgresPlace, awaits: bool
+) -> None:
+    """A body that tries is told the same, and nothing of it is committed."""
+    place = postgres_place
+
+    @outlive.step(transaction=True, raises=(UsageError,))
+    def book(connection: Any) -> None:
+        write(connection, place, "before")
+        connection.close()
+
+    @outlive.step(transaction=True, raises=(UsageError,))
+    async def book_awaiting(connection: Any) -> None:
+        await connection.execute(place.insert(), ("before",))
+        await connection.close()
+
+    @outlive.flow
+    async def trip() -> str:
+        try:
+            await (book_awaiting() if awaits else book())
+        except UsageError as error:
+            return str(error)
+        return "committed"
+
+    assert "belongs to the step" in await drive(place, trip)
+    assert [] == place.rows()
+
+
 async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePlace) -> None:
     """Not even after a statement that rolls back by itself, whose error the body swallows."""
     place = sqlite_place

@@ -197,6 +197,23 @@ async def test_unsafe_settings_are_refused(sqlite_place: SQLitePlace) -> None:
     db.close()
 
 
+async def test_a_commit_that_is_not_waited_for_is_refused(postgres_place: PostgresPlace) -> None:
+    """The same on a server; whoever opened the store as unsafe may."""
+    place, off = postgres_place, "SET LOCAL synchronous_commit = off"
+    async with open_app(place.url) as app, open_app(f"{place.url}&unsafe=yes") as unsafe:
+        with place.connect() as db:
+            db.execute(off)
+            with pytest.raises(UnsafeSettings, match="synchronous_commit=off"):
+                await app.submit(welcome, "Ann", connection=db)
+        async with await psycopg.AsyncConnection.connect(place.conninfo) as waiting:
+            await waiting.execute(off)
+            with pytest.raises(UnsafeSettings, match="synchronous_commit=off"):
+                await app.submit(welcome, "Ann", connection=waiting)
+            await unsafe.submit(welcome, "Ann", id="w1", connection=waiting)
+
+        assert "hello Ann" == await outcome_of(app, "w1")
+
+
 async def test_stores_that_share_nothing_say_so() -> None:
     """And name those that do."""
     async with App(MemoryStore()) as app:

@@ -13,13 +13,13 @@ from typing import Any
 
 from outlive.checkpoints import deciding
 from outlive.checkpoints.codec import decode, encode
-from outlive.checkpoints.ledger import SILENT, Ledger, ledger_of
+from outlive.checkpoints.ledger import LEDGER, SILENT, Ledger, ledger_of
 from outlive.checkpoints.schemas import Schema
 from outlive.checkpoints.snapshot import RunSnapshot, instant_of
 from outlive.checkpoints.store import SnapshotStore, draft_of
 from outlive.errors import LeaseLost
 from outlive.model.checkpoint_events import OfCheckpoints, SnapshotRestored, SnapshotSaved
-from outlive.model.checkpoints import Checkpoints
+from outlive.model.checkpoints import Checkpoints, Saved
 from outlive.ports import Clock
 
 
@@ -90,6 +90,8 @@ class Agents:
         """Have an agent from here on."""
         found = await self._store.restore(run_id, holder=holder, takes=True)
         snapshot, schema = (None, "") if found is None else found
+        if snapshot is not None:
+            await self._carry_ledger(run_id, [snapshot])
         return Opened(run_id=run_id, holder=holder, snapshot=snapshot, schema=schema)
 
     async def leave(self, run_id: str, holder: str) -> None:
@@ -158,9 +160,11 @@ class Agents:
 
     async def since(self, run_id: str, seq: int) -> list[RunSnapshot]:
         """What was saved from there on, the oldest first."""
-        return await self._journals.snapshots(
+        found = await self._journals.snapshots(
             run_id, lambda fold: [saved for saved in fold.line if saved.seq >= seq]
         )
+        await self._carry_ledger(run_id, found)
+        return found
 
     async def schema(self, run_id: str, seq: int) -> str:
         """The version of the schema of the state that stands there."""
@@ -174,7 +178,30 @@ class Agents:
     async def ledger(self, run_id: str) -> Ledger | None:
         """What an agent had sent and taken when it was saved last; None: it never was."""
         found = await self._journals.snapshots(run_id, lambda fold: fold.line[-1:], states=False)
+        await self._carry_ledger(run_id, found)
         return ledger_of(found[0].metadata) if found else None
+
+    async def _carry_ledger(self, run_id: str, found: Sequence[RunSnapshot]) -> None:
+        """Give what was saved without the exchange the ledger from before: nothing was sent."""
+        if all(LEDGER in each.metadata for each in found):
+            return
+        known: Any = None
+        for each in [*await self._before(run_id, found[0]), *found]:
+            if LEDGER in each.metadata:
+                known = each.metadata[LEDGER]
+            elif known is not None:
+                each.metadata[LEDGER] = {**known, "origin": ""}  # it was saved since it came
+
+    async def _before(self, run_id: str, first: RunSnapshot) -> list[RunSnapshot]:
+        """Snapshots before this one that may have a ledger: of who had the agent, or of a cut."""
+        if LEDGER in first.metadata:
+            return []
+
+        def choose(fold: Checkpoints) -> list[Saved]:
+            line = [saved for saved in fold.line if saved.seq < first.seq]
+            return [saved for saved in line if saved.event.holder or saved is line[0]]
+
+        return await self._journals.snapshots(run_id, choose, states=False)
 
 
 def has_begun(fold: Checkpoints) -> bool:

@@ -245,8 +245,8 @@ class Cuts:
 
 
 def _checked(name: str, run_ids: Iterable[str]) -> list[str]:
-    if isinstance(run_ids, str):
-        raise CutRefused(name, f"it needs a list of ids, not the text {run_ids!r}")
+    if isinstance(run_ids, str) or not isinstance(run_ids, Iterable):
+        raise CutRefused(name, f"it needs a list of ids, not {run_ids!r}")
     wanted = [check_run_id(run_id) for run_id in dict.fromkeys(run_ids)]
     if not 0 < len(wanted) <= AGENTS_MAX:
         raise CutRefused(name, f"it needs between 1 and {AGENTS_MAX} agents, not {len(wanted)}")

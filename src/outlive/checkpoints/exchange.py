@@ -26,6 +26,7 @@ from outlive.checkpoints.agent_journals import Agents, Opened
 from outlive.checkpoints.ledger import LEDGER, SILENT, Ledger, ahead
 from outlive.checkpoints.schemas import Schema
 from outlive.checkpoints.snapshot import RunSnapshot
+from outlive.checkpoints.store import metadata_of
 from outlive.errors import ExchangeRefused
 from outlive.model.ids import check_run_id
 from outlive.model.retry import Duration, parse_duration
@@ -128,12 +129,13 @@ class Exchange:
             LeaseLost: somebody else has opened this agent since.
             ValueRefused: a part of the state would not come back as it is.
         """
-        if LEDGER in (metadata or {}):
+        said = metadata_of(metadata)
+        if LEDGER in said:
             raise ExchangeRefused(self.run_id, f"metadata can't have {LEDGER!r}: that is ours")
         if any(len(kept) >= KEPT_MANY for kept in self._kept.values()):
             await self.look()
         self._drop_what_was_taken()
-        noted = {**(metadata or {}), LEDGER: self._ledger().as_value()}
+        noted = {**said, LEDGER: self._ledger().as_value()}
         draft = self._agents.draft(step_id, state, noted, self._schema.of(state))
         saved = await self._agents.save(self.run_id, draft, self._holder)
         self._state, self.step_id = saved.state, saved.step_id
@@ -191,8 +193,8 @@ class Exchange:
 
 def peers_of(run_id: str, peers: Iterable[str], ledger: Ledger) -> tuple[str, ...]:
     """Whom an agent exchanges messages with, as far as that can be."""
-    if isinstance(peers, str):
-        raise ExchangeRefused(run_id, f"peers is a list of ids, not the text {peers!r}")
+    if isinstance(peers, str) or not isinstance(peers, Iterable):
+        raise ExchangeRefused(run_id, f"peers is a list of ids, not {peers!r}")
     named = tuple(check_run_id(peer) for peer in dict.fromkeys(peers))
     if run_id in named:
         raise ExchangeRefused(run_id, "it can't be its own peer")

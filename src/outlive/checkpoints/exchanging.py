@@ -11,7 +11,7 @@ from outlive.checkpoints.cuts import Cut, Cuts
 from outlive.checkpoints.exchange import Exchange, peers_of
 from outlive.checkpoints.ledger import SILENT
 from outlive.checkpoints.schemas import Schema
-from outlive.checkpoints.store import SnapshotStore
+from outlive.checkpoints.store import SnapshotStore, snapshots_of
 from outlive.errors import ExchangeRefused
 from outlive.model.ids import check_run_id
 
@@ -88,7 +88,7 @@ async def restore_cut(cut: Cut, *, into: SnapshotStore | HasStore) -> None:
     Raises:
         CutRefused: an agent is there already, or another cut of that name.
     """
-    store = into if isinstance(into, SnapshotStore) else into.store
+    store = snapshots_of(into, "into")
     await Cuts(Agents(store), CutJournals(store)).restore(cut)
 
 

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlive.checkpoints.files import FileStorage
+from outlive.checkpoints.files import SUFFIX, FileStorage
 from outlive.checkpoints.snapshot import RunSnapshot
-from outlive.checkpoints.store import SnapshotStore
+from outlive.checkpoints.store import SnapshotStore, snapshots_of
 from outlive.errors import CorruptArchive, UsageError
 from outlive.model.checkpoint_events import EndStatus
 
+#: Places that are named where none was meant.
+PLACES_MAX = 4
 #: What a run's own word is worth here.
 _ENDS: dict[str, EndStatus] = {
     "succeeded": "succeeded",
@@ -54,10 +56,11 @@ class MagsagFile:
         """
         rows = self._rows(
             "SELECT snapshot_id, run_id, step_id, created_at, state, metadata FROM snapshots"
-            " ORDER BY run_id, created_at, rowid"
+            " ORDER BY rowid"
         )
-        for row in rows:
-            yield self._snapshot(row)
+        found = [self._snapshot(row) for row in rows]
+        # By the instants: texts of different zones or lengths have another order.
+        yield from sorted(found, key=lambda each: (each.run_id, each.created_at))
 
     def _snapshot(self, row: Sequence[Any]) -> RunSnapshot:
         names = ("snapshot_id", "run_id", "step_id", "created_at")
@@ -99,9 +102,13 @@ async def import_snapshots(
 
     Raises:
         CorruptArchive: something there can't be read.
+        UsageError: the snapshots are not where they should be; the message says where they are.
     """
+    store = snapshots_of(store, "store")
     opened = _source(source)
     found = await asyncio.to_thread(list, opened.snapshots())
+    if not found and isinstance(opened, FileStorage):
+        await asyncio.to_thread(_check_place, opened.root)
     ends = await asyncio.to_thread(opened.ends) if isinstance(opened, MagsagFile) else {}
     by_run: dict[str, list[RunSnapshot]] = {}
     for snapshot in found:
@@ -125,14 +132,29 @@ async def _bring(store: SnapshotStore, run_id: str, snapshots: Iterable[RunSnaps
 def _source(given: FileStorage | MagsagFile | str | os.PathLike[str]) -> FileStorage | MagsagFile:
     if isinstance(given, FileStorage | MagsagFile):
         return given
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"source is a folder or a SQLite file, not {given!r}")
     return FileStorage(given) if Path(given).is_dir() else MagsagFile(given)
 
 
-async def export_snapshots(store: SnapshotStore, run_id: str, files: FileStorage) -> list[Path]:
+def _check_place(root: Path) -> None:
+    """That a folder without snapshots has none above or below it that were meant."""
+    places = {path.parent.parent for path in root.rglob(f"*{SUFFIX}")} | set(root.rglob("*.db"))
+    if places:
+        named = " or ".join(str(place) for place in sorted(places)[:PLACES_MAX])
+        raise UsageError(
+            f"{root} has no snapshots as {{run}}/{{step}}{SUFFIX} in it; import {named} instead"
+        )
+
+
+async def export_snapshots(
+    store: SnapshotStore, run_id: str, files: FileStorage | str | os.PathLike[str]
+) -> list[Path]:
     """Write a run's snapshots as files, one per step; where they are.
 
     Raises:
         ValueRefused: a state holds what JSON does not.
     """
-    snapshots = await store.list_snapshots(run_id)
-    return await asyncio.to_thread(lambda: [files.write(each) for each in snapshots])
+    folder = files if isinstance(files, FileStorage) else FileStorage(files)
+    snapshots = await snapshots_of(store, "store").list_snapshots(run_id)
+    return await asyncio.to_thread(lambda: [folder.write(each) for each in snapshots])

@@ -7,12 +7,13 @@ nothing else: all of them keep checkpoints in the same way. With ``OUTLIVE_KEY``
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
 
 from outlive.engine.place import refuse_in_flow
-from outlive.errors import AppClosed
+from outlive.errors import AppClosed, UsageError
 from outlive.journal.immediate import run_immediate
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.ports import Ports
@@ -40,6 +41,8 @@ class StorageBackend:
         ports: Ports | None = None,
         settings: Settings | None = None,
     ) -> None:
+        if not isinstance(url, str | None):
+            raise UsageError(f"url is a store's URL, as sqlite:///outlive.db, not {url!r}")
         self.ports = ports or Ports()
         self._url, self._key, self._settings = url, key, settings
         self._store: Store | None = None
@@ -112,17 +115,17 @@ class StorageBackend:
 
 
 class SQLiteStorageBackend(StorageBackend):
-    """Checkpoints in a SQLite file."""
+    """Checkpoints in a SQLite file; ``":memory:"`` keeps them as long as it is open."""
 
     def __init__(
         self,
-        db_path: str = "outlive.db",
+        db_path: str | os.PathLike[str] = "outlive.db",
         *,
         key: str | None = None,
         ports: Ports | None = None,
         settings: Settings | None = None,
     ) -> None:
-        super().__init__(f"sqlite:///{db_path}", key=key, ports=ports, settings=settings)
+        super().__init__(_url_of(db_path), key=key, ports=ports, settings=settings)
 
 
 class PostgresStorageBackend(StorageBackend):
@@ -136,4 +139,19 @@ class PostgresStorageBackend(StorageBackend):
         ports: Ports | None = None,
         settings: Settings | None = None,
     ) -> None:
+        if not str(dsn).startswith(("postgresql://", "postgres://")):
+            raise UsageError(
+                "dsn is a URL, postgresql://user@host/database; for another store write "
+                "StorageBackend(url)"
+            )
         super().__init__(dsn, key=key, ports=ports, settings=settings)
+
+
+def _url_of(db_path: object) -> str:
+    path: object = os.fspath(db_path) if isinstance(db_path, os.PathLike) else db_path
+    if not isinstance(path, str):
+        raise UsageError(f"db_path is a file's path, not {db_path!r}")
+    if "://" in path:
+        scheme = path.partition("://")[0]
+        raise UsageError(f"db_path is a file's path, not a {scheme}:// URL: StorageBackend(url)")
+    return "memory://" if path == ":memory:" else f"sqlite:///{path}"

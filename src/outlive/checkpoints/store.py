@@ -27,6 +27,7 @@ from outlive.checkpoints.snapshot import (
     text_of,
 )
 from outlive.checkpoints.stream import told
+from outlive.errors import UsageError, ValueRefused
 from outlive.model.checkpoint_events import CheckpointsBegan, EndStatus, SnapshotSaved
 from outlive.model.checkpoints import Checkpoints, Saved
 from outlive.store import Store
@@ -44,6 +45,11 @@ class SnapshotStore:
             place, self._closes = StorageBackend(storage_backend), True
         else:
             store: Any = getattr(storage_backend, "store", storage_backend)
+            if not callable(getattr(store, "commit", None)):
+                raise UsageError(
+                    f"{storage_backend!r} is no storage; give a store's URL, a StorageBackend or "
+                    "an app (snapshots that are files are brought here by import_snapshots)"
+                )
             place, self._closes = StorageBackend.of(store), True
         self._place, self._journals = place, Journals(place)
 
@@ -287,16 +293,35 @@ def draft_of(
     schema: str = "",
 ) -> SnapshotSaved:
     """A snapshot that is to be saved: the state as it is at this moment."""
-    said: Any = {} if metadata is None else metadata
     raw = encode(state, "a state")
     return SnapshotSaved(
         at=0,
         step=deciding.check_step(step_id),
         state=raw,
-        metadata=encode(dict(said) if isinstance(said, Mapping) else said, "metadata"),
+        metadata=encode(metadata_of(metadata), "metadata"),
         size=size_of(raw),
         schema=schema,
     )
+
+
+def metadata_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is said of a snapshot.
+
+    Raises:
+        ValueRefused: that is no dict.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueRefused(f"metadata is a dict, not {type(given).__name__}")
+    return dict(given or {})
+
+
+def snapshots_of(given: object, name: str) -> SnapshotStore:
+    """The snapshots that an argument of this name means: by themselves, or those of a runner."""
+    found = given if isinstance(given, SnapshotStore) else getattr(given, "store", None)
+    if not isinstance(found, SnapshotStore):
+        remedy = f"write SnapshotStore({given!r})" if isinstance(given, str) else "give one"
+        raise UsageError(f"{name} is a SnapshotStore or a runner, not {given!r}; {remedy}")
+    return found
 
 
 def unsaved(run_id: str, draft: SnapshotSaved, now: int) -> RunSnapshot:

@@ -91,10 +91,14 @@ async def _is_busy(branch: Branch, plan: Plan, standing: Standing) -> bool:
 def target_of(plan: Plan, name: str, firing: Firing) -> Flow[Any, Any]:
     """The run to start: by the name of its flow, since its code may be elsewhere."""
     own = {NAME_TAG: name, INSTANT_TAG: render_instant(firing.at)}
+    place = plan.place
     options = RunOptions(
         id=firing.run_id,
         tags={**plan.tags, **own},
         queue=plan.queue,
+        queue_key=None if place is None else place.key or None,
+        priority=None if place is None else place.priority,
+        units=None if place is None else place.units,
         deadline=None if plan.deadline_ms is None else plan.deadline_ms / 1000,
         pins=plan.pins,
     )

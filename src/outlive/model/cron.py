@@ -89,6 +89,8 @@ def parse_cron(text: str) -> Cron:
     Raises:
         DefinitionRefused: it is none; the message names the field.
     """
+    if type(text) is not str:
+        _refuse(text, 'it is a text such as "0 3 * * *"')
     fields = _SHORTHANDS.get(text.strip().lower(), text).split()
     if len(fields) != len(_KINDS):
         _refuse(
@@ -113,7 +115,7 @@ def parse_cron(text: str) -> Cron:
     return cron
 
 
-def _refuse(text: str, why: str) -> NoReturn:
+def _refuse(text: object, why: str) -> NoReturn:
     raise DefinitionRefused(f"cron {text!r}: {why}")
 
 

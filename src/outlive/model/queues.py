@@ -22,6 +22,8 @@ COUNT_MAX = 1 << 31
 UNITS_MAX = 1 << 53
 RATE_SECONDS_MAX = 366 * 86_400
 
+_NO_WORD = "it can't hold NUL, a line break or a lone surrogate"
+
 
 class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
     """Where in its queue a run stands."""
@@ -84,7 +86,9 @@ class Queue:
 def check_queue_name(name: object) -> None:
     """A name that a queue can have."""
     if type(name) is not str or not _is_word(name):
-        raise DefinitionRefused(f"a queue is named by a text of 1 to 200 characters, not {name!r}")
+        raise DefinitionRefused(
+            f"a queue is named by a text of 1 to 200 characters, not {name!r} ({_NO_WORD})"
+        )
 
 
 def check_count(where: str, what: str, given: object, most: int) -> None:
@@ -96,7 +100,9 @@ def check_count(where: str, what: str, given: object, most: int) -> None:
 def check_place(place: QueuePlace) -> QueuePlace:
     """A place that a run can have."""
     if type(place.key) is not str or (place.key and not _is_word(place.key)):
-        raise DefinitionRefused(f"queue_key={place.key!r} is no text of 1 to 200 characters")
+        raise DefinitionRefused(
+            f"queue_key={place.key!r} is no text of 1 to 200 characters ({_NO_WORD})"
+        )
     if type(place.priority) is not int or abs(place.priority) > PRIORITY_MAX:
         raise DefinitionRefused(
             f"priority={place.priority!r} is no whole number from -{PRIORITY_MAX} (goes first) to "
@@ -107,4 +113,5 @@ def check_place(place: QueuePlace) -> QueuePlace:
 
 
 def _is_word(text: str) -> bool:
-    return 0 < len(text) <= NAME_CHARS_MAX and not any(c in text for c in "\0\n")
+    is_sound = not any(c in "\0\n" or "\ud800" <= c <= "\udfff" for c in text)
+    return 0 < len(text) <= NAME_CHARS_MAX and is_sound

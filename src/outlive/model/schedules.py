@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from outlive.model.cron import last_until, next_after, parse_cron
+from outlive.model.queues import QueuePlace
 
 #: The flow whose runs are schedules; no flow of a user can have this name.
 SCHEDULE_FLOW = "outlive/schedule"
@@ -51,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     tags: Mapping[str, str] = {}
     pins: Mapping[str, str] = {}
+    #: Of each run in its queue.
+    place: QueuePlace | None = None
 
 
 class Firing(msgspec.Struct, frozen=True):

@@ -94,15 +94,19 @@ class Load:
             return True  # it goes from one who is gone to another
         if _reaches(self.held, limits.concurrency) or self.is_full(header.queue_key):
             return False
-        return run.head.epoch > 0 or self._affords(header.units)
+        return run.head.epoch > 0 or self._affords(self.cost(header.units))
+
+    def cost(self, units: int) -> int:
+        """What a run takes of the rate: one that exceeds it alone takes all of it."""
+        return units if self.limits.rate is None else min(units, self.limits.rate)
 
     def is_full(self, key: str) -> bool:
         """Whether no more of this key may be held."""
         return key != "" and _reaches(self.by_key[key], self.limits.per_key)
 
-    def _affords(self, units: int) -> bool:
+    def _affords(self, cost: int) -> bool:
         rate = self.limits.rate
-        if rate is not None and (self.is_spent or self.spent + units > rate):
+        if rate is not None and (self.is_spent or self.spent + cost > rate):
             self.is_spent = True
             return False
         return True
@@ -116,7 +120,7 @@ class Load:
         self.held += 1
         self.by_key[run.header.queue_key] += 1
         if run.head.epoch == 0:
-            self.spent += run.header.units
+            self.spent += self.cost(run.header.units)
 
     def is_crowded(self, worker: str) -> bool:
         """Whether some who want to be held have no place."""

@@ -62,7 +62,7 @@ class MemoryQueues:
         if run.head.worker is None:
             self._turns[queue] = load.turn.after(run.header.queue_key)
             if run.head.epoch == 0 and load.limits.rate is not None:
-                self._spend(queue, run.header.units, now)
+                self._spend(queue, load.cost(run.header.units), now)
         return True
 
     def _spend(self, queue: str, units: int, now: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.store import Header, Query, Wanted
+from outlive.store import DEFAULT_QUEUE, Header, Query, Wanted
 
 
 def is_asked(query: Query, run_id: str, header: Header) -> bool:
@@ -22,8 +22,14 @@ def is_wanted(wanted: Wanted, run_id: str, header: Header) -> bool:
         header.version in wanted.flows.get(header.flow, ())
         and header.format <= wanted.format
         and (wanted.run_ids is None or run_id in wanted.run_ids)
-        and (wanted.queues is None or header.queue in wanted.queues)
+        and _is_in_queues(wanted, header)
     )
+
+
+def _is_in_queues(wanted: Wanted, header: Header) -> bool:
+    if header.queue == DEFAULT_QUEUE:
+        return wanted.takes_unqueued(header.flow)
+    return wanted.queues is None or header.queue in wanted.queues
 
 
 def _ended_by(header: Header, instant: int) -> bool:

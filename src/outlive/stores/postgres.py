@@ -86,7 +86,7 @@ class PostgresStore:
         self._ports = ports or Ports()
         self._lease_ms = round(lease_seconds * 1000)
         self._server_time = server_time
-        self._seen = Seen(self._place.name)
+        self._seen = Seen(self._place.name, self._ports.clock)
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
         self._commits = Commits(self.pool)
@@ -125,8 +125,9 @@ class PostgresStore:
         self._ports.failpoint("commit.before")
         known = self._seen.known(entry.run_id for entry in batch)
         answers = commit_batch(partial(run, batch), self._schema, batch, self._now())
-        for entry, before, answer in zip(batch, known, answers, strict=True):
-            self._seen.note(entry, before, answer)
+        noted = zip(batch, known, answers, strict=True)
+        doubtful = [each[0].run_id for each in noted if self._seen.note(*each)]
+        self._seen.look_again(self._other, doubtful)
         self._ports.failpoint("commit.after")
         if is_offered(batch, self._ports.clock.now_ms()):
             self._news.tell([ANYBODY])
@@ -185,7 +186,11 @@ class PostgresStore:
 
     async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         """See ``Clearing``."""
-        return delete_runs(self._other, batch, self._now()) if batch else []
+        answers = delete_runs(self._other, batch, self._now()) if batch else []
+        for each, is_gone in zip(batch, answers, strict=True):
+            if is_gone:
+                self._seen.forget(each.run_id)
+        return answers
 
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
         """See ``Clearing``."""
@@ -261,9 +266,12 @@ class PostgresStore:
             next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
+        chosen = self._turns.arrange(due, taken, worker, search.limit)
+        behind = self._seen.behind([(run.head.run_id, run.head.seq) for run in chosen])
+        self._seen.look_again(self._other, behind)
         return Claims(
             crowded=crowded(taken, worker),  # before more is taken
-            offers=offers_of(self._turns.arrange(due, taken, worker, search.limit), standing),
+            offers=offers_of(chosen, standing),
             mail=[run_id for (run_id,) in mail],
             now=now,
             next_at=next_at,

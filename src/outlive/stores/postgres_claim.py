@@ -60,6 +60,14 @@ _BY_TIME = f"SELECT {FOUND_COLUMNS} FROM {{s}}.due_v2($1, $2, $3, $4, $5) r"
 _BY_MAIL = f"SELECT {FOUND_COLUMNS} FROM {{s}}.mailed_v2($1, $2, $3, $4) r"
 _BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM {{s}}.left_v2($1, $2, $3, $4, $5, $6) r"
 _NEXT = "SELECT {s}.next_v2($1, $2, $3, $4, $5)"
+# The same, and of some flows what is in no queue, though that is none of the wanted ones.
+_BY_HOLDER_BESIDE = (
+    f"{_BY_HOLDER} UNION ALL SELECT {FOUND_COLUMNS}"
+    " FROM {s}.left_v2($7, $8, $3, ARRAY['default'], $5, $6) r"
+)
+_NEXT_BESIDE = (
+    "SELECT least({s}.next_v2($1, $2, $3, $4, $5), {s}.next_v2($6, $7, $3, ARRAY['default'], $5))"
+)
 _QUEUED = f"SELECT {FOUND_COLUMNS} FROM {{s}}.queued_v1({_MARKS}) r"
 _LOADS = "SELECT * FROM {s}.loads_v1($1)"
 _BY_ID = (
@@ -104,7 +112,10 @@ class Search:
             self._ask(_HOLDERS) if self.is_whole else late,
             loads,
             mail,
-            self._ask(_NEXT, *self._pairs(), self._queues(), int8(self.now)),
+            self._ask(
+                _NEXT_BESIDE if self._beside() else _NEXT,
+                *(*self._pairs(), self._queues(), int8(self.now), *self._beside()),
+            ),
             self._ask(_BY_TIME, *self._unqueued(), int8(self.now), int8(self.limit)),
             self._ask(_BY_MAIL, *self._unqueued(), int8(self.limit)),
             self._queued(),
@@ -130,27 +141,38 @@ class Search:
 
     def question_of_the_gone(self, gone: Sequence[str]) -> Statement:
         """The runs that these hold."""
-        holders = texts(gone)
-        return self._ask(_BY_HOLDER, *self._pairs(), self._queues(), holders, int8(self.limit))
+        return self._ask(
+            _BY_HOLDER_BESIDE if self._beside() else _BY_HOLDER,
+            *(*self._pairs(), self._queues(), texts(gone), int8(self.limit), *self._beside()),
+        )
 
     def _ask(self, sql: str, *parameters: Parameter) -> Statement:
         return Statement(sql.replace("{s}", f'"{self.schema}"'), parameters)
 
     def _pairs(self) -> list[Parameter]:
-        pairs = [(flow, version) for flow, some in self.wanted.flows.items() for version in some]
-        flows, versions = [flow for flow, _ in pairs], [version for _, version in pairs]
-        return [texts(flows), texts(versions), int8(self.wanted.format)]
+        return [*_pairs_of(self.wanted.flows), int8(self.wanted.format)]
 
     def _unqueued(self) -> list[Parameter]:
+        flows = self.wanted.flows
+        own = {flow: flows[flow] for flow in flows if self.wanted.takes_unqueued(flow)}
+        return [*_pairs_of(own), int8(self.wanted.format)]
+
+    def _beside(self) -> list[Parameter]:
+        """Flows whose runs are wanted in no queue, though others are not; if there are any."""
         names = self.wanted.queues
-        if names is None or DEFAULT_QUEUE in names:
-            return self._pairs()
-        return [texts([]), texts([]), int8(self.wanted.format)]
+        if names is None or DEFAULT_QUEUE in names or not self.wanted.unqueued:
+            return []
+        return self._unqueued()[:2]
 
     def is_drivable(self, header: Header) -> bool:
         """Whether the worker that asks wants runs of this kind."""
         versions = self.wanted.flows.get(header.flow, frozenset())
         return header.version in versions and header.format <= self.wanted.format
+
+
+def _pairs_of(flows: Mapping[str, frozenset[str]]) -> list[Parameter]:
+    pairs = [(flow, version) for flow, some in flows.items() for version in some]
+    return [texts([flow for flow, _ in pairs]), texts([version for _, version in pairs])]
 
 
 def loads_of(rows: Sequence[Row]) -> dict[str, Load]:

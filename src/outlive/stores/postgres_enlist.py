@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq
 from psycopg.errors import InvalidSchemaName, UndefinedTable
 from psycopg.rows import tuple_row
 
-from outlive.errors import UsageError
+from outlive.errors import UnsafeSettings, UsageError
 from outlive.store import Entry, Reading, StoredRecord
 from outlive.stores.postgres_functions import HEADER_NAMES, HEADER_TYPES
 from outlive.stores.postgres_news import ANYBODY, channel_of
@@ -32,6 +32,9 @@ _ARRAYS = (
     *("text", "bytea", "bytea", "text", "text", "text"),
 )
 _MARKS = ", ".join(f"%s::{kind}[]" for kind in _ARRAYS)
+_WHOSE = (
+    "SELECT value, current_setting('synchronous_commit') FROM {s}.meta WHERE name = 'outlive.id'"
+)
 _FIRST = "SELECT seq, body FROM {s}.records WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 1"
 
 
@@ -90,11 +93,16 @@ def _check_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> No
 
 def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
     schema = f'"{place.schema}"'
-    found = yield f"SELECT value FROM {schema}.meta WHERE name = 'outlive.id'", ()
-    if found != [(store_id,)]:
+    found = yield _WHOSE.replace("{s}", schema), ()
+    if [store_id] != [value for value, _ in found]:
         raise _elsewhere(place)
+    if found[0][1] == "off" and not place.allow_unsafe:
+        raise UnsafeSettings(
+            "the connection has synchronous_commit=off, which would lose committed runs with the "
+            "server; leave it on, or add unsafe=yes to the store's URL if it may"
+        )
     refused = yield (
-        f"SELECT seq, gone FROM {schema}.commit_v2({_MARKS}, NULL, false)",
+        f"SELECT seq, gone FROM {schema}.commit_v3({_MARKS}, NULL, false)",
         _values(entry),
     )
     if not refused:

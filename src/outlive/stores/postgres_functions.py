@@ -226,7 +226,7 @@ $$
 
 #: ``leases``: 0 keeps the lease, 1 gives it to the taker, 2 frees it. ``gated``: runs of queues may
 #: be taken.
-_COMMIT = f"""
+_COMMIT_V2 = f"""
 CREATE FUNCTION {{s}}.commit_v2(
     run_ids text[], afters bigint[], lasts bigint[], epochs bigint[], links bytea[], bodies bytea[],
     befores bigint[], leases bigint[], takers text[], {_GIVEN_TYPES},
@@ -291,6 +291,7 @@ BEGIN
     END IF;
 END $$
 """
+_COMMIT = _COMMIT_V2.replace("commit_v2", "commit_v3").replace("admit_v1", "admit_v2")
 
 #: Answers how, and who holds the run: whoever that is wants to know.
 _POST = """
@@ -370,4 +371,6 @@ END $$
 #: As they were when the tables were first made.
 FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _KEEP, _CHAIN, _CONSUME, _POST, _DELETE)
 #: Since runs have places in queues.
-FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT)
+FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT_V2)
+#: Since no run is too much for its queue.
+FUNCTIONS_OF_ANY_COST = (_COMMIT,)

@@ -107,7 +107,7 @@ END $$
 """
 
 #: The epochs that entries must find, with one that no run has for those whose queue has no place.
-_ADMIT = f"""
+_ADMIT_V1 = f"""
 CREATE FUNCTION {{s}}.admit_v1(
     run_ids text[], afters bigint[], befores bigint[], leases bigint[], takers text[], at bigint
 ) RETURNS bigint[] LANGUAGE plpgsql {PROBING} AS $$
@@ -181,6 +181,8 @@ BEGIN
     RETURN befores;
 END $$
 """
+#: The same; a run that exceeds the rate alone takes all of it.
+_ADMIT = _ADMIT_V1.replace("admit_v1", "admit_v2").replace("e.units", "least(e.units, q.rate)")
 
 #: The queues that free runs are in, by jumping from one to the next.
 _NAMES = f"""
@@ -357,4 +359,6 @@ BEGIN
 END $$
 """
 
-QUEUES = (_SPENT, _SPEND, _ADMIT, _NAMES, _KEYS, _QUEUED, _LOADS, _SET)
+QUEUES = (_SPENT, _SPEND, _ADMIT_V1, _NAMES, _KEYS, _QUEUED, _LOADS, _SET)
+#: Since no run is too much for its queue.
+QUEUES_OF_ANY_COST = (_ADMIT,)

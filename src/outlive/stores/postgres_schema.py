@@ -22,17 +22,22 @@ from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_deletion import DELETIONS
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_families import FAMILIES
-from outlive.stores.postgres_functions import APPEND_ONE, FUNCTIONS, FUNCTIONS_OF_HEADERS
+from outlive.stores.postgres_functions import (
+    APPEND_ONE,
+    FUNCTIONS,
+    FUNCTIONS_OF_ANY_COST,
+    FUNCTIONS_OF_HEADERS,
+)
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
-from outlive.stores.postgres_queues import QUEUES
+from outlive.stores.postgres_queues import QUEUES, QUEUES_OF_ANY_COST
 from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -145,6 +150,7 @@ MIGRATIONS = {
         *LOOKS,
         *DELETIONS,
     ),
+    3: (*QUEUES_OF_ANY_COST, *FUNCTIONS_OF_ANY_COST),
 }
 
 Failpoint = Callable[[str], None]

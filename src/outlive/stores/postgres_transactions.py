@@ -53,6 +53,9 @@ class StepConnection(Connection[Any]):
     def rollback(self) -> NoReturn:
         raise UsageError(_OURS)
 
+    def close(self) -> NoReturn:
+        raise UsageError(_OURS)
+
     def __enter__(self) -> NoReturn:
         raise UsageError(f"`with connection` would commit: {_OURS}")
 
@@ -64,6 +67,9 @@ class AsyncStepConnection(AsyncConnection[Any]):
         raise UsageError(_OURS)
 
     async def rollback(self) -> NoReturn:
+        raise UsageError(_OURS)
+
+    async def close(self) -> NoReturn:
         raise UsageError(_OURS)
 
     async def __aenter__(self) -> NoReturn:
@@ -357,10 +363,11 @@ class PostgresTransactions:
 
 def _finish(db: StepConnection | AsyncStepConnection) -> None:
     """Close it, from any thread: a connection that awaits elsewhere has nothing to await here."""
-    closing = db.close()
-    if closing is not None:
-        with suppress(StopIteration):
-            closing.send(None)
+    if isinstance(db, StepConnection):
+        Connection.close(db)
+        return
+    with suppress(StopIteration):
+        AsyncConnection.close(db).send(None)
 
 
 async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Exception]) -> None:

@@ -11,16 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import unquote
 
-from psycopg import ProgrammingError
+from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outlive.errors import UnknownStore
 
 SCHEMA_DEFAULT = "outlive"
-_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+#: PostgreSQL keeps what begins with pg_ for itself.
+_SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,39}")
 _SECONDS_MAX = 86_400.0
+_OURS = frozenset({"schema", "limit", "outage", "unsafe", "listen"})
+#: libpq's messages say what is wrong, then quote it: that may be a password.
+_QUOTED = re.compile("[\"'«»„“‘].*", re.DOTALL)
+_PORTS = re.compile("[0-9,]*")
 
 #: What libpq is told unless the URL says otherwise: notice within seconds that a server is gone.
 _DEFAULTS: Mapping[str, str] = {
@@ -51,6 +56,8 @@ class Place:
     def name(self) -> str:
         """The place as it may be shown: with no password."""
         given = conninfo_to_dict(self.conninfo)
+        if given.get("service"):
+            return f"postgresql of service {given['service']}, schema {self.schema}"
         host, port = given.get("host") or "(local)", given.get("port") or "5432"
         return f"postgresql at {host}:{port}/{given.get('dbname') or ''}, schema {self.schema}"
 
@@ -61,8 +68,7 @@ def parse_place(url: str) -> Place:
     Raises:
         UnknownStore: an option makes no sense; the message names it, never a password.
     """
-    parts = urlsplit(url)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    bare, given = _taken_out(url)
     listen = given.pop("listen", None)
     place = {
         "schema": _schema(given.pop("schema", SCHEMA_DEFAULT)),
@@ -70,27 +76,62 @@ def parse_place(url: str) -> Place:
         "outage_seconds": _seconds(given, "outage", 60.0),
         "allow_unsafe": _yes(given.pop("unsafe", "no")),
     }
-    bare = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
     return Place(
-        conninfo=_conninfo(bare, given),
-        listen_conninfo=None if listen is None else _conninfo(listen, {}),
+        conninfo=_conninfo(bare),
+        listen_conninfo=None if listen is None else _conninfo(listen),
         **place,  # type: ignore[arg-type]  # one value per field, as named above
     )
 
 
-def _conninfo(bare: str, given: Mapping[str, str]) -> str:
+def _taken_out(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without our options, and these; the rest stays as it is written."""
+    scheme, slashes, rest = url.partition("://")
+    # As libpq reads it: who connects ends at the first @, unless a / comes before.
+    who = re.match("[^@/]*@", rest)
+    begin = who.end() if who else 0
+    place, _, query = rest[begin:].partition("?")
+    ours: dict[str, str] = {}
+    theirs: list[str] = []
+    for option in filter(None, query.split("&")):
+        name, is_given, value = option.partition("=")
+        if name in _OURS:
+            ours[name] = unquote(value)
+        else:  # an = within a value is fine, as in options=-csynchronous_commit=on
+            theirs.append(_known(name) + is_given + value.replace("=", "%3D"))
+    kept = "?".join([place, "&".join(theirs)] if theirs else [place])
+    return scheme + slashes + rest[:begin] + kept, ours
+
+
+def _known(name: str) -> str:
+    names = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    if name not in names | {"ssl"}:
+        shown = name if re.fullmatch("[A-Za-z_]+", name) else "a part"
+        raise _unreadable(f"{shown} is no option of it")
+    return name
+
+
+def _conninfo(bare: str) -> str:
     try:
         known = {name: str(value) for name, value in conninfo_to_dict(bare).items()}
-        return make_conninfo("", **(dict(_DEFAULTS) | known | dict(given)))
     except ProgrammingError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UnknownStore(f"the postgresql:// URL can't be read: {reason}") from None
+        raise _unreadable(_QUOTED.sub("", str(error)).strip(" :")) from None
+    if not _PORTS.fullmatch(known.get("port", "")):
+        raise _unreadable("its port is no number")
+    return make_conninfo("", **(dict(_DEFAULTS) | known))
+
+
+def _unreadable(reason: str) -> UnknownStore:
+    return UnknownStore(
+        f"the postgresql:// URL can't be read: {reason}; what has a meaning in URLs (%, /, @, ?) "
+        "is percent-encoded there, also in a password"
+    )
 
 
 def _schema(name: str) -> str:
     if not _SCHEMA.fullmatch(name):
         raise UnknownStore(
-            f"schema={name!r} can't be: up to 40 small letters, digits and _, no digit first"
+            f"schema={name!r} can't be: up to 40 small letters, digits and _, and first neither "
+            "a digit nor pg_"
         )
     return name
 

@@ -119,9 +119,10 @@ class Search:
     def next_at(self) -> int | None:
         """When the next wanted run that nobody holds gets due."""
         if self.wanted.run_ids is None:
-            found = [self.db.execute(_NEXT, (*pair, self.now)) for pair in self._pairs()]
-            times = [wake_at for cursor in found for (wake_at,) in cursor.fetchall()]
             pairs = list(self._pairs())
+            own = [pair for pair in pairs if self.wanted.takes_unqueued(pair[0])]
+            found = [self.db.execute(_NEXT, (*pair, self.now)) for pair in own]
+            times = [wake_at for cursor in found for (wake_at,) in cursor.fetchall()]
             for queue in waiting_queues(self.db, self.wanted):
                 times += next_wake_of(self.db, queue, pairs, self.now)
         elif len(self.wanted.run_ids) > _FEW:
@@ -143,16 +144,21 @@ class Search:
 
     def _by_index(self, limit: int) -> Iterator[Found]:
         gone = [holder for holder in self.standing if self.standing[holder] != "alive"]
-        queues = self.wanted.queues
-        of_queues, names = "", []
-        if queues is not None:
-            of_queues, names = f" AND queue IN ({','.join('?' * len(queues))})", sorted(queues)
         for pair in self._pairs():
-            if queues is None or DEFAULT_QUEUE in queues:
+            if self.wanted.takes_unqueued(pair[0]):
                 yield from self._some(_BY_TIME, limit, (*pair, self.now))
                 yield from self._some(_BY_MAIL, limit, pair)
+            of_queues, names = self._of_queues(pair[0])
             for holder in gone:
                 yield from self._some(_BY_HOLDER + of_queues, limit, (*pair, holder, *names))
+
+    def _of_queues(self, flow: str) -> tuple[str, list[str]]:
+        """A condition, and its values: only runs of the wanted queues."""
+        if self.wanted.queues is None:
+            return "", []
+        own = {DEFAULT_QUEUE} if self.wanted.takes_unqueued(flow) else set()
+        names = sorted(self.wanted.queues | own)
+        return f" AND queue IN ({','.join('?' * len(names))})", names
 
     def _by_id(self) -> Iterator[Found]:
         for run_id in sorted(self._candidates(self.wanted.run_ids or frozenset())):
@@ -181,7 +187,7 @@ class Search:
                 due.update(run_id for (run_id,) in rows)
         return wanted & due
 
-    def _pairs(self) -> Iterator[tuple[Value, ...]]:
+    def _pairs(self) -> Iterator[tuple[str, str, int]]:
         for flow, versions in self.wanted.flows.items():
             for version in versions:
                 yield flow, version, self.wanted.format

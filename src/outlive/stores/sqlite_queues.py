@@ -109,7 +109,7 @@ class _Gate:
         queue = run.header.queue
         self._turns[queue] = self._turns.get(queue, load.turn).after(run.header.queue_key)
         if run.head.epoch == 0 and load.limits.rate is not None:
-            self._spent[queue] += run.header.units
+            self._spent[queue] += load.cost(run.header.units)
 
     def write(self) -> None:
         """Keep whose turn it is, and what was spent."""

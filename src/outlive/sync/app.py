@@ -187,11 +187,15 @@ class App:
         overlap: Overlap = "allow",
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
         **kwargs: Any,
     ) -> Schedule:
         """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
         options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
-        options |= {"overlap": overlap, "queue": queue, "tags": tags}
+        options |= {"overlap": overlap, "queue": queue, "tags": tags, "queue_key": queue_key}
+        options |= {"priority": priority, "units": units}
         return self.call(partial(self._app.schedule, name, flow, *args, **options, **kwargs))
 
     def unschedule(self, name: str) -> bool:

@@ -201,6 +201,25 @@ class QueueLimitRules:
         clock.advance(36.1)
         assert ["b", "c"] == await desk.take()
 
+    async def test_what_exceeds_a_rate_alone_takes_all_of_it(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        """It begins when nothing else counts, and nothing else begins beside it."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, rate=1000)
+        await store.commit([queued("a"), queued("b", units=5000), queued("c")])
+        desk = Desk(store, "w")
+
+        assert ["a"] == await desk.take()
+        assert [] == await desk.take_these([await offer_of(store, "b")])
+        clock.advance(66.1)
+        assert ["b"] == await desk.take()
+        assert [] == await desk.take_these([await offer_of(store, "c")])
+        assert 1000 == (await _state(store)).spent
+        clock.advance(66.1)
+        assert ["c"] == await desk.take()
+
     async def test_only_the_first_claim_is_charged(self, store: Store, clock: HandClock) -> None:
         """Not a repeated commit, not a run that wakes, not one that is taken over."""
         if not isinstance(store, Queueing):

@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 
 from outlive.store import Queueing, Store, Wanted
-from outlive.testing.store_entries import LEASE_SECONDS, START_MS, WANTED, HandClock, entry, header
+from outlive.testing.store_entries import (
+    LEASE_SECONDS,
+    START_MS,
+    VERSION,
+    WANTED,
+    HandClock,
+    entry,
+    header,
+)
 from outlive.testing.store_queued import Desk, limit_queue, offer_of, queued
 
 
@@ -153,6 +161,37 @@ class QueueTurnRules:
             mine = {f"{name}-{kind}" for kind in ("dead", "old", "new")}
             assert mine == set(await Desk(store, "w", wanting(name)).offered())
         assert 6 == len(await Desk(store, "w", wanting("x", "default")).offered())
+
+    async def test_of_some_flows_what_is_in_no_queue_is_taken_too(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        """By a worker of some queues: due, with mail or left by the dead; and the next is told."""
+        if not isinstance(store, Queueing):
+            return
+        kinds = ("dead", "due", "mail", "later")
+        wakes = {"due": START_MS, "later": START_MS + 9 * 60_000}
+        for flow in ("own", "other"):
+            for kind in kinds:
+                shown = header(flow=flow, wake_at=wakes.get(kind))
+                await store.commit([entry(f"{flow}-{kind}", 0, epoch=0, header=shown)])
+            await store.post(f"{flow}-mail", "m", b"")
+        await store.beat("dead")
+        for flow in ("own", "other"):
+            await Desk(store, "dead").take_these([await offer_of(store, f"{flow}-dead")])
+        versions = frozenset({VERSION})
+        wanted = wanting(
+            "x",
+            flows={"own": versions, "other": versions},
+            unqueued=frozenset({"own", "neither"}),
+        )
+        await store.claim("w", wanted, 10)
+        clock.advance(2 * LEASE_SECONDS)
+
+        claims = await store.claim("w", wanted, 10)
+
+        offered = {offer.head.run_id for offer in claims.offers}
+        assert {"own-dead", "own-due", "own-mail"} == offered
+        assert START_MS + 9 * 60_000 == claims.next_at
 
     async def test_a_run_that_is_named_waits_for_its_turn(self, store: Store) -> None:
         """Who wants only some runs is not offered those that their queue has no place for."""

@@ -11,10 +11,25 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.schedules import SCHEDULE
-from outlive.errors import FlowNotRegistered, WrongVersion
+from outlive.errors import FlowNotRegistered, UsageError, WrongVersion
 from outlive.journal.record import FORMAT
 from outlive.model.retention import Retention
 from outlive.store import Wanted
+
+#: Driven by workers of any queues: a schedule is in none, its runs are where it says.
+_UNQUEUED = frozenset({SCHEDULE.name})
+
+
+def check_flows(flows: object) -> list[Flow[Any, Any]]:
+    """What a worker is given to drive: flows, and nothing else."""
+    if not isinstance(flows, Iterable):
+        given = flows.name if isinstance(flows, Flow) else repr(flows)
+        raise UsageError(f"a worker is given a list of flows: write [{given}]")
+    able = list(flows)
+    for flow in able:
+        if not isinstance(flow, Flow):
+            raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
+    return able
 
 
 def all_of(flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None) -> Repertoire:
@@ -79,4 +94,10 @@ class Repertoire:
 
     def wanted(self, *, only: frozenset[str] | None) -> Wanted:
         """What to ask a store for: any run that can be driven here, or some of them only."""
-        return Wanted(flows=self.versions(), format=FORMAT, run_ids=only, queues=self._queues)
+        return Wanted(
+            flows=self.versions(),
+            format=FORMAT,
+            run_ids=only,
+            queues=self._queues,
+            unqueued=_UNQUEUED,
+        )
