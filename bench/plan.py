@@ -229,15 +229,15 @@ PLANS: dict[Form, list[Case]] = {
 }
 CHAPTERS: tuple[Chapter, ...] = ("sqlite", "postgres")
 #: How often everything is run; what is told is the median, with the least and the most.
-ROUNDS: dict[Form, int] = {"tiny": 1, "quick": 3, "full": 5}
+ROUNDS: dict[Form, int] = {"tiny": 1, "quick": 3, "full": 3}
 #: Whoever is behind this does not repeat what takes longer than that.
 BUDGET_MINUTES: dict[tuple[Form, Chapter], int] = {
     ("tiny", "sqlite"): 1,
     ("tiny", "postgres"): 1,
     ("quick", "sqlite"): 14,
     ("quick", "postgres"): 9,
-    ("full", "sqlite"): 120,
-    ("full", "postgres"): 90,
+    ("full", "sqlite"): 50,
+    ("full", "postgres"): 35,
 }
 SLOW_SECONDS = 8
 #: A contestant that takes longer is told as not done.

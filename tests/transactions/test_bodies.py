@@ -114,6 +114,32 @@ async def test_the_connection_is_the_engines_to_close(
     assert [] == place.rows()
 
 
+@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "awaits"])
+async def test_what_a_body_sets_ends_with_it(postgres_place: PostgresPlace, awaits: bool) -> None:
+    """The next one may get the same connection, and finds it as new."""
+    say, ask = "SET search_path = nowhere", "SHOW search_path"
+
+    @outlive.step(transaction=True)
+    def plain(connection: Any) -> str:
+        (before,) = connection.execute(ask).fetchone()
+        connection.execute(say)
+        return str(before)
+
+    @outlive.step(transaction=True)
+    async def awaiting(connection: Any) -> str:
+        (before,) = await (await connection.execute(ask)).fetchone()
+        await connection.execute(say)
+        return str(before)
+
+    @outlive.flow
+    async def twice() -> list[str]:
+        book = awaiting if awaits else plain
+        return [await book(), await book()]
+
+    first, second = await drive(postgres_place, twice)
+    assert first == second
+
+
 async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePlace) -> None:
     """Not even after a statement that rolls back by itself, whose error the body swallows."""
     place = sqlite_place

@@ -115,11 +115,11 @@ class _Words:
 
     @property
     def begin(self) -> bytes:
-        """BEGIN, with its mark and its limits."""
+        """BEGIN, with its mark and its limits; what a body before has set is its own."""
         mark = _literal(f"{writable(self._attempt.step)} {self._attempt.seq}")
         limits = ("statement_timeout", "idle_in_transaction_session_timeout")
         said = [f"SET LOCAL {name} = {self._limit}" for name in limits]
-        return "; ".join(["BEGIN", f"SET LOCAL {MARK} = {mark}", *said]).encode()
+        return "; ".join(["RESET ALL", "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]).encode()
 
     def commit(self, outcome: bytes) -> bytes:
         """The outcome, the epoch's lock, COMMIT."""
