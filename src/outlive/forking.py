@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from outlive.engine.definitions import Flow
-from outlive.errors import ForkRefused, RunIdTaken
+from outlive.errors import ForkRefused, RunIdTaken, RunNotFound
 from outlive.handle import Handle
 from outlive.journal.entries import first_entry, next_entry
 from outlive.journal.forking import events_of, link_of
@@ -112,7 +112,7 @@ class Forking(Tending):
         self._ports.failpoint("fork.marked")
         try:
             event = await self._plan_fork(run_id, name, at, json)
-        except ForkRefused:
+        except (ForkRefused, RunNotFound):
             await self._lane(drop_mark(self.store, mark.run_id, 0))
             raise
         self._ports.failpoint("fork.planned")

@@ -192,6 +192,8 @@ class ForkRules:
         for given, why in wrong:
             with pytest.raises(ForkRefused, match=why):
                 await app.fork("asks", **given)
+        with pytest.raises(outlive.errors.RunNotFound):
+            await app.fork("nobody", at=1)
 
         assert before == await app.store.find(Query())
 
