@@ -46,7 +46,7 @@ _SETTINGS: Mapping[str, str] = {
     "full_page_writes": "on",
     "wal_level": "replica",
     "max_wal_senders": "5",
-    "max_connections": "400",
+    "max_connections": "1000",
     "shared_buffers": "64MB",
     "log_min_messages": "warning",
 }
