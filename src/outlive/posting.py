@@ -26,7 +26,16 @@ from outlive.journal.forking import events_of
 from outlive.journal.lane import Lane
 from outlive.journal.restored import read_whole
 from outlive.model.events import Answered, Event, MailRead, QuestionAsked, QuestionClosed
-from outlive.model.mail import Answer, Cancel, Letter, Nudge, Signal, decode_letter, encode_letter
+from outlive.model.mail import (
+    Answer,
+    Cancel,
+    Letter,
+    Nudge,
+    Signal,
+    check_signal_name,
+    decode_letter,
+    encode_letter,
+)
 from outlive.model.run import Run, fold
 from outlive.model.schema import misfit
 from outlive.ports import Ports
@@ -36,7 +45,6 @@ from outlive.views.wanted import wanted
 #: Leaves mail for a run: its id, the mail's id, what it says.
 Post: TypeAlias = Callable[[str, str, bytes], Awaitable[Posted]]
 
-ID_CHARS_MAX = 200
 #: How much of a question a refusal repeats.
 TEXT_SHOWN = 60
 
@@ -81,14 +89,14 @@ class Letterbox:
 
     async def signal(self, name: str, value: object, signal_id: str | None = None) -> bool:
         """Send a signal; False if one of that id was sent before, which changes nothing."""
-        return await self._signal(Signal(_name(name), encode_own(value)), signal_id)
+        return await self._signal(Signal(check_signal_name(name), encode_own(value)), signal_id)
 
     async def signal_json(self, name: str, raw: bytes, signal_id: str | None = None) -> bool:
         """The same from someone who does not know the flow's types."""
-        return await self._signal(Signal(_name(name), raw, True), signal_id)
+        return await self._signal(Signal(check_signal_name(name), raw, True), signal_id)
 
     async def _signal(self, letter: Signal, signal_id: str | None) -> bool:
-        made = self.new_id() if signal_id is None else _name(signal_id, "a signal's id")
+        made = self.new_id() if signal_id is None else check_signal_name(signal_id, "a signal's id")
         return await self._post(f"signal/{made}", letter)
 
     async def cancel(self, by: str = "") -> None:
@@ -203,12 +211,6 @@ def open_questions(reading: Reading, events: Sequence[Event]) -> list[Question]:
     """What a run asks and nobody has answered yet, in the order in which it was asked."""
     run = fold(events)
     return [_shown(run, asked) for asked in _open(run, reading).values()]
-
-
-def _name(name: object, what: str = "a signal's name") -> str:
-    if type(name) is not str or not 1 <= len(name) <= ID_CHARS_MAX or not name.isprintable():
-        raise UsageError(f"{what} is a text of 1 to {ID_CHARS_MAX} characters, not {name!r}")
-    return name
 
 
 def check_by(by: object) -> str:

@@ -8,6 +8,7 @@ delivery, live as on replay.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Mapping
 from contextvars import copy_context
@@ -21,7 +22,7 @@ from outlive.engine.definitions import Definition, Flow
 from outlive.engine.ending import Ending
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import EffectFuture, Env, Op
-from outlive.engine.place import Branch, RunStopped, branch_for
+from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
 from outlive.engine.redacting import checked_key, recorded_args
 from outlive.engine.replay import parting
 from outlive.engine.timers import FlowTimers
@@ -44,6 +45,8 @@ from outlive.model.events import (
 from outlive.model.ids import derived_bytes
 from outlive.model.schedules import instant_of
 from outlive.transactional import cannot_share
+
+logger = logging.getLogger("outlive")
 
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
@@ -96,11 +99,14 @@ class Calls:
         self.run_id, self.hider = drive.run_id, drive.hider
         self._drive = drive
         self.approvals = Approvals()
-        self._replayed = 0
+        self._replayed = self._swallowed = 0
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
-        op = self.op(call, args, kwargs)
+        try:
+            op = self.op(call, args, kwargs)
+        except RunStopped:
+            await self._unwind()
         event = self.recorded(op)
         if event is None:
             future = self._expect(op)
@@ -199,19 +205,19 @@ class Calls:
 
     async def signal(self, branch: Branch, name: str) -> SignalReceived:
         """The next signal of that name, as its event."""
-        self._check_alive()
+        await self._alive()
         return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
 
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
-        self._check_alive()
+        await self._alive()
         return await self._drive.waits.question(asked, hint)
 
     async def child(
         self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
     ) -> Any:
         """A run of its own: its outcome, or its id."""
-        self._check_alive()
+        await self._alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
         args = self._run_args(flow, bound)
         return await self._drive.children.run(step, flow, args, awaited=awaited)
@@ -224,7 +230,7 @@ class Calls:
 
     async def launch(self, branch: Branch, flow: Any, args: bytes) -> str:
         """A run that is nobody's child, of a flow that is known by name: its id."""
-        self._check_alive()
+        await self._alive()
         step = branch.next_id(f"launch:{flow.name}")
         run_id: str = await self._drive.children.run(step, flow, args, awaited=False)
         return run_id
@@ -235,7 +241,7 @@ class Calls:
 
     async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         """End this chapter; the flow begins anew with these arguments."""
-        self._check_alive()
+        await self._alive()
         drive = self._drive
         drive.ending.carries = self._run_args(drive.flow, drive.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
@@ -272,6 +278,24 @@ class Calls:
         fault = Fault(type(why).__name__, str(why))
         self._drive.waits.reply(Replied(0, signal_id, b"", fault))
 
+    async def _alive(self) -> None:
+        try:
+            self._check_alive()
+        except RunStopped:
+            await self._unwind()
+
+    async def _unwind(self) -> NoReturn:
+        """The run left memory. Code that swallows that, and goes on, is left where it stands."""
+        self._swallowed += 1
+        if self._swallowed > SWALLOWS_MAX:
+            logger.error(
+                "run %s left memory, but its flow swallowed that %d times (a bare `except:`?)",
+                self.run_id,
+                SWALLOWS_MAX,
+            )
+            await _turn()
+        raise RunStopped
+
     def _check_alive(self) -> None:
         drive = self._drive
         if drive.stopped or drive.comparing.misfit is not None or drive.loop.dead:
@@ -279,7 +303,7 @@ class Calls:
 
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
-        self._check_alive()
+        await self._alive()
         drive = self._drive
         future = drive.loop.create_future()
         when = drive.loop.seconds + seconds

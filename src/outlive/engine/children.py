@@ -208,7 +208,13 @@ class Children:
             news = ChildNews(child.event.child_id, "cancelled", b"", _NEVER_BEGUN)
             drive.record(_ended(drive.at(), child.event.step, news))
         else:
-            drive.env.host.create_task(self._start_run(child))
+            drive.env.host.create_task(self._start_or_break(child))
+
+    async def _start_or_break(self, child: _Child) -> None:
+        try:
+            await self._start_run(child)
+        except Exception as bug:
+            self._drive.broke(bug)
 
     async def _start_run(self, child: _Child) -> None:
         drive = self._drive

@@ -26,6 +26,7 @@ from outlive.engine.definitions import (
 from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
+from outlive.model.ids import is_text
 from outlive.model.retry import ONCE, Duration, Retry
 
 P = ParamSpec("P")
@@ -80,6 +81,9 @@ def _flow(
         raise DefinitionRefused(f"flow {fn!r} is no function; write `def` or `async def`")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise DefinitionRefused(f"flow {fn!r} is a generator; return a list instead")
+    for each in (version, *_names("accepts", accepts, "versions")):
+        if not is_text(each) or not each:
+            raise DefinitionRefused(f'a flow\'s version is a text, as in version="2", not {each!r}')
     given = {key: value for key, value in preset.items() if value is not None}
     return Flow(
         name=check_name(name or fn.__name__),
@@ -309,9 +313,9 @@ def _errors(option: str, given: Any) -> Errors:
     return tuple(given)
 
 
-def _names(option: str, given: Any) -> tuple[str, ...]:
+def _names(option: str, given: Any, what: str = "parameters") -> tuple[str, ...]:
     if isinstance(given, str):
-        raise DefinitionRefused(f"{option}= names parameters: write ({given!r},)")
+        raise DefinitionRefused(f"{option}= names {what}: write ({given!r},)")
     return tuple(given)
 
 

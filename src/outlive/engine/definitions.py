@@ -33,6 +33,7 @@ from outlive.errors import (
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
+from outlive.model.ids import is_text
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
 
@@ -171,7 +172,7 @@ class Definition:
         if key is None:
             return None
         made = key.format(**bound) if isinstance(key, str) else key(**bound)
-        if type(made) is not str or not made:
+        if not is_text(made) or not made:
             raise DefinitionRefused(f"{self.name}: its key is {made!r}; a key is a non-empty text")
         return made
 
@@ -367,8 +368,8 @@ undoables = Undoables()
 
 def check_name(name: str) -> str:
     """A name that can stand in a step id."""
-    is_text = type(name) is str and bool(name)
-    if not is_text or len(name) > NAME_CHARS_MAX or any(c in name for c in "/#\0\n"):
+    is_short = is_text(name) and 0 < len(name) <= NAME_CHARS_MAX
+    if not is_short or any(c in name for c in "/#\0\n"):
         raise DefinitionRefused(f"{name!r} can't be a name: 1 to 200 characters, no / # or newline")
     return name
 

@@ -123,7 +123,10 @@ class Drive:
         if chapter.is_cancelled:
             self.ending.cancel_requested = True
             self.main.cancel()
-        self.activate()
+        try:
+            self.activate()
+        except Exception as bug:
+            self.broke(bug)
 
     def _call_flow(self) -> Coroutine[Any, Any, Any]:
         recorded = self.flow.args_codec.decode(self._chapter.args)

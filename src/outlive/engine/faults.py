@@ -60,8 +60,15 @@ def _text(error: BaseException) -> str:
     return text.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
 
 
+def _args(error: BaseException) -> tuple[Any, ...]:
+    try:
+        return tuple(error.args)
+    except Exception:
+        return ()  # a property of the user's that fails
+
+
 def _encode_args(error: BaseException, codec: Codec) -> bytes:
-    args: tuple[Any, ...] = error.args
+    args = _args(error)
     if isinstance(error, OutliveError):
         names = _own_parameters(type(error))
         if names and all(hasattr(error, name) for name in names):

@@ -206,16 +206,24 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Close every frame of the flow, each in its own context. Nothing is ready ever after."""
         self.dead = True
         self.ready.clear()
-        for task, context in list(self.tasks.items()):
-            _close(task, context, stopped)
+        raised = [_close(task, context, stopped) for task, context in list(self.tasks.items())]
         self.tasks.clear()
+        for error in raised:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise error
 
 
-def _close(task: FlowTask, context: contextvars.Context, stopped: type[BaseException]) -> None:
-    """End a suspended task's coroutine here and now: its ``finally`` runs, durable calls raise."""
+def _close(
+    task: FlowTask, context: contextvars.Context, stopped: type[BaseException]
+) -> BaseException | None:
+    """End a suspended task's coroutine here and now: its ``finally`` runs, durable calls raise.
+
+    What else it raises is reported, and of no consequence to others.
+    """
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+    raised: BaseException | None = None
     if task.done():
-        return
+        return raised
     waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001
     coro: Any = task.get_coro()
     # ``async with`` awaits once while closing ("ignored GeneratorExit"): closing again gets on.
@@ -226,11 +234,13 @@ def _close(task: FlowTask, context: contextvars.Context, stopped: type[BaseExcep
             continue
         except stopped:
             pass
-        except Exception:
+        except BaseException as error:
+            raised = error
             logger.exception("a flow's finally raised while the run was put to sleep")
         break
     if waiter is not None:
         waiter.cancel()
+    return raised
 
 
 def _branch_of_new_task(here: Branch, coro: object) -> Branch:

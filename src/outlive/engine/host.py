@@ -74,7 +74,15 @@ class LoopHost:
         return asyncio.Task(work, loop=self.loop, context=context)  # at half the cost
 
     def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
-        return self.loop.run_in_executor(self._executor, context.run, fn)
+        return self.loop.run_in_executor(self._executor, context.run, _carried, fn)
+
+
+def _carried(fn: Callable[[], Any]) -> Any:
+    """What it returns or raises, if a future can carry that; as with coroutines otherwise."""
+    try:
+        return fn()
+    except StopIteration as stop:
+        raise RuntimeError("plain code raised StopIteration") from stop
 
 
 async def _in_its_own_turn(work: Coroutine[Any, Any, Any]) -> Any:

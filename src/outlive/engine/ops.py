@@ -267,13 +267,16 @@ def launch(
     op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
 
 
-def _call_of(op: Op) -> Call:
-    """The arguments of a body: its own copies of whatever it could change."""
-    definition = op.definition
+def own_bound(op: Op) -> Bound:
+    """The arguments as they were when the call was made: copies of whatever could be changed."""
     if op.open_args is None:
-        copied = definition.own_copy(op.bound, op.args)
-    else:
-        copied = own_copy(definition, op.bound, op.open_args)
+        return op.definition.own_copy(op.bound, op.args)
+    return own_copy(op.definition, op.bound, op.open_args)
+
+
+def _call_of(op: Op) -> Call:
+    """The arguments of a body."""
+    definition, copied = op.definition, own_bound(op)
     if op.call is not None and copied is op.bound:
         return op.call
     return definition.unbinder.call(copied)
@@ -296,8 +299,10 @@ async def _attempt(
         # It ends the loop, too; should that go on, the attempt has ended.
         drive.env.host.call_soon(_end, drive, op, ended, None, raised)
         raise
-    except GeneratorExit:
-        raise  # the task itself is being thrown away
+    except GeneratorExit as raised:
+        if not _is_running(op):
+            raise  # the task itself is being thrown away
+        error = raised
     except BaseException as raised:
         error = raised
     place.set(None)  # what follows is no longer the body's
@@ -305,6 +310,13 @@ async def _attempt(
         _end(drive, op, ended, value, error)
     finally:
         error = None  # its traceback holds this frame
+
+
+def _is_running(op: Op) -> bool:
+    try:
+        return asyncio.current_task() is op.task
+    except RuntimeError:
+        return False
 
 
 def _end(drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None) -> None:

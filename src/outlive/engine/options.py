@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from outlive.errors import DefinitionRefused
+from outlive.model.ids import is_text
 from outlive.model.queues import DEFAULT_QUEUE, QueuePlace, check_place, check_queue_name
 from outlive.model.retry import Duration, parse_duration
 
@@ -31,7 +32,7 @@ class RunOptions:
         named: tuple[tuple[str, Any], ...] = (("tags", self.tags), ("pins", self.pins))
         for what, given in named:
             pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
-            if any(type(part) is not str for pair in pairs for part in pair):
+            if not all(is_text(part) for pair in pairs for part in pair):
                 raise DefinitionRefused(f"{what} are texts by name, not {given!r}")
         if self.queue is not None:
             check_queue_name(self.queue)

@@ -19,7 +19,8 @@ from outlive.engine.typed import decode_as, schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
 from outlive.journal.redacting import Hider
 from outlive.model.events import QuestionAsked
-from outlive.model.ids import digest
+from outlive.model.ids import digest, is_text
+from outlive.model.mail import check_signal_name
 from outlive.model.retry import Duration, parse_duration
 
 TEXT_CHARS_MAX = 20_000
@@ -55,6 +56,7 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
 async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
     """The next signal of that name, sent before or after; ``TimedOut`` when the limit passes."""
     branch = branch_for("outlive.wait_signal")
+    check_signal_name(name)
     async with timeout(within):
         event = await branch.drive.signal(branch, name)
     return decode_as(type, event.value, is_json=event.is_json)
@@ -109,6 +111,8 @@ async def approve(
     branch = branch_for("outlive.approve")
     if not isinstance(effect, Effect):
         raise DefinitionRefused(f"{effect!r} is no effect; only effects can be approved")
+    if by is not None and not is_text(by):
+        raise DefinitionRefused(f"by={by!r} is no text; it says who should answer")
     call = effect.definition
     bound, hider = call.bind(*args, **kwargs), branch.drive.hider
     asked = QuestionAsked(
@@ -148,8 +152,10 @@ def _until(branch: Branch, within: Duration | None) -> int | None:
 
 
 def _text(text: str) -> str:
-    if type(text) is not str or not text or len(text) > TEXT_CHARS_MAX:
-        raise DefinitionRefused(f"a question is a text of 1 to {TEXT_CHARS_MAX:,} characters")
+    if not is_text(text) or not text or len(text) > TEXT_CHARS_MAX:
+        raise DefinitionRefused(
+            f"a question is a text of 1 to {TEXT_CHARS_MAX:,} characters (no lone surrogate)"
+        )
     return text
 
 

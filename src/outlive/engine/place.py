@@ -163,6 +163,10 @@ class Plain:
         return self.branch.drive
 
 
+#: How often user code may swallow the news that its run left memory.
+SWALLOWS_MAX = 100
+
+
 class RunStopped(BaseException):
     """Raised by every durable call of a run that left memory; never seen by a living flow."""
 

@@ -26,15 +26,13 @@ from outlive.engine.definitions import Definition
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.host import Cancellable
 from outlive.engine.ops import Env
-from outlive.engine.place import Branch, Plain, RunStopped, place
+from outlive.engine.place import SWALLOWS_MAX, Branch, Plain, RunStopped, place
 from outlive.errors import RunError, UsageError
 
 logger = logging.getLogger("outlive")
 
 #: How long a run that leaves memory waits for the ``finally`` of its threads.
 UNWIND_SECONDS = 5.0
-#: How often user code may swallow the news that its run left memory.
-SWALLOWS_MAX = 100
 
 _MISSING = object()
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from outlive.engine.binding import call_by_name
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
 from outlive.engine.faults import exception_of
-from outlive.engine.ops import Op, Recorder
+from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
 from outlive.errors import InDoubt, NotHappened
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
@@ -110,7 +110,7 @@ class Settler:
             looked.add_done_callback(partial(self._answered, op, asked_at))
             return
         assert rules.check is not None, "this rule comes with a check"
-        offered = {**op.bound, "key": op.key}
+        offered = {**own_bound(op), "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
         context = op.context.copy()

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from outlive.engine.place import Body, awaited, branch_for, on_loop, place
-from outlive.errors import NotInRun
+from outlive.errors import NotInRun, UsageError
+from outlive.model.ids import is_text
 from outlive.model.retry import Duration, parse_duration
 
 
@@ -76,6 +77,8 @@ def patched(name: str) -> bool:
     change; the same on every replay.
     """
     branch = branch_for("outlive.patched")
+    if not is_text(name):
+        raise UsageError(f"a patch is named by a text, not {name!r}")
     at = branch.next_id(f"patched:{name}")
     return on_loop(lambda: branch.drive.is_patched(at))
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from outlive.errors import AppClosed, LeaseLost, OutliveError, StoreFailed
+from outlive.errors import AppClosed, LeaseLost, OutliveError, RunError, StoreFailed
 from outlive.journal.immediate import Pace, run_immediate
 from outlive.ports import Clock, SystemClock
 from outlive.store import Conflict, Entry, Prompt, Store
@@ -229,7 +229,7 @@ class Keeper:
                 self._ring()
                 continue
             waited = self.counters.flushes - log.marked_at + 1
-            entry = log.take()
+            entry = _taken(log)
             if entry is not None:
                 logs.append(log)
                 batch.append(entry)
@@ -269,6 +269,17 @@ class Keeper:
             loose.side.call_threadsafe(loose.answer, error)
         for notify in self.on_end:
             notify(error)
+
+
+def _taken(log: Log) -> Entry | None:
+    """What one run has to write; one whose events can't be written stops alone."""
+    try:
+        return log.take()
+    except Exception as bug:
+        logger.exception("run %s: what it recorded can't be written", log.run_id)
+        error = RunError(f"run {log.run_id}: what it recorded can't be written: {bug!r}")
+        log.side.call_threadsafe(log.settle, 0, error)
+        return None
 
 
 def _tell_side(side: Side, calls: list[tuple[Any, ...]]) -> None:

@@ -20,6 +20,13 @@ CUTS = "outlive/cuts/"
 KEY_BYTES_MAX = 400
 
 
+def is_text(given: object) -> bool:
+    """Whether it is a text that can be written: of no subclass, without lone surrogates."""
+    if type(given) is not str:
+        return False
+    return given.isascii() or not any("\ud800" <= c <= "\udfff" for c in given)
+
+
 def check_run_id(run_id: str) -> str:
     """The id itself, if any store can keep it; ids are opaque text, never paths."""
     if type(run_id) is not str or not run_id:

@@ -6,8 +6,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from outlive.errors import UsageError
 from outlive.model.events import Fault
 
+ID_CHARS_MAX = 200
 #: What a human says of an effect in doubt.
 Verdict = Literal["happened", "not_happened", "fail"]
 
@@ -84,3 +86,10 @@ def decode_letter(body: bytes) -> Letter:
         raise
     except msgspec.MsgspecError as error:
         return Nudge(f"mail that can't be read: {error}")
+
+
+def check_signal_name(name: object, what: str = "a signal's name") -> str:
+    """A name that signals can be sent and waited for by."""
+    if type(name) is not str or not 1 <= len(name) <= ID_CHARS_MAX or not name.isprintable():
+        raise UsageError(f"{what} is a text of 1 to {ID_CHARS_MAX} characters, not {name!r}")
+    return name

@@ -49,7 +49,10 @@ class Departure:
     async def see_off(self, drives: Mapping[str, Drive]) -> None:
         """Until no run is left; those that are in memory leave it one by one."""
         for drive in list(drives.values()):
-            drive.drain()
+            try:
+                drive.drain()
+            except Exception as bug:
+                drive.broke(bug)
         await self._until(lambda: not drives or self._is_over)
         if not drives:
             return
