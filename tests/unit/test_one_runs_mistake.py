@@ -142,7 +142,6 @@ def test_a_run_whose_events_cant_be_written_stops_alone() -> None:
 # ---------------------------------------------------------------- leaving memory
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_flow_that_swallows_everything_keeps_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -164,7 +163,7 @@ async def test_a_flow_that_swallows_everything_keeps_nobody(
                 await asyncio.sleep(0)
         await check_others(app)
     del app, handle
-    gc.collect()  # Python tells once more that it would not end
+    gc.collect()  # what would not end is not asked again
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError, Outcry, ValueError])

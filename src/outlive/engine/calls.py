@@ -287,12 +287,13 @@ class Calls:
     async def _unwind(self) -> NoReturn:
         """The run left memory. Code that swallows that, and goes on, is left where it stands."""
         self._swallowed += 1
-        if self._swallowed > SWALLOWS_MAX:
+        if self._swallowed == SWALLOWS_MAX:
             logger.error(
                 "run %s left memory, but its flow swallowed that %d times (a bare `except:`?)",
                 self.run_id,
                 SWALLOWS_MAX,
             )
+        if self._swallowed >= SWALLOWS_MAX:
             await _turn()
         raise RunStopped
 

@@ -16,6 +16,7 @@ import asyncio
 import contextvars
 import logging
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import FrameType
@@ -238,9 +239,16 @@ def _close(
             raised = error
             logger.exception("a flow's finally raised while the run was put to sleep")
         break
+    else:
+        # Python would close it again before it forgets it, and then it might never stop.
+        threading.Thread(target=_keep, args=(coro,), name="outlive-unended", daemon=True).start()
     if waiter is not None:
         waiter.cancel()
     return raised
+
+
+def _keep(coro: object) -> None:
+    threading.Event().wait()
 
 
 def _branch_of_new_task(here: Branch, coro: object) -> Branch:
