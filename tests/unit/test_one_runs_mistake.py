@@ -243,6 +243,7 @@ async def test_an_error_that_hides_its_arguments_is_an_error_like_others() -> No
 async def test_a_check_is_given_what_was_sent() -> None:
     """Not what the flow has made of it since: then it would not find it, and it is sent twice."""
     sent: list[list[int]] = []
+    batch = [1, 2]
 
     async def find(items: list[int], key: str) -> object:
         return 1 if items in sent else outlive.NOT_HAPPENED
@@ -252,11 +253,12 @@ async def test_a_check_is_given_what_was_sent() -> None:
     )
     async def send(items: list[int]) -> int:
         sent.append(list(items))
+        while 3 not in batch:
+            await asyncio.sleep(0)
         raise ConnectionError("the reply is lost")
 
     @outlive.flow
     async def sending() -> int:
-        batch = [1, 2]
         task = asyncio.create_task(send(batch))
         await outlive.sleep(0.01)
         batch.append(3)
