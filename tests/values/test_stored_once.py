@@ -27,9 +27,10 @@ from outlive.journal.reader import read_events
 from outlive.journal.record import is_parted
 from outlive.journal.restored import read_whole
 from outlive.journal.retiring import archived_of
-from outlive.model.events import Claimed, RunStarted, StepDone
+from outlive.journal.values import CHAPTERS_MAX
+from outlive.model.events import ChapterBegan, Claimed, RunStarted, StepDone
 from outlive.model.run import fold
-from outlive.store import Entry, Node, StoredRecord
+from outlive.store import LAST_CHAPTER, Entry, Node, StoredRecord
 from outlive.stores.memory import MemoryStore
 from outlive.testing.postgres_server import PostgresServer
 from tests.values.specimens import codec
@@ -89,6 +90,16 @@ class Writer:
         given, returned = ALL.write(args), ALL.write(value)
         self.log.append(StepDone(0, f"0/s#{self.log.seq}", 1, given, b"", returned))
         self.flush()
+
+    def carry(self, args: Any) -> None:
+        """Begin the next chapter with these arguments."""
+        run, given = self.log.run, ALL.write(args)
+        assert run.start is not None
+        number = 1 if run.chapter is None else run.chapter.number + 1
+        self.log.append(ChapterBegan(0, self.log.seq + 1, run.epoch, number, run.start, given))
+        self.flush()
+        self.log.close()
+        self.log, _ = self.log.turn_page()
 
     def flush(self) -> None:
         run_immediate(self._keeper.flush_once())
@@ -305,7 +316,50 @@ async def parent(count: int) -> str:
     return "x" * 5_000
 
 
-def test_a_chapter_leans_on_nothing_before_it() -> None:
+def last_chapter(store: MemoryStore) -> Any:
+    """What the last chapter began with, read by somebody who knows nothing."""
+    reading = run_immediate(read_whole(store, "r", LAST_CHAPTER))
+    assert reading is not None
+    (chapter,) = read_events(reading)
+    assert isinstance(chapter, ChapterBegan)
+    return codec().decode(chapter.args)
+
+
+def test_chapters_that_are_much_alike_are_stored_once() -> None:
+    """A state of five kilobytes, one line of which changes per chapter."""
+    store = CountingStore()
+    writer = Writer(store)
+    dice = random.Random(SEED)
+    lines = [dice.randbytes(20).hex() for _ in range(120)]
+    fetches = set()
+    for number in range(4 * CHAPTERS_MAX):
+        lines[number % 120] = dice.randbytes(20).hex()
+        writer.carry(lines)
+        store.fetches = 0
+        assert lines == last_chapter(store)
+        fetches.add(store.fetches)
+
+    whole = len(ALL.write(lines))
+    assert sum(len(node.body) for node in store.brought) < 4 * 3 * whole
+    assert max(fetches) < CHAPTERS_MAX.bit_length()
+
+
+def test_a_chapter_knows_of_no_more_than_it_was_given() -> None:
+    """What is stored and named again is not sent again; what the past had is forgotten."""
+    store = CountingStore()
+    writer = Writer(store)
+    kept = "k" * 700
+    for number in range(50):
+        writer.step([f"{number:03}" * 300], None)
+        writer.carry([kept])
+    writer.step([kept], None)
+
+    assert 51 == len(store.brought)
+    assert writer.log._values is not None
+    assert 1 == len(writer.log._values.known)
+
+
+def test_what_is_carried_arrives_whole() -> None:
     """Arguments that are carried, signals that are kept, and what a resumed run is given back."""
     store = CountingStore()
 

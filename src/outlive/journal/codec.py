@@ -116,7 +116,7 @@ class Codec:
         if len(data) > VALUE_BYTES_MAX:
             raise ValueRefused(f"{len(data)} bytes are more than a value's {VALUE_BYTES_MAX}")
         try:
-            if type(data) is Parted:
+            if type(data) is Parted and data.leaves:
                 return Reader(self._allowed, data.leaves).read(data)
             return self._read(data)
         except Refusal as refusal:

@@ -18,7 +18,7 @@ _ASIDE = object()
 #: What takes longer is slow: no loop must wait for it.
 SLOW_SECONDS = 0.002
 #: How often in a row it must have been quick before a loop's own thread does it again.
-QUICK_TIMES = 20
+QUICK_TIMES = 5
 
 
 @types.coroutine

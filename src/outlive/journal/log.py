@@ -110,9 +110,11 @@ class RunLog:
         log = RunLog(self._keeper, self.side, self.run_id, worker=self.worker)
         log.run, log.link, log.chapter_link = fold([chapter]), self.link, self.chapter_link
         log.seq = log.durable = self.durable
-        if type(chapter.args) is Parted:
-            known = self._known if self._values is None else self._values.known
-            log._known = tuple(chapter.args.leaves.keys() & known)
+        named = _leaves_in(chapter.args) | _leaves_in(chapter.start.args)
+        log._known = tuple(named.intersection(self._known))
+        if self._values is not None:
+            self._values.forget_but(named)
+            log._values, self._values = self._values, None
         return log, chapter
 
     def append(self, event: Event, mail_id: str | None = None) -> int:
@@ -245,6 +247,10 @@ def _plain_body(events: list[Event]) -> bytes | None:
         return encode_events(events)
     except TypeError:
         return None
+
+
+def _leaves_in(value: bytes) -> set[bytes]:
+    return set(value.leaves) if type(value) is Parted else set()
 
 
 def _bytes_in(event: Event) -> int:

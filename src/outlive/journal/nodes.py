@@ -16,8 +16,9 @@ from outlive.journal.parts import address_of
 from outlive.store import Node
 
 _PLAIN, _ZSTD = b"\0", b"\1"
-#: Compressed from here on, if that saves a tenth.
+#: Compressed from here on, if no more than this share is left.
 _COMPRESSED_FROM: Final = 512
+_SHARE_MAX: Final = 15 / 16
 #: The next ones take half as long again, and save nothing on texts of some kilobytes.
 _LEVEL: Final = 1
 #: What a node may hold: that of the largest value, and what msgpack adds.
@@ -36,7 +37,7 @@ def node_of(payload: bytes, address: bytes | None = None) -> Node:
     body = _PLAIN + payload
     if len(payload) >= _COMPRESSED_FROM and _zstd() is not None:
         packed = _compressed(payload)
-        if len(packed) < 0.9 * len(payload):
+        if len(packed) <= _SHARE_MAX * len(payload):
             body = _ZSTD + packed
     return Node(address or address_of(payload), body)
 

@@ -13,7 +13,8 @@ written against number ``i & (i - 1)``, so that it is read with as many nodes as
 Those with odd numbers are nobody's base and stay in their record.
 
 What a run's driver has written it need not write again; what it does not know of is sent once more
-and the store keeps the first. A line begins anew with each driver and each chapter.
+and the store keeps the first. A line begins anew with each driver, and with a chapter once it is
+long: whoever goes on from a chapter reads few nodes, however many there were before it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ LINES_MAX: Final = 16
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 #: How much of a form is looked for in another to tell whether they are alike.
 _PLACE: Final = 24
+#: Chapters that are much alike lean on one another, up to so many.
+CHAPTERS_MAX: Final = 32
 _REFERENCE: Final = pack(Ext(LEAF, bytes(ADDRESS_BYTES)))
 REFERENCE: Final = Atom(_REFERENCE[:-ADDRESS_BYTES], len(_REFERENCE))
 
@@ -57,7 +60,7 @@ REFERENCE: Final = Atom(_REFERENCE[:-ADDRESS_BYTES], len(_REFERENCE))
 def parted_body(events: Sequence[Event], values: Values) -> tuple[bytes, tuple[Node, ...], int]:
     """The events' bytes, the nodes that their values need and nobody wrote yet, and the flags."""
     if type(events[0]) is ChapterBegan:
-        values.begin_anew()
+        values.turn_page()
     stored = values.stored
     written = [e if _is_small(e) else with_values(e, stored) for e in events]
     is_parted = any(one is not other for one, other in zip(events, written, strict=True))
@@ -128,9 +131,13 @@ class Values:
         fresh, self._fresh = tuple(self._fresh), []
         return fresh
 
-    def begin_anew(self) -> None:
-        """Nothing that follows is based on what came before: a chapter begins."""
-        self._lines.clear()
+    def turn_page(self) -> None:
+        """A chapter begins: nothing that follows leans on much that came before."""
+        self._lines = [line for line in self._lines if line.count < CHAPTERS_MAX]
+
+    def forget_but(self, addresses: Iterable[bytes]) -> None:
+        """Of what is known to be stored, go on knowing no more than these."""
+        self.known.intersection_update(addresses)
 
     def lean_on(self, form: bytes, address: bytes) -> None:
         """Begin a line with a form that the store has: what follows may be much like it."""
