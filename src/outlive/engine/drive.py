@@ -186,6 +186,10 @@ class Drive:
         if not self.stopped:
             self.leaving.misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
 
+    def interrupted(self) -> None:
+        """A body was ended from outside: whoever drives the run next goes on, as after a kill."""
+        self.leaving.hand_over()
+
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
         self.env.host.call_soon(self.leaving.park_if_idle)
