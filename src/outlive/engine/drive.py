@@ -103,6 +103,7 @@ class Drive:
         self._spun = 0
         self.deadline = Deadline(self, self.start_event.deadline_at)
         self.leaving = Leaving(self, partial(left, self))
+        self.interrupted = self.leaving.hand_over
         self._delivering = Delivering(self)
         log.on_failure = self.leaving.lost
 
@@ -185,10 +186,6 @@ class Drive:
         logger.error("run %s: a bug in Outlive", self.run_id, exc_info=error)
         if not self.stopped:
             self.leaving.misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
-
-    def interrupted(self) -> None:
-        """A body was ended from outside: whoever drives the run next goes on, as after a kill."""
-        self.leaving.hand_over()
 
     def rest(self) -> None:
         """Nothing more to do here: look later whether all of it waits."""
