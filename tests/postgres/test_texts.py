@@ -39,5 +39,5 @@ async def test_a_database_that_does_not_keep_every_text_is_refused(
     with psycopg.connect(postgres.url(), autocommit=True) as db:
         db.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
 
-    with pytest.raises(StoreUnavailable, match=f"keeps texts as {encoding}.* ENCODING 'UTF8'"):
+    with pytest.raises(StoreUnavailable, match=f"has encoding {encoding}.* ENCODING 'UTF8'"):
         PostgresStore(postgres.url().replace("/postgres", f"/{name}"))
