@@ -145,8 +145,8 @@ class Pool:
             )
         if db.encoding != SERVER_ENCODING:
             raise StoreUnavailable(
-                f"{self.place.name} has encoding {db.encoding}, which does not keep every text; make "
-                "a database for outlive WITH ENCODING 'UTF8' TEMPLATE template0"
+                f"{self.place.name} has encoding {db.encoding}, which can't keep every text; "
+                "make a database for outlive WITH ENCODING 'UTF8' TEMPLATE template0"
             )
         if db.problems and not self.place.allow_unsafe:
             raise unsafe(self.place.name, db.problems)
