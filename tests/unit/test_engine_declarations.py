@@ -20,6 +20,8 @@ from tests.unit.scene import Scene
         ({"doubt": "check"}, "needs a check"),
         ({"timeout": "soon"}, "no duration"),
         ({"timeout": 0}, "timeout"),
+        ({"timeout": None}, "every effect has a limit"),
+        ({"timeout": "1ms"}, "at least 10 ms"),
         ({"name": "a/b"}, "can't be a name"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from outlive.engine.binding import signature_of
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS,
+    EFFECT_TIMEOUT_SECONDS_MIN,
     SETTLE_AFTER_SECONDS,
     Definition,
     Effect,
@@ -27,7 +28,7 @@ from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.ids import is_text
-from outlive.model.retry import ONCE, Duration, Retry
+from outlive.model.retry import ONCE, Duration, Retry, parse_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -277,6 +278,8 @@ def _define(
         raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
     if seconds_or_none(timeout) == 0:
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
+    if rules is not None:
+        _check_effect_timeout(timeout)
     name = name or getattr(fn, "__name__", None)
     if name is None:
         raise DefinitionRefused(f"{fn!r} has no name; give it one with name=")
@@ -291,6 +294,20 @@ def _define(
         effect=rules,
         transaction=transaction,
     )
+
+
+def _check_effect_timeout(timeout: Duration | None) -> None:
+    """Who takes over counts with this limit, and it must leave time to begin."""
+    if timeout is None:
+        raise DefinitionRefused(
+            "timeout=None: every effect has a limit, after which it is settled; "
+            'write timeout="1h" if it may take that long, or leave it out for 60 s'
+        )
+    if parse_duration(timeout) < EFFECT_TIMEOUT_SECONDS_MIN:
+        raise DefinitionRefused(
+            f"timeout={timeout!r} would pass before the effect's intent is durable; "
+            f"it is at least {EFFECT_TIMEOUT_SECONDS_MIN * 1000:g} ms"
+        )
 
 
 def _check_options(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 
 import msgspec
 
-from outlive.engine.binding import Bound, Unbinder, compile_binder, signature_of
+from outlive.engine.binding import Bound, Unbinder, compile_binder, is_async, signature_of
 from outlive.engine.blob import Blob
 from outlive.engine.faults import declared
 from outlive.engine.options import RunOptions
@@ -43,6 +43,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 EFFECT_TIMEOUT_SECONDS = 60.0
+#: An effect's limit counts from its intent, which takes a while to become durable.
+EFFECT_TIMEOUT_SECONDS_MIN = 0.01
 SETTLE_AFTER_SECONDS = 5.0
 NAME_CHARS_MAX = 200
 
@@ -100,8 +102,7 @@ class Definition:
 
     @cached_property
     def is_async(self) -> bool:
-        call = getattr(self.fn, "__call__", None)  # noqa: B004  # of an object that is called
-        return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
+        return is_async(self.fn)
 
     @cached_property
     def _signature(self) -> inspect.Signature:

@@ -228,11 +228,8 @@ class AutoRun:
 
     def step(self, name: str, body: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a plain function as a step, in a thread, and save the state; what it returned."""
-
-        async def run() -> T:
-            return await asyncio.to_thread(body, *args, **kwargs)
-
-        return self._store.wait(partial(self._run.step, name, run))
+        beside = partial(asyncio.to_thread, body)
+        return self._store.wait(partial(self._run.step, name, beside, *args, **kwargs))
 
     def checkpoint(self, step_id: str, metadata: dict[str, Any] | None = None) -> RunSnapshot:
         """Save the state at a step of your own."""
