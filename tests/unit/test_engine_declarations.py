@@ -112,6 +112,26 @@ def test_a_misspelt_option_of_a_flow_is_refused() -> None:
         outlive.effect(not_happened=OSError)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "\U0001f989" * 151}, "can't be a name: .*at most 600 bytes in UTF-8"),
+        ({"version": "\U0001f989" * 151}, "version=.*at most 600 bytes in UTF-8"),
+        ({"version": "v" * 201}, "no text of 1 to 200 characters"),
+        ({"version": "a\0b"}, "no NUL"),
+    ],
+)
+def test_names_and_versions_that_no_store_keeps_are_refused(
+    options: dict[str, Any], words: str
+) -> None:
+    """At the decorator: later they would stop the commits of everybody's runs."""
+
+    async def look() -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=words):
+        outlive.flow(**options)(look)
+
+
 async def test_what_can_be_called_can_be_a_step(scene: Scene) -> None:
     """Partial functions and objects, async or plain, once they have a name."""
 

@@ -17,6 +17,7 @@ from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_
 from outlive.checkpoints.codec import decode, encode, size_of
 from outlive.checkpoints.journals import Journals, snapshot_of
 from outlive.checkpoints.places import HasStore, StorageBackend
+from outlive.checkpoints.schemas import version_in
 from outlive.checkpoints.snapshot import (
     RunSnapshot,
     SnapshotInfo,
@@ -67,7 +68,8 @@ class SnapshotStore:
         Raises:
             ValueRefused: a part of it would not come back as it is; the path says which.
         """
-        return await self.save(run_id, draft_of(step_id, state, metadata))
+        draft = draft_of(step_id, state, metadata, schema=version_in(state))
+        return await self.save(run_id, draft)
 
     async def get_latest_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The one that was saved last; None: there is none."""
@@ -170,12 +172,8 @@ class SnapshotStore:
 
     async def bring(self, snapshot: RunSnapshot) -> RunSnapshot:
         """Append a snapshot of elsewhere, with its id and its time."""
-        draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata)
-        draft = replace(
-            draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at)
-        )
         run = self._journals.run(snapshot.run_id, now=ms_of(snapshot.created_at))
-        return await self._save(run, draft)
+        return await self._save(run, draft_again(snapshot))
 
     async def _save(self, run: deciding.Run, draft: SnapshotSaved) -> RunSnapshot:
         decide = deciding.save(run, draft)
@@ -304,6 +302,13 @@ def draft_of(
     )
 
 
+def draft_again(snapshot: RunSnapshot) -> SnapshotSaved:
+    """A snapshot that is to be saved as it was elsewhere: with its id, its time and its version."""
+    version = snapshot.schema_version or version_in(snapshot.state)
+    draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata, schema=version)
+    return replace(draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at))
+
+
 def metadata_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is said of a snapshot.
 
@@ -333,6 +338,7 @@ def unsaved(run_id: str, draft: SnapshotSaved, now: int) -> RunSnapshot:
         created_at=instant_of(now),
         state=decode(draft.state, run_id, 0),
         metadata=decode(draft.metadata, run_id, 0),
+        schema_version=draft.schema,
     )
 
 
