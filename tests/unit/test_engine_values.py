@@ -180,6 +180,76 @@ async def test_declared_errors_come_back(scene: Scene) -> None:
     assert got[:2] == ["BankError", ["7", "closed"]]
 
 
+class ApiError(Exception):
+    def __init__(self, status: Any) -> None:
+        super().__init__(f"HTTP {status}")
+
+
+class NoCover(BankError):
+    """One of a bank's errors."""
+
+
+async def test_a_declared_error_never_says_something_else(scene: Scene) -> None:
+    """If its type makes another text of its arguments, it is told by name."""
+    name, _, text = await caught(scene, ApiError(404), raises=(ApiError,))
+
+    assert [name, text] == ["StepFailed", "ApiError: HTTP 404"]
+
+
+@pytest.mark.parametrize(("base", "name"), [(BankError, "NoCover"), (Exception, "StepFailed")])
+async def test_what_is_derived_from_a_declared_error_comes_back(
+    scene: Scene, base: type[Exception], name: str
+) -> None:
+    """As itself, if it was there when the step was declared; not with what is built in."""
+    got = await caught(scene, NoCover(7, "closed"), raises=(base,))
+
+    assert got[0] == name
+
+
+async def test_an_error_that_came_to_be_after_its_step_is_told_by_name(scene: Scene) -> None:
+    """A body's own import is not there on replay: the flow must see the same."""
+
+    @outlive.step(raises=(BankError,))
+    async def bad() -> None:
+        late: Any = type("Late", (BankError,), {})
+        raise late(7, "closed")
+
+    @outlive.flow
+    async def flow() -> str:
+        try:
+            await bad()
+        except Exception as error:
+            return type(error).__name__
+        return ""
+
+    live, replayed = await live_and_replayed(scene, flow)
+
+    assert live == replayed == "StepFailed"
+
+
+async def test_declared_errors_of_one_name_are_told_apart(scene: Scene) -> None:
+    """By their modules; a third that nobody declared comes back as none of them."""
+    one, other, third, twin = (
+        type("Broken", (Exception,), {"__module__": module}) for module in ("a", "b", "c", "a")
+    )
+    seen = []
+
+    @outlive.step(raises=(one, other))
+    async def bad(which: int) -> None:
+        raise (one, other, third, twin)[which]("x")
+
+    @outlive.flow
+    async def flow() -> None:
+        for which in range(4):
+            try:
+                await bad(which)
+            except Exception as error:
+                seen.append(type(error))
+
+    await scene.run(flow)
+    assert seen == [one, other, StepFailed, StepFailed]
+
+
 async def test_undeclared_errors_are_told_by_name(scene: Scene) -> None:
     """Live as on replay: no type is looked up by a name found in data."""
     name, args, text = await caught(scene, BankError(7, "closed"))
