@@ -135,6 +135,19 @@ def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
     return decide
 
 
+def let_go(run: Run) -> Decision:
+    """Nobody has the run any more, if who asks has it."""
+
+    def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
+        if fold.holder != run.holder:
+            return []
+        latest = fold.latest
+        seq, step = (0, "") if latest is None else (latest.seq, latest.event.step)
+        return [SnapshotRestored(fold.time(run.now), seq, step)]
+
+    return decide
+
+
 def chosen(fold: Checkpoints, step: str | None) -> Saved | None:
     """The snapshot that is meant."""
     return fold.latest if step is None else fold.at_step(step)
@@ -204,15 +217,17 @@ def clear(run: Run, is_over: Callable[[Checkpoints], bool] | None = None) -> Dec
     return decide
 
 
-def begin_fork(run: Run, origin: Origin, family: str) -> Decision:
-    """A run that shares another one's family, and has nothing yet."""
+def begin_fork(run: Run, origin: Origin, family: str, count: int) -> Decision:
+    """A run that shares another one's family, and has nothing yet but so many of its snapshots."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         began = fold.began
         if began is None:
             return [msgspec.structs.replace(run.begin(), family=family, origin=origin)]
         is_begun = began.origin is not None and began.origin.run_id == origin.run_id
-        if not is_begun or (fold.saved and began.origin != origin):
+        is_filled = bool(fold.saved)
+        went_on = is_filled and fold.latest not in fold.saved[count - 1 : count]
+        if not is_begun or went_on or (is_filled and began.origin != origin):
             raise RunIdTaken(run.run_id, "it has checkpoints of its own")
         return []
 
