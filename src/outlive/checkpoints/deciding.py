@@ -217,17 +217,15 @@ def clear(run: Run, is_over: Callable[[Checkpoints], bool] | None = None) -> Dec
     return decide
 
 
-def begin_fork(run: Run, origin: Origin, family: str, count: int) -> Decision:
-    """A run that shares another one's family, and has nothing yet but so many of its snapshots."""
+def begin_fork(run: Run, origin: Origin, family: str) -> Decision:
+    """A run that shares another one's family, and has nothing yet."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         began = fold.began
         if began is None:
             return [msgspec.structs.replace(run.begin(), family=family, origin=origin)]
         is_begun = began.origin is not None and began.origin.run_id == origin.run_id
-        is_filled = bool(fold.saved)
-        went_on = is_filled and fold.latest not in fold.saved[count - 1 : count]
-        if not is_begun or went_on or (is_filled and began.origin != origin):
+        if not is_begun or (fold.saved and began.origin != origin):
             raise RunIdTaken(run.run_id, "it has checkpoints of its own")
         return []
 

@@ -135,10 +135,10 @@ class Journals:
 
         async def work(store: Store) -> None:
             source, target = self._journal(store, run_id), self._journal(store, fork.run_id)
-            origin, family, count = await source.look(lambda fold: _origin(fold, run_id, step))
+            origin, family = await source.look(lambda fold: _origin(fold, run_id, step))
             # The fork joins the family first: what it shares can't go from then on. Then it is
             # filled with what is still there.
-            decide = deciding.begin_fork(fork, origin, family, count)
+            decide = deciding.begin_fork(fork, origin, family)
             begun = await target.append(decide, lambda fold: fold.began)
             self.place.ports.failpoint("checkpoints.fork.begun")
             wanted = origin if begun is None else begun.origin or origin
@@ -202,9 +202,8 @@ def snapshot_of(
     )
 
 
-def _origin(fold: Checkpoints, run_id: str, step: str | None) -> tuple[Origin, str, int]:
-    """Where a fork would begin, the family that it would join, and how much it would share."""
+def _origin(fold: Checkpoints, run_id: str, step: str | None) -> tuple[Origin, str]:
+    """Where a fork would begin, and the family that it would join."""
     upto = deciding.get_step(fold, run_id, step)
     assert fold.began is not None, "it has a snapshot"
-    origin = Origin(run_id, upto.seq)
-    return origin, fold.began.family, len(deciding.shared(fold, origin))
+    return Origin(run_id, upto.seq), fold.began.family

@@ -148,7 +148,9 @@ class DurableRunner(Exchanging):
     async def fork(self, run_id: str, fork_id: str, at: str | None = None) -> State:
         """Another run that goes on from a step of this one (default: the last); the state there.
 
-        What both have is stored once, and stays when either is deleted.
+        What both have is stored once, and stays when either is deleted. Made again, as by a process
+        that died, the fork is left as it is, and where it went on, the state is that of its own
+        last checkpoint.
 
         Raises:
             RunNotFound: the run has no checkpoints.
