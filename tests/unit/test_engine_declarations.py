@@ -37,6 +37,54 @@ def test_impossible_effects_are_refused(options: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"check": "find"}, "its check is 'find', which can't be called"),
+        ({"undo": 5}, "its undo is 5, which can't be called"),
+        ({"key": 5}, "key=5 is neither a template nor a function"),
+        ({"key": "pay:{oder}"}, "names 'oder', which is no argument of it; it has order, cents"),
+        ({"key": "pay:{}"}, "names ''"),
+        ({"key": "pay:{order:{width}}"}, "names 'width'"),
+        ({"key": "pay:{order"}, "is no template"),
+        ({"key": lambda order: order}, "can't be called with all of its arguments"),
+        ({"check": lambda oder: oder}, "its check wants 'oder', .*it can have order, cents, key"),
+        ({"check": lambda order, /: order}, "'order' by position only"),
+        ({"check": lambda outcome: outcome}, "its check wants 'outcome'"),
+        ({"undo": lambda oder: oder}, "can have order, cents, key, outcome"),
+    ],
+)
+def test_what_stands_beside_an_effect_is_looked_at(options: dict[str, Any], words: str) -> None:
+    """Or its first call would find the mistake, when something has gone wrong."""
+
+    async def pay(order: str, cents: int) -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=f"pay: .*{words}"):
+        outlive.effect(**options)(pay)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "pay:{order.id}:{cents:>{cents}}"},
+        {"key": "pay:{order[id]}"},
+        {"key": "pay:{order}".format},
+        {"key": lambda **given: "k"},
+        {"key": lambda order, cents, currency="EUR": "k"},
+        {"check": lambda key, order, deep=False, *args, **kwargs: None},
+        {"undo": lambda outcome, key, cents: None},
+        {"undo": outlive.effect(lambda order: None, name="take back")},
+        {"check": outlive.step(lambda cents: None, name="look")},
+    ],
+)
+def test_what_asks_for_what_there_is_may_stand_beside_an_effect(options: dict[str, Any]) -> None:
+    """Some of it, all of it, more with a default."""
+
+    async def pay(order: Any, cents: int) -> None: ...
+
+    assert outlive.effect(**options)(pay).plain is pay
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
         ({"timout": "1s"}, "has no option 'timout'; did you mean timeout"),
         ({"transacton": True}, "has no option 'transacton'"),
         ({"key": "k"}, "key, check, undo and doubt are for @outlive.effect"),
