@@ -122,10 +122,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was refused, and what the store has instead."""
+    """An entry that was refused, and what the store has instead (seq 0: nothing, as yet)."""
 
-    #: 0: nothing. A new run that is not ``gone`` is then one that somebody begins in a transaction
-    #: that is open, for which a batch does not wait.
     seq: int
     epoch: int
     #: The id belonged to a run that was deleted; its tombstone stands.
