@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from outlive.engine.faults import fault_of
 from outlive.engine.keys import KeyClaims
-from outlive.engine.ops import NotBegun, Op, Recorder, later, launch, set_limit
+from outlive.engine.ops import Interrupted, NotBegun, Op, Recorder, later, launch, set_limit
 from outlive.engine.settle import Settler
 from outlive.errors import LeaseLost, NotHappened, TimedOut, ValueRefused
 from outlive.model.decide import (
@@ -165,6 +165,9 @@ class EffectRunner:
             self._put_off(op)
         elif op.cut and isinstance(error, asyncio.CancelledError):
             self._cut_short(op)
+        elif isinstance(error, Interrupted):
+            self._cut_short(op)
+            self._drive.interrupted()
         elif isinstance(error, LeaseLost) and op.definition.transaction:
             self._put_off(op)
         elif _nothing_happened(op, error):
