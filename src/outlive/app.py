@@ -25,6 +25,7 @@ from outlive.errors import (
 )
 from outlive.forking import Forking
 from outlive.handle import Handle
+from outlive.journal.alone import find_or_begin
 from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import ThreadKeeper, commit_one
 from outlive.journal.outbox import Outbox
@@ -142,7 +143,9 @@ class App(Scheduling, Forking):
     async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""
         run_id = asked.run_id
-        header = check_found(asked, there or await self._peek(run_id), compare=compare)
+        entry, read = start_entry(run_id, asked.event), partial(self._peek, run_id)
+        found = there or await find_or_begin(self.store, self._lane, entry, read)
+        header = check_found(asked, found, compare=compare)
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
             await self.nudge(run_id, "started again")
         return header.ended_at is None

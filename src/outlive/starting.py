@@ -23,6 +23,7 @@ from outlive.ports import Ports
 from outlive.store import Header, Reading, Store
 from outlive.transactional import enlisting
 from outlive.worker.claims import start_entry
+from outlive.worker.repertoire import each_once
 
 #: What a flow has that declares no version.
 DEFAULT_VERSION = "1"
@@ -167,7 +168,7 @@ def by_fitness(flows: Iterable[Flow[Any, Any]], start: RunStarted) -> dict[str, 
     def fitness(flow: Flow[Any, Any]) -> tuple[bool, bool]:
         return start.version in flow.versions, start.version == flow.version
 
-    return {flow.name: flow for flow in sorted(flows, key=fitness)}
+    return {flow.name: flow for flow in sorted(each_once(flows), key=fitness)}
 
 
 def fitting(known: Mapping[str, Flow[Any, Any]], run_id: str, start: RunStarted) -> Flow[Any, Any]:

@@ -224,3 +224,24 @@ async def test_two_faults_in_one_journal_are_both_named(bench: Bench) -> None:
     places = [(each.run, each.seq) for each in await bench.look()]
 
     assert [("counted", records[at][2]) for at in (1, 2, -2)] == places
+
+
+async def test_what_a_fork_and_a_deletion_leave_is_sound(bench: Bench) -> None:
+    """The mark that keeps a forked run, and a key that outlives its own."""
+    await bench.app.fork("counted", at=3, id="fork")
+    assert await bench.app.delete("bought")
+
+    assert [] == await bench.look()
+    kept = (await bench.app.read("key/refund:7")).header
+    assert ("kept", True) == (kept.status, kept.ended_at is not None)
+    (mark,) = await marks_of(bench)
+    for change in ("parent = NULL", "parent = 'greeted'", "status = 'held'", "ended_at = NULL"):
+        with bench.spoiler.undone():
+            bench.spoiler.db.execute(f"UPDATE runs SET {change} WHERE run_id = ?", (mark,))
+            await bench.expect(mark, 1)
+
+
+async def marks_of(bench: Bench) -> list[str]:
+    """The journals of the marks of forks."""
+    page = await bench.app.find(status="mark", keys=True)
+    return [each.head.run_id for each in page.items]

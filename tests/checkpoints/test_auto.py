@@ -96,6 +96,10 @@ async def test_a_failed_step_leaves_no_trace_and_is_tried_again(
 async def test_an_error_that_is_not_worth_it_is_not_tried_again(runner: DurableRunner) -> None:
     """And when attempts are used up the run fails, and can be gone on with."""
     calls: list[int] = []
+    words = ["first"]
+
+    async def one() -> str:
+        return words.pop()
 
     async def broken() -> None:
         calls.append(len(calls))
@@ -103,20 +107,20 @@ async def test_an_error_that_is_not_worth_it_is_not_tried_again(runner: DurableR
 
     only_os = DurableRunner(runner.store, retry=Retry(attempts=5, delay=0, only=(OSError,)))
 
-    async def play(runner: DurableRunner, word: str) -> None:
+    async def play(runner: DurableRunner) -> None:
         async with runner.auto("r") as run:
-            assert "first" == await run.step("one", asyncio.sleep, 0, word)
+            assert "first" == await run.step("one", one)
             await run.step("two", broken)
 
     with pytest.raises(ValueError, match="no"):
-        await play(only_os, "first")
+        await play(only_os)
     assert [0] == calls
     told = [event async for event in runner.events("r")]
     assert ("run.ended", "failed", "ValueError: no") == tuple(
         told[-1][name] for name in ("event_type", "status", "error")
     )
     with pytest.raises(ValueError, match="no"):
-        await play(DurableRunner(runner.store, retry=QUICK), "never")
+        await play(DurableRunner(runner.store, retry=QUICK))
 
     assert 4 == len(calls)
 

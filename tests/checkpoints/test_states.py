@@ -177,6 +177,29 @@ async def test_a_state_of_another_version_is_refused(snapshots: SnapshotStore) -
         DurableRunner(snapshots, schema_version="3", upcasters=circle)
 
 
+async def test_a_state_tells_its_version_to_whoever_saves_it(snapshots: SnapshotStore) -> None:
+    """Also to a store by itself; what is no text, or no state, is refused."""
+    first = DurableRunner(snapshots, schema_version="1")
+    await snapshots.save_snapshot("r", "a", {"schema_version": "1", "n": 1})
+    assert {"schema_version": "1", "n": 1} == await first.resume("r")
+    numbered: Any = {"schema_version": 1}
+    for refused in (
+        snapshots.save_snapshot("r", "b", numbered),
+        DurableRunner(snapshots).checkpoint("r", "b", numbered),
+        first.checkpoint("r", "b", numbered),
+    ):
+        with pytest.raises(
+            ValueRefused, match=r"\$.schema_version: a version is a text, not 1; wr"
+        ):
+            await refused
+
+    forgetful: Any = {"1": ("2", lambda state: state.update(n=2))}
+    second = DurableRunner(snapshots, schema_version="2", upcasters=forgetful)
+    with pytest.raises(DefinitionRefused, match="run r, step a: upcaster <lambda> returned None"):
+        await second.resume("r")
+    assert ["1"] == [each.schema_version for each in await snapshots.list_snapshots("r")]
+
+
 async def test_the_default_store_is_that_of_the_environment(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

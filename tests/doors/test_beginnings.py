@@ -129,6 +129,9 @@ async def test_what_can_not_be_submitted_by_name_is_refused_at_once(stage: Theat
 
     with pytest.raises(DefinitionRefused, match="can't be a name"):
         await app.submit("a/b")
+    for version in ("", "v" * 201, "日" * 200 + "s", "a\nb", 5):
+        with pytest.raises(DefinitionRefused, match="is no text of 1 to 200 characters"):
+            await app.submit("greet", version=version)
     with pytest.raises(ValueRefused):
         await app.submit("greet", object())
     with pytest.raises(UsageError, match=r"is not a flow; decorate it with @outlive\.flow"):
@@ -184,6 +187,8 @@ async def test_options_leave_the_flows_own_names_alone(stage: Theatre) -> None:
         ({"tags": {"a": 1}}, "tags are texts by name, not {'a': 1}"),
         ({"pins": "m1"}, "pins are texts by name, not 'm1'"),
         ({"queue": ""}, "a queue is named by a text of 1 to 200 characters, not ''"),
+        ({"queue": "\U0001f989" * 200}, "at most 600 bytes in UTF-8"),
+        ({"queue": "q", "queue_key": "\U0001f989" * 200}, "at most 600 bytes in UTF-8"),
         ({"deadline": "soon"}, "'soon' is no duration"),
         ({"deadline": datetime(2030, 1, 1)}, "has no time zone; add one"),  # noqa: DTZ001
     ],

@@ -101,6 +101,26 @@ async def test_an_undo_that_fails_is_tried_again(theatre: Theatre) -> None:
     assert {} == world.done
 
 
+async def test_an_undo_can_be_an_object_that_is_awaited(theatre: Theatre) -> None:
+    """It counts how it is called, as with steps."""
+
+    class TakesBack:
+        async def __call__(self, name: str) -> None:
+            world.ran.append(f"undo {name}")
+
+    @outlive.effect(undo=TakesBack())
+    async def buy(name: str) -> None:
+        world.ran.append(name)
+
+    @outlive.flow
+    async def buying() -> None:
+        await buy("a")
+        raise ValueError("no good")
+
+    await fails(theatre, await theatre.open().start(buying, id="r"))
+    assert ["a", "undo a"] == world.ran
+
+
 async def test_a_run_that_undoes_shows_it(theatre: Theatre) -> None:
     """Driven, between two attempts, and while another driver takes it over."""
     world.hold("undo a")

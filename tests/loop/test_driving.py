@@ -97,6 +97,35 @@ async def test_failed_is_an_end_that_the_loop_decided_on(app: App) -> None:
     assert "completed" == await (await app.get("x")).status()
 
 
+@pytest.mark.parametrize("request_", [[], {}, 0, "", None], ids=repr)
+async def test_an_empty_request_is_a_request(app: App, request_: Any) -> None:
+    """A handler gets what was asked for, however little that is."""
+
+    class Curious(Kept):
+        async def on_planning(self) -> State:
+            self.context["asked"] = repr(self.request)
+            return State.COMPLETE
+
+    loop = await drive(Curious(request_, id="x"), app)
+
+    assert (request_, {"asked": repr(request_)}) == (loop.request, loop.context)
+
+
+async def test_a_loop_that_somebody_else_deleted_is_let_go_of(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drive one loop to its end, and the other one is the first to delete it."""
+    delete = app.delete
+
+    async def second(run_id: str) -> bool:
+        await delete(run_id)
+        return await delete(run_id)
+
+    monkeypatch.setattr(app, "delete", second)
+
+    assert State.COMPLETE is (await drive(Agent("a", id="x"), app)).state
+
+
 async def test_a_checkpoint_follows_planning_observing_and_reflecting(app: App) -> None:
     """And never executing; each has the parts of the loop as it stood."""
     await drive(Kept("a b", id="x"), app)
@@ -218,6 +247,25 @@ async def test_an_illegal_move_fails_the_run_with_its_reason(app: App) -> None:
         await drive(Jumpy("a", id="x"), app)
     assert isinstance(failed.value.__cause__, IllegalTransition)
     assert ["EXECUTING", "COMPLETE", "FAILED"] == failed.value.__cause__.legal
+
+
+@pytest.mark.parametrize("follows", [State.EXECUTING, State.COMPLETE])
+async def test_a_part_of_another_type_is_refused_at_its_transition(
+    app: App, follows: State
+) -> None:
+    """In the middle and at the end: nothing is recorded that could not be loaded."""
+
+    class Careless(Kept):
+        async def on_planning(self) -> State:
+            self.plan = None  # type: ignore[assignment]
+            return follows
+
+    with pytest.raises(RunFailed, match=r"\$\.plan: this part of a snapshot is a list, not NoneT"):
+        await drive(Careless("a", id="x"), app)
+    seen = await load(app, "x", Careless)
+
+    assert seen is not None
+    assert (State.PLANNING, 0) == (seen.state, seen.seq)
 
 
 # going on

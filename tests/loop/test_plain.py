@@ -7,12 +7,19 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
 from outlive import sync
-from outlive.errors import IncompatibleCheckpoint, NotInRun, RunIdRefused, UsageError
+from outlive.errors import (
+    IncompatibleCheckpoint,
+    NotInRun,
+    RunIdRefused,
+    UsageError,
+    ValueRefused,
+)
 from outlive.loop import Loop, Snapshot, State, drive, load, resume, step_once
 from outlive.sync import loop as blocking
 from tests.loop.agents import Agent, Clerk, Kept, KeptClerk, send
@@ -66,6 +73,37 @@ class AsyncShelf(Shelf):
     async def load(self) -> Any:
         await asyncio.sleep(0)
         return super().load()
+
+
+class Archive(Shelf):
+    """Only its delete is awaited."""
+
+    async def delete(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().delete()
+
+
+class Client:
+    """Something that a loop uses; a copy of it would be another one."""
+
+    calls = 0
+
+
+class Unlucky(KeptClerk):
+    """Fails in the middle of what it observes, when its client is called first."""
+
+    def setup(self) -> None:
+        self.client, self.lock = Client(), Lock()
+        self.notes: list[str] = []
+
+    def on_observing(self) -> State:
+        following = super().on_observing()
+        self.notes.append(self.heard)
+        self.heard, self.size = "half", 1
+        self.client.calls += 1
+        if self.client.calls == 1:
+            raise ConnectionError("once")
+        return following
 
 
 def drive_with_checkpoint(loop: Loop, store: Any) -> None:
@@ -170,6 +208,71 @@ async def test_a_store_may_be_awaited() -> None:
 
     assert again is not None
     assert loop.snapshot() == again.snapshot()
+
+
+def test_only_deleting_may_be_awaited_too() -> None:
+    """In plain code the loop comes back, and is gone from there."""
+    shelf = Archive()
+    loop: Any = drive(Clerk("a", id="x"), shelf)
+
+    assert (1, ["a found"]) == (shelf.deleted, loop.results)
+
+
+def test_a_transition_that_fails_leaves_all_of_the_loop_as_it_was() -> None:
+    """What handlers set beside its parts, too; what is no value stays itself."""
+    loop = Unlucky("a", id="x")
+    step_once(loop)
+    step_once(loop)
+    client, lock, names = loop.client, loop.lock, set(vars(loop))
+    with pytest.raises(ConnectionError):
+        step_once(loop)
+
+    assert ("a found", [], [], 0) == (loop.heard, loop.notes, loop.results, loop.cursor)
+    assert (client, lock, names) == (loop.client, loop.lock, set(vars(loop)))
+    step_once(loop)
+    assert (["a found"], ["a found"]) == (loop.notes, loop.results)
+
+
+def test_a_loop_whose_handler_failed_can_be_driven_again() -> None:
+    """From where it stood: nothing of what the handler had done is done twice."""
+    loop, shelf = Unlucky("a", id="x"), Shelf()
+    with pytest.raises(ConnectionError):
+        drive(loop, shelf)
+    assert (State.OBSERVING, []) == (loop.state, loop.results)
+    drive(loop, shelf)
+
+    assert ["a found"] == shelf.saved[-1].results
+
+
+def test_a_snapshot_is_that_of_its_loop() -> None:
+    """Whoever asks for another one is told that it is not there."""
+    shelf = Shelf()
+    shelf.save(Clerk("a", id="x").snapshot())
+
+    assert None is resume(shelf, "y", Clerk)
+    assert None is load(shelf, "y", Clerk)
+    seen: Any = load(shelf, "x", Clerk)
+    assert (State.PLANNING, 1) == (seen.state, len(shelf.saved))
+    ended: Any = resume(shelf, "x", Clerk)
+    assert State.COMPLETE is ended.state
+    wrong: Any = 5
+    with pytest.raises(RunIdRefused, match="a run id is a non-empty text, not 5"):
+        resume(shelf, wrong, Clerk)
+
+
+def test_a_part_of_another_type_is_refused_at_its_transition() -> None:
+    """The loop is as it was, and nothing is saved."""
+
+    class Careless(Clerk):
+        def on_planning(self) -> State:
+            self.plan = None  # type: ignore[assignment]
+            return State.COMPLETE
+
+    loop, shelf = Careless("a"), Shelf()
+    with pytest.raises(ValueRefused, match=r"\$\.plan: this part of a snapshot is a list, not"):
+        drive(loop, shelf)
+
+    assert (State.PLANNING, [], []) == (loop.state, loop.plan, shelf.saved)
 
 
 async def test_without_a_journal_effects_are_refused() -> None:

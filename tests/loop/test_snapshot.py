@@ -71,7 +71,7 @@ def test_older_versions_are_brought_up_to_date() -> None:
     assert {"topic": "lamps"} == FIRST["request"]
 
 
-@pytest.mark.parametrize("version", [0, 4, "1", None])
+@pytest.mark.parametrize("version", [0, 4, "1", None, True, 1.0, 3.0])
 def test_any_other_version_is_refused_with_both(version: Any) -> None:
     """Nothing is guessed."""
     with pytest.raises(IncompatibleCheckpoint) as refused:
@@ -79,6 +79,13 @@ def test_any_other_version_is_refused_with_both(version: Any) -> None:
 
     assert (version, 3) == (refused.value.found, refused.value.wanted)
     assert f"loop x has version {version}, this code reads 3" in str(refused.value)
+
+
+def test_a_version_is_a_whole_number() -> None:
+    """What equals one is none; that no upcaster helps is said."""
+    wrong: Any = {**FIRST, "version": True}
+    with pytest.raises(IncompatibleCheckpoint, match="one that is a whole number, not a bool, or"):
+        Agent.from_dict(wrong)
 
 
 @pytest.mark.parametrize(

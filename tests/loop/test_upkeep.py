@@ -65,10 +65,10 @@ def test_rules_of_a_loop_hold_where_the_store_has_none() -> None:
     own = {"Agent": Agent.flow.retention or Retention()}
     mine = Retention(completed="7d", flows={"Agent": Retention(completed="1d")})
 
-    assert Retention(completed=0, cancelled=0, failed="24h", ttl="24h") == own["Agent"]
+    assert Retention(completed="1m", cancelled="1m", failed="24h", ttl="24h") == own["Agent"]
     assert Retention(flows=own) == with_own(None, own)
     assert mine == with_own(mine, own)
-    assert (7 * DAY_SECONDS * 1000, 0) == _ages(with_own(Retention(completed="7d"), own))
+    assert (7 * DAY_SECONDS * 1000, 60_000) == _ages(with_own(Retention(completed="7d"), own))
 
 
 def _ages(rules: Retention | None) -> tuple[int | None, int | None]:
@@ -91,6 +91,7 @@ async def test_a_loop_that_nobody_goes_on_with_is_given_up(hours: int, is_left: 
             assert {"cancelled: it wrote nothing for its ttl": 1} == swept.fates
             await app.resume("x", [Waiting.flow])
             await until(app, "x", "cancelled")
+            clock.advance(60)
             swept = await app.retain(rules)
             assert {"deleted": 1} == swept.fates
         assert is_left == bool((await app.find()).items)
@@ -104,14 +105,36 @@ class Waiting(Patient):
 
 async def test_workers_go_by_the_rules_of_their_loops() -> None:
     """Nobody has to write any: what is over goes."""
+
+    class Brief(Agent):
+        keep = "50ms"
+
     settings = Settings(lease_seconds=30, poll_seconds=0.02, retain_seconds=0.1, idle_seconds=0)
     async with open_app("memory://", settings=settings) as app:
-        async with app.worker([Agent.flow, Kept.flow]):
+        async with app.worker([Brief.flow, Kept.flow]):
             await app.submit(Kept.flow, "a", id="kept")
             await until(app, "kept", "completed")
-            await app.submit(Agent.flow, "a", id="x")
+            await app.submit(Brief.flow, "a", id="x")
             await _until_gone(app, "x")
         assert ["kept"] == [each.head.run_id for each in (await app.find()).items]
+
+
+@pytest.mark.parametrize(("seconds", "fates"), [(59, {}), (60, {"deleted": 1})])
+async def test_who_handed_in_a_loop_that_is_not_kept_can_read_how_it_ended(
+    seconds: int, fates: dict[str, int]
+) -> None:
+    """For a minute; then whoever works on the store deletes it."""
+    clock = FakeClock()
+    ports = Ports(clock=clock)
+    store = MemoryStore(ports=ports, lease_seconds=1e9)
+    async with App(store, ports=ports, settings=QUICK) as app:
+        handle = await app.start(Agent.flow, "a", id="x")
+        await handle
+        clock.advance(seconds)
+        swept = await app.retain(with_own(None, {"Agent": Agent.flow.retention or Retention()}))
+
+        assert fates == {fate: n for fate, n in swept.fates.items() if fate == "deleted"}
+        assert bool(fates) != bool((await app.find()).items)
 
 
 async def _until_gone(app: App, run_id: str) -> None:

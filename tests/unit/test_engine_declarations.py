@@ -20,6 +20,8 @@ from tests.unit.scene import Scene
         ({"doubt": "check"}, "needs a check"),
         ({"timeout": "soon"}, "no duration"),
         ({"timeout": 0}, "timeout"),
+        ({"timeout": None}, "every effect has a limit"),
+        ({"timeout": "1ms"}, "at least 10 ms"),
         ({"name": "a/b"}, "can't be a name"),
     ],
 )
@@ -30,6 +32,54 @@ def test_impossible_effects_are_refused(options: dict[str, Any], words: str) -> 
 
     with pytest.raises(DefinitionRefused, match=words):
         outlive.effect(**options)(pay)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"check": "find"}, "its check is 'find', which can't be called"),
+        ({"undo": 5}, "its undo is 5, which can't be called"),
+        ({"key": 5}, "key=5 is neither a template nor a function"),
+        ({"key": "pay:{oder}"}, "names 'oder', which is no argument of it; it has order, cents"),
+        ({"key": "pay:{}"}, "names ''"),
+        ({"key": "pay:{order:{width}}"}, "names 'width'"),
+        ({"key": "pay:{order"}, "is no template"),
+        ({"key": lambda order: order}, "can't be called with all of its arguments"),
+        ({"check": lambda oder: oder}, "its check wants 'oder', .*it can have order, cents, key"),
+        ({"check": lambda order, /: order}, "'order' by position only"),
+        ({"check": lambda outcome: outcome}, "its check wants 'outcome'"),
+        ({"undo": lambda oder: oder}, "can have order, cents, key, outcome"),
+    ],
+)
+def test_what_stands_beside_an_effect_is_looked_at(options: dict[str, Any], words: str) -> None:
+    """Or its first call would find the mistake, when something has gone wrong."""
+
+    async def pay(order: str, cents: int) -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=f"pay: .*{words}"):
+        outlive.effect(**options)(pay)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "pay:{order.id}:{cents:>{cents}}"},
+        {"key": "pay:{order[id]}"},
+        {"key": "pay:{order}".format},
+        {"key": lambda **given: "k"},
+        {"key": lambda order, cents, currency="EUR": "k"},
+        {"check": lambda key, order, deep=False, *args, **kwargs: None},
+        {"undo": lambda outcome, key, cents: None},
+        {"undo": outlive.effect(lambda order: None, name="take back")},
+        {"check": outlive.step(lambda cents: None, name="look")},
+    ],
+)
+def test_what_asks_for_what_there_is_may_stand_beside_an_effect(options: dict[str, Any]) -> None:
+    """Some of it, all of it, more with a default."""
+
+    async def pay(order: Any, cents: int) -> None: ...
+
+    assert outlive.effect(**options)(pay).plain is pay
 
 
 @pytest.mark.parametrize(
@@ -60,6 +110,26 @@ def test_a_misspelt_option_of_a_flow_is_refused() -> None:
         outlive.flow(deadlin="1h")
     with pytest.raises(DefinitionRefused, match=r"not_happened= .*write \(OSError,\)"):
         outlive.effect(not_happened=OSError)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "\U0001f989" * 151}, "can't be a name: .*at most 600 bytes in UTF-8"),
+        ({"version": "\U0001f989" * 151}, "version=.*at most 600 bytes in UTF-8"),
+        ({"version": "v" * 201}, "no text of 1 to 200 characters"),
+        ({"version": "a\0b"}, "no NUL"),
+    ],
+)
+def test_names_and_versions_that_no_store_keeps_are_refused(
+    options: dict[str, Any], words: str
+) -> None:
+    """At the decorator: later they would stop the commits of everybody's runs."""
+
+    async def look() -> None: ...
+
+    with pytest.raises(DefinitionRefused, match=words):
+        outlive.flow(**options)(look)
 
 
 async def test_what_can_be_called_can_be_a_step(scene: Scene) -> None:

@@ -143,6 +143,113 @@ async def test_a_check_that_fails_does_not_know(scene: Scene) -> None:
     assert not fails
 
 
+@outlive.step
+async def look_for(order: str) -> Any:
+    return await book_of(order)
+
+
+async def book_of(order: str) -> Any:
+    return outlive.NOT_HAPPENED if order == "77" else None
+
+
+class Finder:
+    """A check that is an object."""
+
+    async def __call__(self, order: str) -> Any:
+        return await book_of(order)
+
+
+@pytest.mark.parametrize(
+    "check", [lambda order: book_of(order), look_for, Finder()], ids=["lambda", "step", "object"]
+)
+async def test_what_a_check_leaves_to_be_awaited_is_awaited(scene: Scene, check: Any) -> None:
+    """A coroutine is no outcome: it is asked what it says."""
+
+    @outlive.effect(check=check, settle_after=0)
+    async def pay(order: str) -> str:
+        raise OSError("lost")
+
+    @outlive.flow
+    async def paying() -> str:
+        return await pay("77")
+
+    handle = await scene.open().start(paying, id="r")
+    with pytest.raises(outlive.errors.RunFailed, match="OSError: lost"):
+        await scene.outcome(handle)
+    (raised,) = await scene.events(handle, EffectRaised)
+    assert (raised.happened, raised.by) == (False, "check")
+
+
+@pytest.mark.parametrize("answer", [outlive.NotHappened, object()], ids=["class", "object"])
+async def test_an_answer_that_is_no_outcome_is_no_answer(
+    scene: Scene, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked again, which is logged once; then a human is."""
+
+    @outlive.effect(check=lambda: answer, settle_after=0)
+    async def pay() -> str:
+        raise OSError("lost")
+
+    @outlive.flow
+    async def paying() -> str:
+        return await pay()
+
+    handle = await scene.open().start(paying, id="r")
+    await scene.status(handle, "in_doubt", step=1)
+
+    assert [] == await scene.events(handle, EffectRaised)
+    (told,) = [line for line in caplog.messages if "the check of" in line]
+    assert "effect 0/pay#1 of run r" in told
+    assert "can't be recorded" in told
+
+
+async def test_a_check_that_fails_is_logged_once_for_each_kind_of_error(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a mistake in it would never be found."""
+    errors = [KeyError("a"), KeyError("b"), ValueError("c")]
+
+    def find() -> Any:
+        if errors:
+            raise errors.pop(0)
+        return "found"
+
+    @outlive.effect(check=find, settle_after=0)
+    async def pay() -> str:
+        raise OSError("lost")
+
+    @outlive.flow
+    async def paying() -> str:
+        return await pay()
+
+    assert await scene.run(paying) == "found"
+    told = [line for line in caplog.messages if "the check of" in line]
+    assert ["KeyError: 'a'", "ValueError: c"] == [line.split("failed: ")[1] for line in told]
+
+
+async def test_a_body_that_leaves_its_work_unawaited_is_in_doubt(scene: Scene) -> None:
+    """Nobody can say that it happened: the rule decides, here the check."""
+    paid: list[str] = []
+
+    async def send() -> str:
+        paid.append("sent")
+        return "sent"
+
+    @outlive.effect(check=lambda: outlive.NOT_HAPPENED, settle_after=0)
+    def pay() -> Any:
+        return send()
+
+    @outlive.flow
+    async def paying() -> Any:
+        return await pay()
+
+    handle = await scene.open().start(paying, id="r")
+    with pytest.raises(outlive.errors.RunFailed, match="returned a coroutine that nobody awaits"):
+        await scene.outcome(handle)
+    (raised,) = await scene.events(handle, EffectRaised)
+    assert (raised.happened, paid) == (False, [])
+
+
 async def test_a_plain_check_runs_in_a_thread_with_what_it_asks_for(scene: Scene) -> None:
     """It gets the arguments by name, and the key if its signature has it."""
     asked: list[Any] = []

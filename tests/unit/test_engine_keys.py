@@ -97,12 +97,12 @@ async def test_a_key_that_is_no_text_is_refused(scene: Scene, made: Any) -> None
     assert bank.paid == []
 
 
-async def test_a_template_with_an_unknown_name_says_so(scene: Scene) -> None:
+async def test_a_template_with_a_part_that_is_not_there_says_so(scene: Scene) -> None:
     """The flow fails with the name that is missing; nothing was done."""
     bank = Bank()
 
     with pytest.raises(RunFailed, match="nobody"):
-        await scene.run(bank.flow("refund:{nobody}"), "77", 5)
+        await scene.run(bank.flow("refund:{order.nobody}"), "77", 5)
     assert bank.paid == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -142,6 +144,38 @@ def test_retries_end_and_grow() -> None:
     assert GiveUp() == decide_failure(retry, 3, OSError(), now=0, chance=0)
     assert GiveUp() == decide_failure(retry, 1, ValueError(), now=0, chance=0)
     assert 0.5 == Retry(delay="1s").delay_seconds(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attempts": 0}, "attempts is a whole number of at least 1, not 0"),
+        ({"attempts": 1.5}, "attempts is a whole number"),
+        ({"attempts": True}, "attempts is a whole number"),
+        ({"factor": 0.5}, "factor is a finite number of at least 1, not 0.5"),
+        ({"factor": "2"}, "factor is a finite number"),
+        ({"factor": math.nan}, "factor is a finite number"),
+        ({"factor": math.inf}, "factor is a finite number"),
+        ({"jitter": 5}, "True or False"),
+        ({"only": ("OSError",)}, "'OSError' is none"),
+        ({"only": OSError}, r"write \(OSError,\)"),
+        ({"only": 5}, "5 is none"),
+        ({"delay_max": "soon"}, "no duration"),
+    ],
+)
+def test_impossible_retries_are_refused(options: dict[str, Any], words: str) -> None:
+    """Where they are written, not at the first failure."""
+    with pytest.raises(DefinitionRefused, match=words):
+        Retry(**options)
+
+
+def test_pauses_end_at_their_limit_however_they_grow() -> None:
+    """Also past what a number can hold."""
+    steep = Retry(attempts=100, delay="1s", factor=1e300, delay_max="5s", jitter=False)
+    at_once = Retry(attempts=100, delay=0, factor=1e300, jitter=False)
+
+    assert [1, 5, 5] == [steep.delay_seconds(attempt, 0) for attempt in (1, 2, 99)]
+    assert [0, 0, 0] == [at_once.delay_seconds(attempt, 0) for attempt in (1, 2, 99)]
 
 
 def test_a_human_settles_a_doubt_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import outlive
 from outlive.app import App
-from outlive.errors import FlowNotRegistered, WrongVersion
+from outlive.errors import FlowNotRegistered, RunFailed, RunNotFound, UsageError, WrongVersion
 from outlive.settings import Settings
 from outlive.store import Reading
 from outlive.stores.memory import MemoryStore
@@ -131,3 +131,61 @@ async def test_a_child_keeps_the_version_it_was_started_with(app: App) -> None:
         assert ("1", None) == (left.header.version, left.header.ended_at)
         async with app.worker([slow("1")]):
             assert "a!" == await (await app.get("p")).outcome(timeout=5)
+
+
+def _shop() -> outlive.Flow[Any, Any]:
+    @outlive.flow
+    async def process(text: str) -> str:
+        return f"shop {text}"
+
+    return process
+
+
+def _bank() -> outlive.Flow[Any, Any]:
+    @outlive.flow
+    async def process(text: str) -> str:
+        return f"bank {text}"
+
+    return process
+
+
+NAMESAKES = r"_shop.* and .*_bank.* both have a flow named 'process' of version '1'.*name="
+
+
+async def test_two_flows_of_one_name_are_not_driven_by_one_worker(app: App) -> None:
+    """Whoever comes second is refused, and nothing of it is written."""
+    shop, bank = _shop(), _bank()
+    with pytest.raises(UsageError, match=NAMESAKES):
+        async with app.worker([shop, bank]):
+            pass
+    assert "shop a" == await (await app.start(shop, "a", id="a"))
+
+    with pytest.raises(UsageError, match=NAMESAKES):
+        await app.start(bank, "b", id="b")
+    with pytest.raises(UsageError, match=NAMESAKES):
+        await app.resume("a", [shop, bank])
+    with pytest.raises(RunNotFound):
+        await app.get("b")
+
+
+async def test_a_child_of_a_name_that_is_taken_is_refused(app: App) -> None:
+    """Its parent is told; no other code runs in its place."""
+    shop, parent = _shop(), parent_of("1", _bank())
+    await (await app.start(shop, "a"))
+
+    with pytest.raises(RunFailed) as caught:
+        await (await app.start(parent, "b"))
+
+    assert isinstance(caught.value.__cause__, UsageError)
+    assert "both have a flow named 'process'" in str(caught.value)
+    assert 1 == len((await app.find(flow="process")).items)
+
+
+async def test_a_flow_that_is_defined_anew_replaces_the_old_one(app: App) -> None:
+    """As in a notebook, whose cell is run again."""
+    await (await app.start(_shop(), "a"))
+
+    assert "shop b" == await (await app.start(_shop(), "b"))
+    with pytest.raises(UsageError, match="has two flows named 'process'"):
+        async with app.worker([_shop(), _shop()]):
+            pass

@@ -1,15 +1,14 @@
 """Runs whose steps are saved by themselves: at the end of each, and only if it ended well.
 
 ``AutoRun`` takes the run when it is entered, so whoever had it before can't save any more. A step
-whose checkpoint is there is not run again; one that fails leaves the state as it found it, and is
-tried again as its ``Retry`` says.
+whose checkpoint is there is not run again; one that fails, or is given up, leaves the state as it
+found it. One that fails is tried again as its ``Retry`` says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from outlive.checkpoints import deciding
 from outlive.checkpoints.codec import decode, encode
+from outlive.checkpoints.done import CALL, RESULT, Done, call_of
 from outlive.checkpoints.schemas import Schema, State
 from outlive.checkpoints.snapshot import RunSnapshot
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
@@ -29,9 +29,6 @@ from outlive.ports import Ports
 P = ParamSpec("P")
 R = TypeVar("R")
 logger = logging.getLogger("outlive")
-
-#: Where a step's outcome stands in the metadata of its checkpoint.
-RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +54,22 @@ class AutoRun:
         self.state: State = _copy(state)
         self._rules, self._cleanup = rules, cleanup
         self._holder = rules.ports.entropy(8).hex()
-        #: By step that is done: what was said of it.
-        self._done: dict[str, dict[str, Any]] = {}
-        self._names: Counter[str] = Counter()
+        self._done = Done()
         self._is_begun = self._is_busy = False
         self._token: Token[AutoRun | None] | None = None
 
     @property
     def done(self) -> frozenset[str]:
         """The steps that need not be run any more."""
-        return frozenset(self._done)
+        return frozenset(self._done.said)
 
     async def step(
         self, name: str, body: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run a step and save the state, unless that was done before; what the step returned.
 
-        A name that comes up again is another step: ``fetch``, ``fetch#2``.
+        A call of another name or with other arguments is another step, and so is each further one
+        with the same: ``fetch``, ``fetch#2``. The run's state is no argument in this.
         """
         return await self.perform(StepFunction(body, name=name), *args, **kwargs)
 
@@ -85,40 +81,54 @@ class AutoRun:
                 f"step {step.name} was called while another step of run {self.run_id} runs; "
                 "steps of a run share its state, so they come one after the other"
             )
-        step_id = self._next_id(step.name)
-        if step_id in self._done:
-            return cast("R", _copy(self._done[step_id]).get(RESULT))
+        call = call_of(step.name, args, kwargs, self.state)
+        known = self._done.take(step.name, call)
+        if known is not None:
+            return cast("R", _copy(self._done.said[known]).get(RESULT))
+        before, step_id = encode(self.state, "a state"), ""
         self._is_busy = True
-        token = _inside.set(True)
+        token = _inside.set(self)
         try:
-            outcome = await self._attempt(step, lambda: step.body(*args, **kwargs))
+            outcome = await self._attempt(step, lambda: step.body(*args, **kwargs), before)
+            if not (self._rules.saves and self._rules.enabled):
+                return outcome
+            step_id = self._done.free(step.name)
+            return cast("R", await self._keep(step_id, call, outcome))
+        except BaseException:
+            if step_id not in self._done.said:
+                self._replace(decode(before, self.run_id, 0))
+            raise
         finally:
             _inside.reset(token)
             self._is_busy = False
-        if not (self._rules.saves and self._rules.enabled):
-            return outcome
-        metadata = {} if outcome is None else {RESULT: outcome}
-        saved = await self.checkpoint(step_id, metadata)
-        return cast("R", saved.metadata.get(RESULT))
 
-    def _next_id(self, name: str) -> str:
-        self._names[name] += 1
-        count = self._names[name]
-        return name if count == 1 else f"{name}#{count}"
-
-    async def _attempt(self, step: StepFunction[Any, R], body: Callable[[], Awaitable[R]]) -> R:
-        before = encode(self.state, "a state")
+    async def _attempt(
+        self, step: StepFunction[Any, R], body: Callable[[], Awaitable[R]], before: bytes
+    ) -> R:
         retry = step.retry or self._rules.retry
         for attempt in range(1, retry.attempts + 1):
             try:
                 return await outcome_of(body())
             except Exception as error:
-                self._replace(decode(before, self.run_id, 0))
                 if attempt == retry.attempts or not isinstance(error, retry.only):
                     raise
+                self._replace(decode(before, self.run_id, 0))
                 chance = int.from_bytes(self._rules.ports.entropy(4), "big") / (1 << 32)
                 await asyncio.sleep(retry.delay_seconds(attempt, chance))
         raise AssertionError("there is at least one attempt")
+
+    async def _keep(self, step_id: str, call: str, outcome: Any) -> Any:
+        """Save a step, to the end, also when nobody waits any more: then it is known what counts.
+
+        What was saved of its outcome.
+        """
+        said = {CALL: call} if outcome is None else {RESULT: outcome, CALL: call}
+        saving = asyncio.ensure_future(self.checkpoint(step_id, said))
+        try:
+            return (await asyncio.shield(saving)).metadata.get(RESULT)
+        except asyncio.CancelledError:
+            await asyncio.gather(saving, return_exceptions=True)
+            raise
 
     async def checkpoint(self, step_id: str, metadata: dict[str, Any] | None = None) -> RunSnapshot:
         """Save the state at a step of your own.
@@ -133,37 +143,45 @@ class AutoRun:
         if not rules.enabled:
             return unsaved(self.run_id, draft, rules.ports.clock.now_ms())
         saved = await rules.store.save(self.run_id, draft, self._holder)
-        self._done[step_id] = saved.metadata
+        self._done.add(step_id, saved.metadata)
         return saved
 
     async def rollback(self, to_step: str, why: str | BaseException = "") -> State:
-        """Go back to a step: what was saved behind it no longer counts, and is run again."""
+        """Go back to a step: what was saved behind it no longer counts, and is run again.
+
+        What was called up to it stays called: go on behind it.
+        """
         store = self._rules.store
+        await store.check(self._rules.schema, self.run_id, to_step)
         found = await store.roll_back(self.run_id, to_step, why=why, holder=self._holder)
         self._take(*found)
-        self._done = await store.metadata(self.run_id)
+        self._done.load(await store.metadata(self.run_id))
         return self.state
 
     async def begin(self) -> None:
         """Take the run, and go on from its last checkpoint."""
         rules = self._rules
-        self._is_begun = True
         if rules.enabled:
+            await rules.store.check(rules.schema, self.run_id)
             found = await rules.store.restore(self.run_id, holder=self._holder, takes=True)
             if found is not None:
                 self._take(*found)
-                self._done = await rules.store.metadata(self.run_id)
+                self._done.load(await rules.store.metadata(self.run_id))
+        self._is_begun = True
 
     async def leave(self, error: BaseException | None) -> None:
-        """Say how the run ended; one that was only interrupted goes on."""
+        """Say how the run ended; one that was only interrupted goes on, and is let go of."""
         if not self._rules.enabled:
             return
         if error is None:
             await self._rules.store.end(self.run_id, "succeeded", holder=self._holder)
             if self._cleanup:
                 await self._rules.store.clear(self.run_id)
+        elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            await self._try("was given up", self._rules.store.let_go(self.run_id, self._holder))
         elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
-            await self._fail(error)
+            end = self._rules.store.end(self.run_id, "failed", error, holder=self._holder)
+            await self._try("failed", end)
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -180,12 +198,12 @@ class AutoRun:
             _current.reset(self._token)
         await self.leave(error)
 
-    async def _fail(self, error: Exception) -> None:
+    async def _try(self, what: str, saying: Awaitable[None]) -> None:
         """Say so; what went wrong is more important than that this could not be said."""
         try:
-            await self._rules.store.end(self.run_id, "failed", error, holder=self._holder)
+            await saying
         except OutliveError as failure:
-            logger.warning("run %s failed, and that could not be saved: %s", self.run_id, failure)
+            logger.warning("run %s %s, and that could not be saved: %s", self.run_id, what, failure)
 
     def _check_begun(self) -> None:
         if not self._is_begun:
@@ -194,8 +212,7 @@ class AutoRun:
             )
 
     def _take(self, snapshot: RunSnapshot, schema: str) -> None:
-        where = f"run {self.run_id}, step {snapshot.step_id}"
-        self._replace(self._rules.schema.read(snapshot.state, schema, where))
+        self._replace(self._rules.schema.read(snapshot.state, schema, snapshot.where))
 
     def _replace(self, state: State) -> None:
         """In place: whoever has the dict sees it."""
@@ -226,7 +243,7 @@ class StepFunction(Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         run = current_run()
-        if run is None or _inside.get():
+        if run is None or is_within_step(run):
             return await outcome_of(self.body(*args, **kwargs))
         return await run.perform(self, *args, **kwargs)
 
@@ -247,10 +264,15 @@ def current_run() -> AutoRun | None:
     return _current.get()
 
 
+def is_within_step(run: AutoRun) -> bool:
+    """Whether this code is in the body of one of its steps."""
+    return _inside.get() is run
+
+
 def _copy(state: State) -> State:
     return decode(encode(state, "a state"), "", 0)
 
 
 _current: ContextVar[AutoRun | None] = ContextVar("outlive_auto_run", default=None)
-#: In a step's body: steps that it calls are plain calls.
-_inside: ContextVar[bool] = ContextVar("outlive_auto_step", default=False)
+#: In a step's body, its run: steps that it calls there are plain calls.
+_inside: ContextVar[AutoRun | None] = ContextVar("outlive_auto_step", default=None)

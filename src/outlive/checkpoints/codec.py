@@ -8,6 +8,7 @@ from outlive.engine.definitions import registry
 from outlive.errors import CorruptRecord, ValueRefused
 from outlive.journal.codec import codec_for
 from outlive.journal.parts import Parted
+from outlive.model.ids import digest as digest_of
 
 _codec = codec_for([], registry)
 
@@ -29,6 +30,15 @@ def decode(raw: bytes, run_id: str, seq: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CorruptRecord(run_id, seq, f"its state is a {type(value).__name__}")
     return value
+
+
+def digest(value: Any) -> str:
+    """What a value is compared by: the same in every process, whatever the order of its dicts.
+
+    Raises:
+        ValueRefused: a part of it could not be saved.
+    """
+    return digest_of(_codec.ordered(_codec.encode(value))).hex()
 
 
 def size_of(raw: bytes) -> int:

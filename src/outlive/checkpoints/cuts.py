@@ -199,7 +199,7 @@ class Cuts:
         """Restore to its end whatever brings this agent here."""
         for name in await self._journals.names(is_open=True):
             cut = await self.find(name)
-            if cut is not None and cut.status == "restoring" and cut.agents.get(run_id):
+            if cut is not None and cut.status == "restoring" and run_id in cut.agents:
                 await self._finish(cut)
 
     async def _begin(self, cut: Cut) -> Cut:
@@ -291,7 +291,11 @@ def _value_of(cut: Cut) -> dict[str, Any]:
 
 
 def _cut_of(name: str, kind: str, is_left: bool, value: Mapping[str, Any]) -> Cut:
-    agents = {agent: at and RunSnapshot.from_dict(at) for agent, at in value["agents"].items()}
+    schemas = value["schemas"]
+    agents = {
+        agent: at and RunSnapshot.from_dict({**at, "schema_version": schemas.get(agent, "")})
+        for agent, at in value["agents"].items()
+    }
     status: CutStatus = "taken" if kind == TAKEN else "restoring" if is_left else "restored"
     return Cut(
         name=name,
@@ -299,5 +303,5 @@ def _cut_of(name: str, kind: str, is_left: bool, value: Mapping[str, Any]) -> Cu
         taken_at=value["taken_at"],
         status=status,
         agents=agents,
-        schemas=value["schemas"],
+        schemas=schemas,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -39,18 +39,28 @@ class FileStorage:
         Raises:
             ValueRefused: its state holds what JSON does not; the path says where.
         """
-        body = render(snapshot)
         path = self._path(snapshot.run_id, snapshot.step_id)
-        make_private_folder(path.parent)
-        aside = path.with_name(f".{path.name}.part")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
+        _put(path, render(snapshot))
         return path
+
+    def write_run(self, snapshots: Sequence[RunSnapshot]) -> list[Path]:
+        """Write all snapshots of a run, and then remove what else there is of it; where they are.
+
+        Where the run has none, nothing is touched.
+
+        Raises:
+            ValueRefused: a state holds what JSON does not; nothing is written.
+        """
+        bodies = {self._path(each.run_id, each.step_id): render(each) for each in snapshots}
+        for path, body in bodies.items():
+            _put(path, body)
+        for run_id in {each.run_id for each in snapshots}:
+            folder = self.root / file_name(run_id)
+            for path in sorted(set(folder.glob(f"*{SUFFIX}")) - bodies.keys()):
+                if _is_of(run_id, path):
+                    path.unlink()
+            sync_folder(folder)
+        return list(bodies)
 
     def read(self, run_id: str, step_id: str) -> RunSnapshot | None:
         """The snapshot of a step; None: there is no such file.
@@ -59,7 +69,13 @@ class FileStorage:
             CorruptArchive: the file is damaged, or another's.
         """
         path = self._path(run_id, step_id)
-        return read_snapshot(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = read_snapshot(path)
+        if (found.run_id, found.step_id) != (run_id, step_id):
+            why = f"it holds step {found.step_id} of run {found.run_id}; put it where that belongs"
+            raise CorruptArchive(str(path), why)
+        return found
 
     def runs(self) -> list[str]:
         """The runs of which there are files."""
@@ -82,6 +98,26 @@ class FileStorage:
         return self.root / file_name(run_id) / f"{file_name(step_id)}{SUFFIX}"
 
 
+def _put(path: Path, body: bytes) -> None:
+    make_private_folder(path.parent)
+    aside = path.with_name(f".{path.name}.part")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+def _is_of(run_id: str, path: Path) -> bool:
+    """Whether a file is a snapshot of that run."""
+    try:
+        return read_snapshot(path).run_id == run_id
+    except CorruptArchive:
+        return False  # whoever put it there knows what it is
+
+
 def file_name(text: str) -> str:
     """A name for an id: the id itself wherever a file system takes it, and never a path."""
     if not text:
@@ -95,10 +131,11 @@ def file_name(text: str) -> str:
 
 
 def render(snapshot: RunSnapshot) -> bytes:
-    """A snapshot as JSON, with its place beside the documented fields."""
+    """A snapshot as JSON, with its place and its schema's version beside the documented fields."""
     _check(snapshot.state, "$.state", 0)
     _check(snapshot.metadata, "$.metadata", 0)
-    fields = snapshot.to_dict() | {"seq": snapshot.seq}
+    beside = {"seq": snapshot.seq, "schema_version": snapshot.schema_version}
+    fields = snapshot.to_dict() | beside
     return json.dumps(fields, ensure_ascii=False, allow_nan=False, indent=2).encode()
 
 

@@ -198,6 +198,7 @@ def snapshot_of(
         created_at=created_at(began, saved),
         metadata=decode(metadata, began.run_id, saved.seq),
         seq=saved.seq,
+        schema_version=saved.event.schema,
     )
 
 

@@ -39,16 +39,21 @@ class Schema:
                 raise DefinitionRefused(f"upcasters go round in a circle at version {version!r}")
         return way
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether states of any version are as good."""
+        return self._version is None
+
     def of(self, state: State) -> str:
         """The version that a state is saved with: its own word, or this code's.
 
         Raises:
-            ValueRefused: it says another version than this code's.
+            ValueRefused: it says another version than this code's, or one that is no text.
         """
-        said = state.get(FIELD) if type(state) is dict else None
+        said = version_in(state)
         if self._version is None:
-            return said if isinstance(said, str) else ""
-        if said is not None and said != self._version:
+            return said
+        if said and said != self._version:
             raise ValueRefused(f"it says {said!r}, this code's is {self._version!r}", f"$.{FIELD}")
         return self._version
 
@@ -57,6 +62,7 @@ class Schema:
 
         Raises:
             WrongVersion: there is no way from its version to this code's.
+            DefinitionRefused: an upcaster returned no state.
         """
         if self._version is None:
             return state
@@ -69,10 +75,33 @@ class Schema:
                 "use the code that wrote it"
             )
         for step in way:
-            state = step(state)
+            state = _stepped(step, state, where)
         if way and FIELD in state:
             state[FIELD] = self._version
         return state
+
+
+def version_in(state: State) -> str:
+    """The version that a state says it has; empty: it says none.
+
+    Raises:
+        ValueRefused: that is no text.
+    """
+    said = state.get(FIELD) if type(state) is dict else None
+    if not isinstance(said, str | None):
+        raise ValueRefused(f"a version is a text, not {said!r}; write {str(said)!r}", f"$.{FIELD}")
+    return said or ""
+
+
+def _stepped(step: Callable[[State], State], state: State, where: str) -> State:
+    """What an upcaster makes of a state."""
+    made: object = step(state)
+    if type(made) is not dict:
+        name = getattr(step, "__name__", repr(step))
+        raise DefinitionRefused(
+            f"{where}: upcaster {name} returned {made!r}; let it return the state, which is a dict"
+        )
+    return made
 
 
 def _check(version: object, upcasters: object) -> None:

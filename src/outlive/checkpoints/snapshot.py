@@ -35,6 +35,8 @@ class RunSnapshot:
     metadata: dict[str, Any] = field(default_factory=dict)
     #: Its place among everything that happened to the run's checkpoints; 0: it is not stored.
     seq: int = 0
+    #: The version of the state's schema; empty: nobody said.
+    schema_version: str = ""
 
     @classmethod
     def unread(cls, read: Callable[[], dict[str, Any]], **fields: Any) -> RunSnapshot:
@@ -51,6 +53,11 @@ class RunSnapshot:
         self.state = read()
         return self.state
 
+    @property
+    def where(self) -> str:
+        """Which one it is, in words."""
+        return f"run {self.run_id}, step {self.step_id}"
+
     def to_dict(self) -> dict[str, Any]:
         """As a dict of the documented six fields, with the time as ISO text."""
         return {
@@ -64,7 +71,7 @@ class RunSnapshot:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSnapshot:
-        """From such a dict; what it has beside is ignored.
+        """From such a dict, and what a file has beside: the place, and the schema's version.
 
         Raises:
             UsageError: a field is missing, or is not what it should be.
@@ -74,6 +81,8 @@ class RunSnapshot:
         state, metadata = data.get("state"), data.get("metadata") or {}
         wrong += [] if isinstance(state, dict) else ["state"]
         wrong += [] if isinstance(metadata, dict) else ["metadata"]
+        version = data.get("schema_version", "")
+        wrong += [] if isinstance(version, str) else ["schema_version"]
         if wrong:
             raise UsageError(f"this is no snapshot: {', '.join(wrong)} missing or of a wrong type")
         assert isinstance(state, dict), "just looked at"
@@ -85,6 +94,7 @@ class RunSnapshot:
             state=state,
             metadata=metadata,
             seq=data["seq"] if type(data.get("seq")) is int else 0,
+            schema_version=version,
         )
 
 

@@ -17,6 +17,7 @@ from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_
 from outlive.checkpoints.codec import decode, encode, size_of
 from outlive.checkpoints.journals import Journals, snapshot_of
 from outlive.checkpoints.places import HasStore, StorageBackend
+from outlive.checkpoints.schemas import Schema, version_in
 from outlive.checkpoints.snapshot import (
     RunSnapshot,
     SnapshotInfo,
@@ -67,7 +68,8 @@ class SnapshotStore:
         Raises:
             ValueRefused: a part of it would not come back as it is; the path says which.
         """
-        return await self.save(run_id, draft_of(step_id, state, metadata))
+        draft = draft_of(step_id, state, metadata, schema=version_in(state))
+        return await self.save(run_id, draft)
 
     async def get_latest_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The one that was saved last; None: there is none."""
@@ -170,12 +172,8 @@ class SnapshotStore:
 
     async def bring(self, snapshot: RunSnapshot) -> RunSnapshot:
         """Append a snapshot of elsewhere, with its id and its time."""
-        draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata)
-        draft = replace(
-            draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at)
-        )
         run = self._journals.run(snapshot.run_id, now=ms_of(snapshot.created_at))
-        return await self._save(run, draft)
+        return await self._save(run, draft_again(snapshot))
 
     async def _save(self, run: deciding.Run, draft: SnapshotSaved) -> RunSnapshot:
         decide = deciding.save(run, draft)
@@ -234,6 +232,11 @@ class SnapshotStore:
         decide = deciding.end(run, status, error)
         await self._journals.append(run_id, decide, lambda fold: None)
 
+    async def let_go(self, run_id: str, holder: str) -> None:
+        """Whoever comes may go on with the run, unless somebody else has it by now."""
+        decide = deciding.let_go(self._journals.run(run_id, holder=holder))
+        await self._journals.append(run_id, decide, lambda fold: None)
+
     async def clear(
         self,
         run_id: str,
@@ -262,6 +265,16 @@ class SnapshotStore:
         found = await self._journals.look(run_id, lambda fold: deciding.chosen(fold, step))
         snapshot = None if found is None else await self._one(run_id, lambda fold: found)
         return None if found is None or snapshot is None else (snapshot, found.event.schema)
+
+    async def check(self, schema: Schema, run_id: str, step: str | None = None) -> None:
+        """That code of this schema can read what it would go on from, before it says that it does.
+
+        Raises:
+            WrongVersion: its schema is another, and no upcaster leads there.
+        """
+        found = None if schema.reads_all else await self.find(run_id, step)
+        if found is not None:
+            schema.read(found[0].state, found[1], found[0].where)
 
     async def fork(self, run_id: str, fork_id: str, step: str | None = None) -> RunSnapshot:
         """Another run with the checkpoints of this one up to a step; states are shared.
@@ -304,6 +317,13 @@ def draft_of(
     )
 
 
+def draft_again(snapshot: RunSnapshot) -> SnapshotSaved:
+    """A snapshot that is to be saved as it was elsewhere: with its id, its time and its version."""
+    version = snapshot.schema_version or version_in(snapshot.state)
+    draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata, schema=version)
+    return replace(draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at))
+
+
 def metadata_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is said of a snapshot.
 
@@ -333,6 +353,7 @@ def unsaved(run_id: str, draft: SnapshotSaved, now: int) -> RunSnapshot:
         created_at=instant_of(now),
         state=decode(draft.state, run_id, 0),
         metadata=decode(draft.metadata, run_id, 0),
+        schema_version=draft.schema,
     )
 
 

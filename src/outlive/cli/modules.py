@@ -13,6 +13,7 @@ from outlive.engine.definitions import Flow
 from outlive.errors import OutliveError, UsageError
 from outlive.loop import Loop
 from outlive.model.queues import Queue
+from outlive.worker.repertoire import each_once
 
 AnyFlow = Flow[Any, Any]
 
@@ -53,18 +54,8 @@ def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:
     Raises:
         UsageError: two of them have the same name and version.
     """
-    found: dict[tuple[str, str], AnyFlow] = {}
-    for module in modules:
-        for value in map(_flow_in, list(vars(module).values())):
-            if value is None:
-                continue
-            known = found.setdefault((value.name, value.version), value)
-            if known.fn is not value.fn:
-                raise UsageError(
-                    f"{known.fn.__module__} and {value.fn.__module__} both have a flow named "
-                    f"{value.name!r}; give one another name or version: @outlive.flow(name=...)"
-                )
-    return list(found.values())
+    values = [value for module in modules for value in vars(module).values()]
+    return each_once(flow for flow in map(_flow_in, values) if flow is not None)
 
 
 def _flow_in(value: object) -> AnyFlow | None:

@@ -102,6 +102,12 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
         raise DefinitionRefused(f"{fn!r} has no signature to record arguments by") from error
 
 
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Calling it gives a coroutine: it is an ``async def``, or an object that is called so."""
+    call = getattr(fn, "__call__", None)  # noqa: B004  # of an object that is called
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+
+
 def call_by_name(fn: Callable[..., Any], offered: Mapping[str, Any]) -> Any:
     """Call ``fn`` with those of the offered values that its signature has."""
     parameters = inspect.signature(fn).parameters.values()

@@ -23,7 +23,7 @@ from outlive.engine.ops import Env, Recorder
 from outlive.engine.patience import insist
 from outlive.engine.place import RunStopped
 from outlive.engine.starting import start_event
-from outlive.errors import RunCancelled, RunFailed, RunIdTaken, ValueRefused
+from outlive.errors import RunCancelled, RunFailed, RunIdTaken, UsageError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.journal.parts import whole
 from outlive.model.events import (
@@ -121,6 +121,8 @@ class Children:
                 self._drive.comparing.refuse(refused)
                 raise RunStopped from None
         if end.status == "refused":
+            if end.error.type_name == "UsageError":
+                raise UsageError(end.error.message)
             raise RunIdTaken(end.child_id, end.error.message)
         if end.status == "cancelled":
             raise RunCancelled(end.child_id)

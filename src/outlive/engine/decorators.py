@@ -10,8 +10,10 @@ from inspect import Parameter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from outlive.engine.binding import signature_of
+from outlive.engine.companions import check_companions
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS,
+    EFFECT_TIMEOUT_SECONDS_MIN,
     SETTLE_AFTER_SECONDS,
     Definition,
     Effect,
@@ -27,7 +29,7 @@ from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.ids import is_text
-from outlive.model.retry import ONCE, Duration, Retry
+from outlive.model.retry import ONCE, Duration, Retry, error_types, parse_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -224,7 +226,7 @@ def effect(
         key=key,
         check=check,
         undo=undo,
-        not_happened=_errors("not_happened", not_happened),
+        not_happened=error_types("not_happened=", not_happened),
         doubt=_doubt(doubt, check),
         settle_after_ms=milliseconds(settle_after),
     )
@@ -240,6 +242,7 @@ def effect(
             redact=redact,
             rules=rules,
         )
+        check_companions(definition)
         if undo is not None:
             undoables.add(definition)
         return Effect(definition)
@@ -277,6 +280,8 @@ def _define(
         raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
     if seconds_or_none(timeout) == 0:
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
+    if rules is not None:
+        _check_effect_timeout(timeout)
     name = name or getattr(fn, "__name__", None)
     if name is None:
         raise DefinitionRefused(f"{fn!r} has no name; give it one with name=")
@@ -285,12 +290,26 @@ def _define(
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
-        raises=_errors("raises", raises),
+        raises=error_types("raises=", raises),
         ignore=_names("ignore", ignore),
         redact=_names("redact", redact),
         effect=rules,
         transaction=transaction,
     )
+
+
+def _check_effect_timeout(timeout: Duration | None) -> None:
+    """Who takes over counts with this limit, and it must leave time to begin."""
+    if timeout is None:
+        raise DefinitionRefused(
+            "timeout=None: every effect has a limit, after which it is settled; "
+            'write timeout="1h" if it may take that long, or leave it out for 60 s'
+        )
+    if parse_duration(timeout) < EFFECT_TIMEOUT_SECONDS_MIN:
+        raise DefinitionRefused(
+            f"timeout={timeout!r} would pass before the effect's intent is durable; "
+            f"it is at least {EFFECT_TIMEOUT_SECONDS_MIN * 1000:g} ms"
+        )
 
 
 def _check_options(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -302,15 +321,6 @@ def _check_options(what: str, given: Mapping[str, Any], known: tuple[str, ...]) 
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
         others = "; key, check, undo and doubt are for @outlive.effect" if name in _EFFECTS else ""
         raise DefinitionRefused(f"{what} has no option {name!r}; {hint}{others}")
-
-
-def _errors(option: str, given: Any) -> Errors:
-    if isinstance(given, type):
-        raise DefinitionRefused(f"{option}= has classes of errors: write ({given.__name__},)")
-    for each in given:
-        if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise DefinitionRefused(f"{option}= has classes of errors, and {each!r} is none")
-    return tuple(given)
 
 
 def _names(option: str, given: Any, what: str = "parameters") -> tuple[str, ...]:

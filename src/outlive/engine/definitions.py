@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 
 import msgspec
 
-from outlive.engine.binding import Bound, Unbinder, compile_binder, signature_of
+from outlive.engine.binding import Bound, Unbinder, compile_binder, is_async, signature_of
 from outlive.engine.blob import Blob
 from outlive.engine.faults import declared
 from outlive.engine.options import RunOptions
@@ -33,7 +33,7 @@ from outlive.errors import (
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
-from outlive.model.ids import is_text
+from outlive.model.ids import NAME_RULES, is_name, is_text
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
 
@@ -43,8 +43,9 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 EFFECT_TIMEOUT_SECONDS = 60.0
+#: An effect's limit counts from its intent, which takes a while to become durable.
+EFFECT_TIMEOUT_SECONDS_MIN = 0.01
 SETTLE_AFTER_SECONDS = 5.0
-NAME_CHARS_MAX = 200
 
 #: Types that no hint reaches, registered with ``outlive.register``.
 registry = Registry()
@@ -100,8 +101,7 @@ class Definition:
 
     @cached_property
     def is_async(self) -> bool:
-        call = getattr(self.fn, "__call__", None)  # noqa: B004  # of an object that is called
-        return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
+        return is_async(self.fn)
 
     @cached_property
     def _signature(self) -> inspect.Signature:
@@ -246,6 +246,13 @@ class Flow(Generic[P, R]):
     #: What workers do with its old runs, where the store has no rules for them.
     retention: Retention | None = None
 
+    def __post_init__(self) -> None:
+        if not is_name(self.version):
+            raise DefinitionRefused(
+                f"flow {self.name}: version={self.version!r} is no text of 1 to 200 characters "
+                f"({NAME_RULES})"
+            )
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The plain function: for tests, and for use inside another flow of its kind."""
         other_kind: type = Plain if self.is_async else Branch
@@ -368,9 +375,10 @@ undoables = Undoables()
 
 def check_name(name: str) -> str:
     """A name that can stand in a step id."""
-    is_short = is_text(name) and 0 < len(name) <= NAME_CHARS_MAX
-    if not is_short or any(c in name for c in "/#\0\n"):
-        raise DefinitionRefused(f"{name!r} can't be a name: 1 to 200 characters, no / # or newline")
+    if not is_name(name) or any(c in name for c in "/#"):
+        raise DefinitionRefused(
+            f"{name!r} can't be a name: 1 to 200 characters, no / or # ({NAME_RULES})"
+        )
     return name
 
 

@@ -103,6 +103,7 @@ class Drive:
         self._spun = 0
         self.deadline = Deadline(self, self.start_event.deadline_at)
         self.leaving = Leaving(self, partial(left, self))
+        self.interrupted = self.leaving.hand_over
         self._delivering = Delivering(self)
         log.on_failure = self.leaving.lost
 

@@ -10,13 +10,14 @@ key, ask a human, or tell the flow.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from functools import partial
 
 from msgspec.structs import replace
 
 from outlive.engine.faults import fault_of
 from outlive.engine.keys import KeyClaims
-from outlive.engine.ops import NotBegun, Op, Recorder, later, launch, set_limit
+from outlive.engine.ops import Interrupted, NotBegun, Op, Recorder, later, launch, set_limit
 from outlive.engine.settle import Settler
 from outlive.errors import LeaseLost, NotHappened, TimedOut, ValueRefused
 from outlive.model.decide import (
@@ -159,11 +160,14 @@ class EffectRunner:
             return
         self._drive.env.ports.failpoint("effect.after")
         if error is None:
-            self.happened(op, value, "")
+            self._returned(op, value)
         elif isinstance(error, NotBegun):
             self._put_off(op)
         elif op.cut and isinstance(error, asyncio.CancelledError):
             self._cut_short(op)
+        elif isinstance(error, Interrupted):
+            self._cut_short(op)
+            self._drive.interrupted()
         elif isinstance(error, LeaseLost) and op.definition.transaction:
             self._put_off(op)
         elif _nothing_happened(op, error):
@@ -173,14 +177,21 @@ class EffectRunner:
 
     # ends
 
-    def happened(self, op: Op, value: object, by: By) -> None:
+    def _returned(self, op: Op, value: object) -> None:
         """It is done; an outcome that can't be recorded is told to the flow as such."""
         try:
             encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
-            self._tell(op, refused, happened=True, by=by)
+            if inspect.isawaitable(value):
+                self._doubt(op, _unawaited(op, value))
+            else:
+                self._tell(op, refused, happened=True)
             return
-        self._end(op, EffectDone(self._drive.at(), op.id, op.attempt, encoded, by))
+        self.happened(op, encoded, "")
+
+    def happened(self, op: Op, outcome: bytes, by: By) -> None:
+        """It is done."""
+        self._end(op, EffectDone(self._drive.at(), op.id, op.attempt, outcome, by))
 
     def _end(self, op: Op, event: EffectDone | EffectRaised, mail_id: str | None = None) -> None:
         op.effect, drive = None, self._drive
@@ -325,6 +336,17 @@ def _nothing_happened(op: Op, error: BaseException) -> bool:
     if op.definition.transaction:
         return not isinstance(error, Unsure)  # it was rolled back
     return isinstance(error, (NotHappened, *rules.not_happened))
+
+
+def _unawaited(op: Op, value: object) -> TypeError:
+    """The body left what it had to do to somebody else, who never comes."""
+    if inspect.iscoroutine(value):
+        value.close()
+    kind = type(value).__name__
+    return TypeError(
+        f"the body of effect {op.id} returned a {kind} that nobody awaits; "
+        "write it with `async def` and await there what it does"
+    )
 
 
 def _reason(error: BaseException) -> BaseException:

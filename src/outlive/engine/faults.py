@@ -41,7 +41,7 @@ def fault_of(
     if _known(name, own or {}) not in (None, cls):
         # A namesake of a type that would come back: it must not come back as that one.
         name = f"{cls.__module__}.{name}"
-    return Fault(name, _text(error), _encode_args(error, codec))
+    return Fault(name, text_of(error), _encode_args(error, codec))
 
 
 def _known(name: str, own: Mapping[str, type[BaseException]]) -> type[BaseException] | None:
@@ -49,7 +49,8 @@ def _known(name: str, own: Mapping[str, type[BaseException]]) -> type[BaseExcept
     return own.get(name) or _BUILTIN.get(name) or _OURS.get(name)
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """What it says, whatever its own code does when it is asked."""
     try:
         text = str(error)
         if isinstance(error, BaseExceptionGroup):

@@ -207,6 +207,10 @@ class Recorder(Protocol):
         """The engine itself failed: stop driving this run, say so, try again later."""
         ...
 
+    def interrupted(self) -> None:
+        """A body was ended from outside: whoever drives the run next goes on, as after a kill."""
+        ...
+
     def rest(self) -> None:
         """Nothing more to do here: the run may leave memory if all of it waits."""
         ...
@@ -243,6 +247,10 @@ def _wake(drive: Recorder, op: Op) -> None:
 
 class NotBegun(Exception):
     """An attempt's body was not begun: its turn came too late."""
+
+
+class Interrupted(Exception):
+    """An attempt's body was ended from outside, as by a loop that ends."""
 
 
 def launch(
@@ -321,6 +329,8 @@ def _is_running(op: Op) -> bool:
 
 def _end(drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None) -> None:
     """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
+    if isinstance(error, asyncio.CancelledError) and _is_foreign(op):
+        error = Interrupted()
     op.task = None
     if op.limit is not None:
         op.limit.cancel()
@@ -329,6 +339,16 @@ def _end(drive: Recorder, op: Op, ended: Ended, value: object, error: BaseExcept
         ended(op, value, error)
     except Exception as bug:
         drive.broke(bug)
+
+
+def _is_foreign(op: Op) -> bool:
+    """Whether neither we nor the body ended it: the loop ends, or somebody cancels all tasks.
+
+    That says nothing about the work, which goes on as after a kill.
+    """
+    if op.is_called_off or op.task is None:
+        return False
+    return op.task.cancelled() or (isinstance(op.task, asyncio.Task) and op.task.cancelling() > 0)
 
 
 def _thread_ended(drive: Recorder, op: Op, ended: Ended, future: asyncio.Future[Any]) -> None:
@@ -356,10 +376,9 @@ def _check_begin(op: Op, may_begin: Callable[[Op], bool] | None) -> None:
 def call_off(op: Op) -> None:
     """Ask an attempt's body to end; one that has not begun ends where it would."""
     if op.task is not None:
-        if op.definition.is_async and not op.has_begun:
-            # A task that is cancelled before its first turn never has one, and could tell nobody.
-            op.is_called_off = True
-        else:
+        op.is_called_off = True
+        # A task that is cancelled before its first turn never has one, and could tell nobody.
+        if op.has_begun or not op.definition.is_async:
             op.task.cancel()
 
 

@@ -7,10 +7,10 @@ be kept. What is compared, approved and claimed is what is recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from string import Formatter
 from typing import Any
 
 from outlive.engine.binding import Bound
+from outlive.engine.companions import template_fields
 from outlive.engine.definitions import Definition
 from outlive.errors import ValueRefused
 from outlive.journal.redacting import Hider
@@ -63,7 +63,7 @@ def checked_key(call: Definition, bound: Bound, hider: Hider) -> str | None:
     key = call.key_for(bound)
     template = None if call.effect is None else call.effect.key
     hidden = _hidden(call, hider)
-    is_made_of_it = isinstance(template, str) and bool(hidden & set(_fields(template)))
+    is_made_of_it = isinstance(template, str) and bool(hidden & set(template_fields(template)))
     if key is not None and (is_made_of_it or hider.text(key) != key):
         raise ValueRefused(
             f"the key of effect {call.name} holds what is redacted, and keys are stored; make it "
@@ -108,9 +108,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple, set, frozenset)):
         for each in value:
             yield from _texts(each)
-
-
-def _fields(template: str) -> Iterator[str]:
-    for _, field, _, _ in Formatter().parse(template):
-        if field:
-            yield field.partition(".")[0].partition("[")[0]

@@ -9,21 +9,25 @@ human.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from outlive.engine.binding import call_by_name
-from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN
-from outlive.engine.faults import exception_of
+from outlive.engine.binding import call_by_name, is_async
+from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Verdict
+from outlive.engine.faults import exception_of, text_of
 from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
-from outlive.errors import InDoubt, NotHappened
+from outlive.errors import InDoubt, NotHappened, ValueRefused
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
 from outlive.model.events import By, EffectDoubted
 from outlive.model.run import OpenEffect
+
+logger = logging.getLogger("outlive")
 
 #: Times that a check may answer "unknown" after the receiver had its time; then a human is asked.
 CHECKS_MAX = 8
@@ -35,7 +39,7 @@ CHECK_TIMEOUT_SECONDS = 60.0
 class Ends(Protocol):
     """How an effect may end once its doubt is settled."""
 
-    def happened(self, op: Op, value: object, by: By) -> None:
+    def happened(self, op: Op, outcome: bytes, by: By) -> None:
         """It is done."""
         ...
 
@@ -58,6 +62,7 @@ class Settler:
     def __init__(self, drive: Recorder, ends: Ends) -> None:
         self._drive = drive
         self._ends = ends
+        self._told: set[tuple[str, type]] = set()
 
     def settle(self, op: Op, error: BaseException | None) -> None:
         """By the effect's rule; ``error`` is that of an attempt which ended here."""
@@ -119,24 +124,42 @@ class Settler:
         task.add_done_callback(partial(self._answered, op, asked_at))
 
     def _answered(self, op: Op, asked_at: float, task: asyncio.Task[Any]) -> None:
-        # A check that fails does not know.
-        failed = task.cancelled() or task.exception() is not None
+        failed = asyncio.CancelledError() if task.cancelled() else task.exception()
         effect, rules = op.effect, op.definition.effect
         if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
             return
         if asked_at < op.watched_from:
             return  # it was asked about an earlier doubt
-        answer = UNKNOWN if failed else task.result()
+        answer = self._unknown_by(op, failed) if failed else self._read(op, task.result())
         missing = _watch_seconds(op, effect) - (asked_at - op.watched_from)
         if answer is NOT_HAPPENED and missing <= 0:
             self._absent(op, effect)
         elif answer is NOT_HAPPENED:
             self._check_in(op, missing)
-        elif answer is UNKNOWN:
+        elif isinstance(answer, Verdict):
             # A store that can't be asked now is asked again: no human knows better.
             self._unknown(op, effect, missing <= 0 and not op.definition.transaction)
         else:
             self._ends.happened(op, answer, "check")
+
+    def _read(self, op: Op, answer: object) -> Verdict | bytes:
+        """A verdict, or the outcome as it is recorded; what can't be recorded is no outcome."""
+        if isinstance(answer, Verdict):
+            return answer
+        try:
+            return op.definition.value_codec.write(answer)
+        except ValueRefused as refused:
+            return self._unknown_by(op, refused)
+
+    def _unknown_by(self, op: Op, error: BaseException) -> Verdict:
+        """A check that fails does not know; its author is told, once for each kind of error."""
+        kind = op.definition.name, type(error)
+        if kind not in self._told and not op.definition.transaction:
+            self._told.add(kind)
+            where, why = f"effect {op.id} of run {self._drive.run_id}", text_of(error)
+            says = "the check of %s does not know (outlive.UNKNOWN), since it failed: %s: %s"
+            logger.warning(says, where, type(error).__qualname__, why)
+        return UNKNOWN
 
     def _absent(self, op: Op, effect: OpenEffect) -> None:
         if _was_cut(effect):
@@ -170,9 +193,8 @@ class Settler:
 async def _answer(host: Any, check: Any, ask: Any) -> object:
     """What the check says, within its limit; a plain function is asked in a thread."""
     async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
-        if asyncio.iscoroutinefunction(check):
-            return await ask()
-        return await host.run_in_thread(copy_context(), ask)
+        answer = await (ask() if is_async(check) else host.run_in_thread(copy_context(), ask))
+        return await answer if inspect.isawaitable(answer) else answer
 
 
 def _watch_seconds(op: Op, effect: OpenEffect) -> float:

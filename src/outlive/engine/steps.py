@@ -7,7 +7,7 @@ it is repeated only if that outcome was not yet durable.
 from __future__ import annotations
 
 from outlive.engine.faults import fault_of
-from outlive.engine.ops import Op, Recorder, later, launch, set_limit
+from outlive.engine.ops import Interrupted, Op, Recorder, later, launch, set_limit
 from outlive.errors import TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
 from outlive.model.events import AttemptFailed, StepDone, StepRaised
@@ -42,6 +42,8 @@ class StepRunner:
             self._drive.drop(op)
         elif error is None:
             self._returned(op, value)
+        elif isinstance(error, Interrupted):
+            self._drive.interrupted()
         else:
             self._raised(op, _time_out(op) if op.expired else error)
 

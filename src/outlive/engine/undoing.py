@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from outlive.engine.binding import call_by_name
+from outlive.engine.binding import call_by_name, is_async
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS,
+    EFFECT_TIMEOUT_SECONDS_MIN,
     Definition,
     Effect,
     EffectRules,
@@ -101,7 +102,7 @@ def _definition(call: Definition, offered: dict[str, Any]) -> Definition:
         name=f"undo {call.name}",
         fn=_caller(undo if own is None else own.fn, offered),
         retry=UNDO_RETRY if own is None or own.retry is ONCE else own.retry,
-        timeout_seconds=EFFECT_TIMEOUT_SECONDS if limit is None else limit,
+        timeout_seconds=max(limit or EFFECT_TIMEOUT_SECONDS, EFFECT_TIMEOUT_SECONDS_MIN),
         raises=(),
         ignore=(),
         effect=_REPEATED if own is None or own.effect is None else own.effect,
@@ -118,4 +119,4 @@ def _caller(fn: Callable[..., Any], offered: dict[str, Any]) -> Callable[[], Any
             answer.close()
             raise TypeError(f"undo {fn!r} returned a coroutine; write it with `async def`")
 
-    return call_async if inspect.iscoroutinefunction(fn) else call_plain
+    return call_async if is_async(fn) else call_plain

@@ -26,9 +26,12 @@ class IncompatibleCheckpoint(StoreError):
 
     def __init__(self, found: object, wanted: object = None, what: str = "the checkpoint") -> None:
         reads = "this code reads another" if wanted is None else f"this code reads {wanted}"
+        if isinstance(found, bool) or not isinstance(found, int):
+            remedy = f"give it one that is a whole number, not a {type(found).__name__}"
+        else:
+            remedy = f"give an upcaster from version {found}"
         super().__init__(
-            f"{what} has version {found}, {reads}; give an upcaster from version {found}, "
-            "or go on with the code that wrote it"
+            f"{what} has version {found}, {reads}; {remedy}, or go on with the code that wrote it"
         )
         self.found, self.wanted, self.what = found, wanted, what
 

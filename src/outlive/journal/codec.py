@@ -129,9 +129,13 @@ class Codec:
         if a == b:
             return True
         try:
-            return _ordered(_bare(a)) == _ordered(_bare(b)) or same_but_for_marks(a, b)
+            return self.ordered(a) == self.ordered(b) or same_but_for_marks(a, b)
         except _DAMAGE:
             return False
+
+    def ordered(self, data: bytes) -> bytes:
+        """A value's bytes with its dicts and sets in order: the same for the same value."""
+        return _ordered(_bare(data))
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:

@@ -18,7 +18,7 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
     if run.brief is not None and run.started is None:
         return brief_header(run.brief)
     if run.started is None:
-        return key_header()
+        return _header_beside(run)
     start, place = run.started, run.started.place or _NO_PLACE
     return Header(
         flow=start.flow,
@@ -39,6 +39,15 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         chapter=0 if run.chapter is None else run.chapter.seq,
         chapter_link=chapter_link,
     )
+
+
+def _header_beside(run: Run) -> Header:
+    """Of a mark or a key: of which run a mark speaks, only its id tells."""
+    if run.marked is not None:
+        return key_header("mark", ended_at=run.marked.at)
+    if run.kept is not None:
+        return key_header("kept", ended_at=run.kept.at)
+    return key_header()
 
 
 def brief_header(brief: Brief) -> Header:

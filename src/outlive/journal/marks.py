@@ -30,6 +30,13 @@ def fork_mark(parent: str, fork: str) -> str:
     return f"{_forks_of(parent)}{digest(fork.encode()).hex()}"
 
 
+def is_marked_for(journal: str, mark: Marked, parent: str | None) -> bool:
+    """Whether a mark speaks of that run; those that are no fork's speak of none."""
+    if journal.startswith(FORKS):
+        return parent is not None and journal == fork_mark(parent, mark.by)
+    return parent is None
+
+
 def _forks_of(parent: str) -> str:
     return f"{FORKS}{digest(parent.encode()).hex()}/"
 

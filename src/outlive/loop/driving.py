@@ -7,9 +7,10 @@ effects, which need a journal, are refused.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from outlive.app import App
@@ -23,11 +24,11 @@ from outlive.errors import (
     WrongVersion,
 )
 from outlive.journal.reader import read_first
-from outlive.loop.loops import Loop
+from outlive.loop.loops import Loop, goes_at_once
+from outlive.loop.snapshot import RECORDED
 from outlive.loop.turns import Pace, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.ids import check_run_id
-from outlive.model.retry import parse_duration
 from outlive.opening import open_app
 from outlive.starting import start_of
 from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header
@@ -59,24 +60,48 @@ Kinds: TypeAlias = Mapping[str, type[Loop]]
 
 async def step_once(loop: Loop) -> None:
     """One transition; if it fails, the loop is as it was."""
-    before = loop.snapshot()
+    before = _copied(vars(loop))
     try:
         await turn(loop)
     except BaseException:
-        loop.take(before)
+        vars(loop).clear()
+        vars(loop).update(before)
         raise
+
+
+def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a loop, to be put back; what is no value (a client, a lock) stays itself."""
+    things = {
+        id(each): each
+        for name, each in attributes.items()
+        if name not in RECORDED and not _is_value(each)
+    }
+    try:
+        return copy.deepcopy(dict(attributes), things)
+    except Exception:  # whatever a class of theirs raises; no snapshot has such a part
+        return dict(attributes)
+
+
+def _is_value(attribute: object) -> bool:
+    """Its copy is as good: it can be made, and equals it."""
+    if type(attribute).__eq__ is object.__eq__:
+        return False
+    try:
+        return bool(copy.deepcopy(attribute) == attribute)
+    except Exception:  # see above
+        return False
 
 
 async def _drive_saved(loop: Loop, store: LoopStore) -> None:
     pace = Pace(loop)
     while not loop.is_over:
         state = loop.state
-        await turn(loop)
+        await step_once(loop)
         if pace.is_due(state) or loop.is_over:
             snapshot = loop.snapshot()
             await _awaited(store.save(snapshot))
             loop.take(snapshot)
-    if _goes_at_once(loop) and hasattr(store, "delete"):
+    if goes_at_once(loop.keep) and hasattr(store, "delete"):
         await _awaited(store.delete())
 
 
@@ -130,8 +155,7 @@ async def resume(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
 async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
     """A loop as its last checkpoint has it."""
     if is_saved(store):
-        snapshot = await _awaited(store.load())
-        return None if snapshot is None else _only(kinds).from_dict(snapshot)
+        return await _load_saved(store, id, kinds)
     async with opened(store) as app:
         found = await _find(app, id, kinds)
         if found is None:
@@ -142,6 +166,17 @@ async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
             handle = await app.get(run_id, kind.flow)
             return kind.from_dict(await handle.outcome())
         return await _read(app, run_id, kind)
+
+
+async def _load_saved(store: LoopStore, id: str | None, kinds: Kinds) -> Loop | None:
+    """The loop whose snapshot is there, unless another one is asked for."""
+    if id is not None:
+        check_run_id(id)
+    snapshot = await _awaited(store.load())
+    if snapshot is None:
+        return None
+    loop = _only(kinds).from_dict(snapshot)
+    return loop if id in (None, loop.id) else None
 
 
 async def _read(app: App, run_id: str, kind: type[Loop]) -> Loop:
@@ -181,12 +216,9 @@ async def _outcome(outcome: Awaitable[Any], run_id: str) -> Any:
 
 async def _let_go(app: App, loop: Loop) -> None:
     """A loop that is over goes at once, unless it is to be kept."""
-    if _goes_at_once(loop):
-        await app.delete(loop.id)
-
-
-def _goes_at_once(loop: Loop) -> bool:
-    return loop.keep is not None and parse_duration(loop.keep) == 0
+    if goes_at_once(loop.keep):
+        with suppress(RunNotFound):  # somebody else drove it, too, and was quicker
+            await app.delete(loop.id)
 
 
 # which loop

@@ -25,6 +25,8 @@ from outlive.ports import Ports
 _OPTIONS = (
     "states", "moves", "working", "version", "upcasters", "checkpoint_every", "keep", "ttl", "name",
 )  # fmt: skip
+#: What is not kept is there for so long under workers: whoever handed it in reads how it ended.
+GRACE = "1m"
 #: Names that are as much alike as this, of 1, are one and the same, misspelt.
 LIKENESS = 0.9
 
@@ -49,7 +51,8 @@ class Loop:
     upcasters: ClassVar[Upcasters] = {}
     #: A checkpoint after so many transitions that may have one.
     checkpoint_every: ClassVar[int] = 1
-    #: How long a loop is kept after its end; 0: not at all; None: for ever.
+    #: How long a loop is kept after its end; 0: not at all (a minute if a worker drives it);
+    #: None: for ever.
     keep: ClassVar[Duration | None] = 0
     #: One that wrote nothing for so long is given up by workers; None: never.
     ttl: ClassVar[Duration | None] = "24h"
@@ -227,7 +230,10 @@ def _check_spelling(cls: type[Loop], name: str) -> None:
 
 def _rules(cls: type[Loop]) -> Retention:
     """What becomes of loops that are over, or that nobody goes on with."""
-    for age in (cls.keep, cls.ttl):
-        if age is not None:
-            parse_duration(age)
-    return Retention(completed=cls.keep, cancelled=cls.keep, failed=cls.ttl, ttl=cls.ttl)
+    keep = GRACE if goes_at_once(cls.keep) else cls.keep
+    return Retention(completed=keep, cancelled=keep, failed=cls.ttl, ttl=cls.ttl)
+
+
+def goes_at_once(keep: Duration | None) -> bool:
+    """Whoever drives a loop that is kept for so long deletes it when it is over."""
+    return keep is not None and parse_duration(keep) == 0

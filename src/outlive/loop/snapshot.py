@@ -109,7 +109,7 @@ def up_to_date(
     """
     _check_parts(snapshot)
     parts = dict(snapshot)
-    while (found := parts["version"]) != version:
+    while type(found := parts["version"]) is not int or found != version:
         upcast = upcasters.get(found) if type(found) is int else None
         if upcast is None:
             raise IncompatibleCheckpoint(found, version, name)
@@ -119,7 +119,7 @@ def up_to_date(
             raise ValueRefused(f"{why}; it returns a snapshot of the next version, a dict")
         parts = {**made, "version": found + 1}
         _check_parts(parts)
-    _check_types(parts)
+    check_types(parts)
     return Snapshot(**parts)
 
 
@@ -132,7 +132,12 @@ def _check_parts(snapshot: Mapping[str, Any]) -> None:
             raise ValueRefused("this is no part of a snapshot", f"$.{part}")
 
 
-def _check_types(parts: Mapping[str, Any]) -> None:
+def check_types(parts: Mapping[str, Any]) -> None:
+    """Refuse parts that are not what they have to be; others are left alone.
+
+    Raises:
+        ValueRefused: one is of another type.
+    """
     for name, (kinds, what) in _KINDS.items():
         part = parts.get(name, ...)
         if part is not ... and (not isinstance(part, kinds) or isinstance(part, bool)):

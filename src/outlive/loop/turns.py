@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
@@ -23,11 +24,13 @@ from outlive.engine.verbs import carry
 from outlive.errors import DefinitionRefused, UsageError
 from outlive.journal.codec import Codec, codec_for
 from outlive.loop.machine import Machine
-from outlive.loop.snapshot import RECORDED
+from outlive.loop.snapshot import RECORDED, check_types
 from outlive.model.retention import Retention
 
 #: Parts of a snapshot whose hints say which classes may be in them.
 _HINTED = ("request", "plan", "results", "context")
+#: Parts that are left out where nothing is in them yet.
+_EMPTY: Mapping[str, Any] = {"plan": [], "results": [], "context": {}}
 
 
 class Looping(Protocol):
@@ -77,7 +80,9 @@ def _handle(loop: Looping) -> Any:
 
 
 def _move(loop: Looping, state: Enum, target: object) -> None:
-    loop.state = loop.machine.check_move(state, target)
+    following = loop.machine.check_move(state, target)
+    check_types(vars(loop))
+    loop.state = following
     loop.seq += 1
 
 
@@ -170,9 +175,8 @@ def _begin(loop: type[Looping], parts: Mapping[str, Any]) -> Looping:
 
 def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
     """A snapshot from what a run has recorded; None is nothing yet."""
-    empty: dict[str, Any] = {"plan": [], "results": [], "context": {}}
-    filled = {name: empty.get(name) if part is None else part for name, part in parts.items()}
-    return {**filled, "version": version, "id": id}
+    empty = {name: copy(_EMPTY.get(name)) for name, part in parts.items() if part is None}
+    return {**parts, **empty, "version": version, "id": id}
 
 
 def recorded(loop: Looping) -> dict[str, Any]:
@@ -182,7 +186,8 @@ def recorded(loop: Looping) -> dict[str, Any]:
 
 def asked(loop: Looping) -> dict[str, Any]:
     """What a run of this loop is started with: where it is new, the request alone."""
-    return {name: None if part in ([], {}) else part for name, part in recorded(loop).items()}
+    parts = recorded(loop)
+    return parts | {name: None for name, empty in _EMPTY.items() if parts[name] == empty}
 
 
 def whole(loop: Looping) -> dict[str, Any]:

@@ -24,7 +24,10 @@ L = TypeVar("L", bound=Loop)
 
 
 def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
-    """One transition, in memory: nothing is saved. If it fails, the loop is as it was."""
+    """One transition, in memory: nothing is saved. If it fails, the loop is as it was.
+
+    What has no value to go back to, as a client or a lock, stays as it is.
+    """
     return _done_or_awaited([class_of(loop)], partial(driving.step_once, loop), in_thread=True)
 
 
@@ -32,7 +35,7 @@ def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
     """Drive a loop to its end, or go on with the one of its id; the loop, as it ended.
 
     ``store`` is a URL (default: ``OUTLIVE_STORE``), an app, or an object with ``save`` and
-    ``load``.
+    ``load``; from such an object nothing is loaded here: ``resume`` goes on with what it has.
 
     Raises:
         RunFailed: a handler raised; ``outlive retry`` gives the loop another try.
@@ -48,8 +51,8 @@ def resume(
 ) -> Coroutine[Any, Any, L | None]:
     """Go on with a loop that was left, to its end; None: there is none.
 
-    Without an ``id`` it is the only one that is under way. ``loop`` is its class; without it, all
-    loops that this process has defined are looked for.
+    Without an ``id`` it is the only one that is under way, or the one whose snapshot an object
+    has. ``loop`` is its class; without it, all loops that this process has defined are looked for.
 
     Raises:
         IncompatibleCheckpoint: it was left by code with another schema.
@@ -89,8 +92,9 @@ def done(
 
 
 def is_plain(store: Where) -> bool:
-    """It saves and loads without being awaited."""
-    return is_saved(store) and not any(map(inspect.iscoroutinefunction, (store.save, store.load)))
+    """It saves, loads and deletes without being awaited."""
+    verbs = (getattr(store, name, None) for name in ("save", "load", "delete"))
+    return is_saved(store) and not any(map(inspect.iscoroutinefunction, verbs))
 
 
 def _is_loop_running() -> bool:

@@ -18,6 +18,11 @@ CHECKPOINTS = "outlive/checkpoints"
 #: And those of cuts of many of them.
 CUTS = "outlive/cuts/"
 KEY_BYTES_MAX = 400
+#: Of a flow, a version, a queue or a key in one: the four of a run are one entry of an index, and
+#: PostgreSQL has room for 2,704 bytes in one.
+NAME_CHARS_MAX = 200
+NAME_BYTES_MAX = 600
+NAME_RULES = "at most 600 bytes in UTF-8, no NUL, line break or lone surrogate"
 
 
 def is_text(given: object) -> bool:
@@ -25,6 +30,13 @@ def is_text(given: object) -> bool:
     if type(given) is not str:
         return False
     return given.isascii() or not any("\ud800" <= c <= "\udfff" for c in given)
+
+
+def is_name(given: object) -> bool:
+    """Whether it is a text that any store can keep and look for."""
+    if type(given) is not str or not is_text(given) or not 0 < len(given) <= NAME_CHARS_MAX:
+        return False
+    return not any(c in given for c in "\0\n") and len(given.encode()) <= NAME_BYTES_MAX
 
 
 def check_run_id(run_id: str) -> str:

@@ -10,19 +10,17 @@ from dataclasses import KW_ONLY, dataclass
 import msgspec
 
 from outlive.errors import DefinitionRefused
+from outlive.model.ids import NAME_RULES, is_name
 from outlive.model.retry import Duration, parse_duration
 
 #: The queue of runs that name none. It has no limits.
 DEFAULT_QUEUE = "default"
 
 #: Bounds, named in one place.
-NAME_CHARS_MAX = 200
 PRIORITY_MAX = 100
 COUNT_MAX = 1 << 31
 UNITS_MAX = 1 << 53
 RATE_SECONDS_MAX = 366 * 86_400
-
-_NO_WORD = "it can't hold NUL, a line break or a lone surrogate"
 
 
 class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
@@ -85,9 +83,9 @@ class Queue:
 
 def check_queue_name(name: object) -> None:
     """A name that a queue can have."""
-    if type(name) is not str or not _is_word(name):
+    if not is_name(name):
         raise DefinitionRefused(
-            f"a queue is named by a text of 1 to 200 characters, not {name!r} ({_NO_WORD})"
+            f"a queue is named by a text of 1 to 200 characters, not {name!r} ({NAME_RULES})"
         )
 
 
@@ -99,9 +97,9 @@ def check_count(where: str, what: str, given: object, most: int) -> None:
 
 def check_place(place: QueuePlace) -> QueuePlace:
     """A place that a run can have."""
-    if type(place.key) is not str or (place.key and not _is_word(place.key)):
+    if place.key != "" and not is_name(place.key):
         raise DefinitionRefused(
-            f"queue_key={place.key!r} is no text of 1 to 200 characters ({_NO_WORD})"
+            f"queue_key={place.key!r} is no text of 1 to 200 characters ({NAME_RULES})"
         )
     if type(place.priority) is not int or abs(place.priority) > PRIORITY_MAX:
         raise DefinitionRefused(
@@ -110,8 +108,3 @@ def check_place(place: QueuePlace) -> QueuePlace:
         )
     check_count("a run", "units", place.units, UNITS_MAX)
     return place
-
-
-def _is_word(text: str) -> bool:
-    is_sound = not any(c in "\0\n" or "\ud800" <= c <= "\udfff" for c in text)
-    return 0 < len(text) <= NAME_CHARS_MAX and is_sound

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from outlive.errors import DefinitionRefused
 
@@ -45,6 +48,17 @@ def _parse_text(text: str) -> float:
     return total
 
 
+def error_types(option: str, given: Any) -> tuple[type[BaseException], ...]:
+    """The classes of errors that an option was given, or a refusal."""
+    if isinstance(given, type):
+        raise DefinitionRefused(f"{option} has classes of errors: write ({given.__name__},)")
+    types = tuple(given) if isinstance(given, Iterable) else (given,)
+    for each in types:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise DefinitionRefused(f"{option} has classes of errors, and {each!r} is none")
+    return types
+
+
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """When to try again. ``attempts`` counts the first one."""
 
@@ -62,15 +76,27 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     only: tuple[type[BaseException], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.factor < 1:
-            raise DefinitionRefused("Retry: attempts and factor are at least 1")
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise DefinitionRefused(
+                f"Retry: attempts is a whole number of at least 1, not {self.attempts!r}"
+            )
+        if type(self.factor) not in (int, float) or not 1 <= self.factor < math.inf:
+            raise DefinitionRefused(
+                f"Retry: factor is a finite number of at least 1, not {self.factor!r}"
+            )
+        if type(self.jitter) is not bool:
+            raise DefinitionRefused(f"Retry: jitter is True or False, not {self.jitter!r}")
+        force_setattr(self, "only", error_types("Retry: only=", self.only))
         parse_duration(self.delay)
         parse_duration(self.delay_max)
 
     def delay_seconds(self, attempt: int, chance: float) -> float:
         """How long to wait after attempt number ``attempt`` failed; ``chance`` is in [0, 1)."""
-        grown = parse_duration(self.delay) * self.factor ** min(attempt - 1, 64)
-        seconds = min(grown, parse_duration(self.delay_max))
+        first, longest = parse_duration(self.delay), parse_duration(self.delay_max)
+        try:
+            seconds = min(first * self.factor ** min(attempt - 1, 64), longest)
+        except OverflowError:
+            seconds = longest if first else 0.0
         return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 

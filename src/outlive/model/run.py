@@ -154,7 +154,7 @@ def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked | Forked) -> None:
         case Forked():
             _part_ways(run, event)
         case Marked():
-            pass
+            run.marked = event
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:

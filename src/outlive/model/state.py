@@ -12,6 +12,7 @@ from outlive.model.events import (
     Fault,
     KeyHeld,
     KeyKept,
+    Marked,
     QuestionAsked,
     RunStarted,
 )
@@ -56,6 +57,7 @@ class Run:
     error: Fault | None = None
     holder: KeyHeld | None = None
     kept: KeyKept | None = None
+    marked: Marked | None = None
     #: Children begun and not ended, and which of them were started.
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)

@@ -39,7 +39,7 @@ from outlive.stores import postgres_nodes as nodes
 from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded
-from outlive.stores.postgres_beats import Beats
+from outlive.stores.postgres_beats import FREE, Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
@@ -153,7 +153,8 @@ class PostgresStore:
         if not runs:
             return None
         found = found_of(runs[0])
-        self._seen.check(run_id, known, found.head.seq)
+        if found.head.seq < known:
+            self._seen.look_again(self._other, [run_id])
         return Reading(
             head=found.head,
             header=found.header,
@@ -310,7 +311,7 @@ class PostgresStore:
         old = _FORGOTTEN_AFTER_LEASES * self._lease_ms
         self.pool.run(
             "other",
-            self._ask("UPDATE {s}.runs SET worker = NULL WHERE worker = $1", text(worker)),
+            self._ask(FREE, text(worker)),
             self._ask("DELETE FROM {s}.workers WHERE worker = $1", text(worker)),
             self._ask(
                 "DELETE FROM {s}.workers w WHERE w.beat_at < {s}.now_v1($1) - $2"

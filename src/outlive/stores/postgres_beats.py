@@ -25,6 +25,13 @@ _JUMP_SECONDS = 1.0
 _WHOLE_LOOKS_PER_LEASE = 4
 _MANY = 50
 
+#: Frees what a worker holds: in the order of the ids, in which everybody locks heads.
+FREE = """
+UPDATE {s}.runs r SET worker = NULL FROM (
+    SELECT h.run_id FROM {s}.runs h WHERE h.worker = $1 ORDER BY h.run_id FOR NO KEY UPDATE
+) AS h WHERE r.run_id = h.run_id
+"""
+
 
 class Beats:
     """What one store object thinks of the workers it sees."""

@@ -3,6 +3,9 @@
 Appends to one run that follow one another are a *chain*, over which its head moves at once. Only
 a batch in which a run occurs more than once in other ways takes several statements, one after the
 other (*waves*): an entry must not land on a journal that its predecessor did not extend.
+
+Heads are moved, and so locked, in the order of their ids, as by whoever posts mail: of two who want
+the same runs one waits for the other, and neither for ever.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ def _chains(batch: Sequence[Entry]) -> list[list[Entry]] | None:
         if not is_append(entry) or (chain and not _follows(chain[-1], entry)):
             return None
         chain.append(entry)
-    return list(found.values()) if sum(len(e.record) for e in batch) <= _BYTES_MAX else None
+    if sum(len(entry.record) for entry in batch) > _BYTES_MAX:
+        return None
+    return [found[run_id] for run_id in sorted(found)]
 
 
 def _follows(before: Entry, entry: Entry) -> bool:
@@ -96,10 +101,17 @@ def _commit_wave(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
     """Write entries of different runs."""
-    answers: list[Conflict | None] = []
-    for part in _parts(wave):
-        answers += _commit_part(run, schema, part, now)
-    return answers
+    order = sorted(range(len(wave)), key=lambda place: _rank(wave[place]))
+    done: list[Conflict | None] = []
+    for part in _parts([wave[place] for place in order]):
+        done += _commit_part(run, schema, part, now)
+    answers = dict(zip(order, done, strict=True))
+    return [answers[place] for place in range(len(wave))]
+
+
+def _rank(entry: Entry) -> str:
+    """New runs first, which are numbered in the order of their coming; others by their ids."""
+    return entry.run_id if entry.after else ""
 
 
 def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -175,7 +187,7 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         int8(now),
     ]
     gated = "true" if any(map(is_gated, wave)) else "false"
-    return _call(schema, "commit_v3", parameters, gated)
+    return _call(schema, "commit_v4", parameters, gated)
 
 
 def _lease(entry: Entry) -> int:

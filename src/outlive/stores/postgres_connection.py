@@ -31,9 +31,10 @@ _UNKNOWN_STATE = "XX000"
 _SETTINGS = (
     "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
     " current_setting('synchronous_commit'), current_setting('server_version_num')::int8,"
-    " pg_backend_pid()::int8"
+    " pg_backend_pid()::int8, current_setting('server_encoding')"
 )
 SERVER_VERSION_MIN = 130000
+SERVER_ENCODING = "UTF8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,14 @@ class PostgresConnection:
         self._poll.register(self._libpq.socket, select.POLLIN)
         self.problems: list[str] = []
         self.release = 0
+        self.encoding = ""
         #: A server's own connection, no pooler in between: a session is ours.
         self.is_direct = False
 
     def look_around(self) -> None:
         """Read back what durability depends on; give a session of our own its time limits."""
         ((row,),) = self.run(Statement(_SETTINGS))
-        fsync, full_pages, synchronous, self.release, process = row
+        fsync, full_pages, synchronous, self.release, process, self.encoding = row
         self.is_direct = process == self._libpq.backend_pid
         found = {"fsync": fsync, "full_page_writes": full_pages, "synchronous_commit": synchronous}
         self.problems = [f"{name} is off" for name, value in found.items() if value == "off"]

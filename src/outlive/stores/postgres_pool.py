@@ -18,6 +18,7 @@ from typing import Literal
 from outlive.errors import AppClosed, StoreUnavailable, WrongVersion
 from outlive.ports import Clock, Ports
 from outlive.stores.postgres_connection import (
+    SERVER_ENCODING,
     SERVER_VERSION_MIN,
     PostgresConnection,
     Statement,
@@ -141,6 +142,11 @@ class Pool:
             oldest = SERVER_VERSION_MIN // 10_000
             raise WrongVersion(
                 f"{self.place.name} is release {db.release // 10_000}; outlive needs {oldest}"
+            )
+        if db.encoding != SERVER_ENCODING:
+            raise StoreUnavailable(
+                f"{self.place.name} has encoding {db.encoding}, which can't keep every text; "
+                "make a database for outlive WITH ENCODING 'UTF8' TEMPLATE template0"
             )
         if db.problems and not self.place.allow_unsafe:
             raise unsafe(self.place.name, db.problems)

@@ -16,6 +16,7 @@ import msgspec
 
 from outlive.errors import CorruptRecord, StoreError
 from outlive.journal.headers import header_of
+from outlive.journal.marks import is_marked_for
 from outlive.journal.reader import begin_of
 from outlive.journal.record import (
     ENVELOPE_BYTES,
@@ -147,7 +148,7 @@ class _Check:
         if run is None:
             self._report(1, "its events contradict one another")
             return
-        told, shown = header_of(run, self._chapter_link), self._reading.header
+        told, shown = self._told(run), self._reading.header
         wrong = [
             f"{name} is {getattr(shown, name)!r}, the journal says {getattr(told, name)!r}"
             for name in Header.__struct_fields__
@@ -155,6 +156,15 @@ class _Check:
         ]
         if wrong:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
+
+    def _told(self, run: Run) -> Header:
+        told = header_of(run, self._chapter_link)
+        if run.marked is None:
+            return told
+        # Of which run a mark speaks is in its id, which can be compared, but not read.
+        shown = self._reading.header.parent
+        fits = is_marked_for(self._run_id, run.marked, shown)
+        return msgspec.structs.replace(told, parent=shown if fits else "another, by its id")
 
     def _mail(self) -> None:
         """As much as was posted and not consumed, and readable."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host
 from outlive.engine.others import Started
-from outlive.errors import CorruptRecord, WrongVersion
+from outlive.errors import CorruptRecord, RunIdTaken, UsageError, WrongVersion
+from outlive.journal.alone import find_or_begin
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
 from outlive.journal.outbox import Outbox
@@ -17,7 +19,7 @@ from outlive.journal.restored import read_whole
 from outlive.model.events import Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter, encode_letter
 from outlive.model.run import ENDED, fold
-from outlive.store import Posted, Store
+from outlive.store import Posted, Reading, Store
 from outlive.worker.claims import start_entry
 
 
@@ -30,16 +32,21 @@ class StoreKin:
         lane: Lane,
         keeper: Keeper,
         host: Host,
-        want: Callable[[Flow[Any, Any], str, bool], None],
+        want: Callable[[str, bool], None],
     ) -> None:
         self._store, self._lane, self._keeper, self._host = store, lane, keeper, host
         self._want = want
         self._outbox = Outbox(store, lane, host.create_task)
+        #: Told of the code of a child before it is started; refuses a namesake.
+        self.learn: Callable[[Flow[Any, Any]], None] = lambda flow: None
         #: Told who has mail: a run that is driven here need not wait for a look.
         self.on_post: Callable[[str], None] = lambda run_id: None
 
     async def start_child(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Start a run of its own, once."""
+        refusal = self._refusal(flow)
+        if refusal is not None:
+            return refusal
         if await commit_one(self._keeper, self._host, start_entry(run_id, event)):
             self._tell(flow, run_id, True)
             return "started"
@@ -48,18 +55,28 @@ class StoreKin:
             self._tell(flow, run_id, False)
         return found
 
+    def _refusal(self, flow: Flow[Any, Any]) -> Fault | None:
+        """Why this worker must not drive runs of the flow, if so."""
+        try:
+            if not flow.is_name_only:
+                self.learn(flow)
+        except UsageError as namesake:
+            return Fault("UsageError", str(namesake))
+        return None
+
     def _tell(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
         if flow.is_name_only:
             self.on_post(run_id)  # whoever has its code drives it, perhaps our worker
         else:
-            self._want(flow, run_id, is_new)
+            self._want(run_id, is_new)
 
     async def _look(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Who has the id: the child itself, begun by an earlier driver, or somebody else."""
-        reading = await self._lane(read_whole(self._store, run_id))
+        entry, read = start_entry(run_id, event), partial(self._read, run_id)
         try:
+            reading = await find_or_begin(self._store, self._lane, entry, read)
             run = fold([] if reading is None else read_events(reading))
-        except (CorruptRecord, WrongVersion) as error:
+        except (CorruptRecord, RunIdTaken, WrongVersion) as error:
             return Fault(type(error).__name__, str(error))
         there = run.started
         if there is None:
@@ -70,9 +87,13 @@ class StoreKin:
             return ChildNews(run_id, run.status, run.value or b"", run.error)
         return "started"
 
+    async def _read(self, run_id: str) -> Reading | None:
+        return await self._lane(read_whole(self._store, run_id))
+
     def want(self, flow: Flow[Any, Any], run_id: str) -> None:
         """A child that was started: whoever drives its parent can drive it, too."""
-        self._want(flow, run_id, False)
+        if self._refusal(flow) is None:
+            self._want(run_id, False)
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         """Leave mail for another run, once; one that is over or gone needs none."""

@@ -29,7 +29,38 @@ def check_flows(flows: object) -> list[Flow[Any, Any]]:
     for flow in able:
         if not isinstance(flow, Flow):
             raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
-    return able
+    return each_once(able)
+
+
+def each_once(flows: Iterable[Flow[Any, Any]]) -> list[Flow[Any, Any]]:
+    """These flows, each once; several versions of one are fine.
+
+    Raises:
+        UsageError: two of them have the same name and version.
+    """
+    found: dict[tuple[str, str], Flow[Any, Any]] = {}
+    for flow in flows:
+        known = found.setdefault((flow.name, flow.version), flow)
+        if known.fn is not flow.fn:
+            raise _namesakes(known, flow)
+    return list(found.values())
+
+
+def _namesakes(known: Flow[Any, Any], other: Flow[Any, Any]) -> UsageError:
+    one, two = known.fn.__module__, other.fn.__module__
+    if one == two:
+        one, two = _place_of(known), _place_of(other)
+    both = f"{one} has two flows" if one == two else f"{one} and {two} both have a flow"
+    return UsageError(
+        f"{both} named {other.name!r} of version {other.version!r}; "
+        "give one another name or version: @outlive.flow(name=...)"
+    )
+
+
+def _place_of(flow: Flow[Any, Any]) -> str:
+    """Where in the program its function is defined."""
+    fn = flow.fn
+    return f"{fn.__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
 def all_of(flows: Iterable[Flow[Any, Any]], queues: frozenset[str] | None = None) -> Repertoire:
@@ -51,10 +82,18 @@ class Repertoire:
             self.learn(flow)
 
     def learn(self, flow: Flow[Any, Any]) -> bool:
-        """Drive runs of this flow, too; True if that is news."""
+        """Drive runs of this flow, too; True if that is news.
+
+        What is defined anew at the same place, as in a notebook, replaces what was there.
+
+        Raises:
+            UsageError: a flow of another place has its name and version.
+        """
         known = self._flows.setdefault(flow.name, [])
         for position, each in enumerate(known):
             if each.version == flow.version:
+                if each.fn is not flow.fn and _place_of(each) != _place_of(flow):
+                    raise _namesakes(each, flow)
                 known[position] = flow
                 return each.fn is not flow.fn or each.versions != flow.versions
         known.append(flow)

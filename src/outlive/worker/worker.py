@@ -70,7 +70,7 @@ class Worker:
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
         kin = StoreKin(setting.store, setting.lane, setting.keeper, setting.host, self._want_child)
-        kin.on_post = self.has_mail
+        kin.on_post, kin.learn = self.has_mail, self.learn
         self._env = Env(
             host=setting.host,
             keeper=setting.keeper,
@@ -201,8 +201,7 @@ class Worker:
         drive = self._drives.get(run_id)
         return None if drive is None else drive.log
 
-    def _want_child(self, flow: Flow[Any, Any], run_id: str, is_new: bool) -> None:
-        self.learn(flow)
+    def _want_child(self, run_id: str, is_new: bool) -> None:
         if is_new:
             self._add(run_id)
         self.want(run_id)
