@@ -55,7 +55,7 @@ class timeout:  # noqa: N801  # used as a verb: ``with outlive.timeout("10m"):``
 
 
 def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
-    """The next signal of that name; ``TimedOut`` when the limit passes."""
+    """The next signal of that name and type; ``TimedOut`` when the limit passes."""
     return plain_for("wait_signal").wait(partial(people.wait_signal, name, type, within))
 
 
