@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -25,6 +24,13 @@ from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, StoreUnavailable, UsageError
 from outlive.ports import Ports
+from outlive.stores.postgres_lent import (
+    OURS,
+    AsyncStepConnection,
+    Kept,
+    StepConnection,
+    finish,
+)
 from outlive.stores.postgres_outcomes import FENCED, MARK, NOT_OURS, TOO_LATE
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_wire import writable
@@ -32,78 +38,8 @@ from outlive.transactional import Attempt, Unsure
 
 #: Transactions at once, in plain code and on each loop: each has a connection.
 TRANSACTIONS_MAX = 8
-_IDLE_SECONDS_MAX = 60.0
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
-
-_OURS = (
-    "this transaction belongs to the step: it is committed when the body returns and rolled back "
-    "when it raises; connection.transaction() makes savepoints"
-)
-
-C = TypeVar("C", "StepConnection", "AsyncStepConnection")
-
-
-class StepConnection(Connection[Any]):
-    """A connection whose transaction the engine begins and ends; the body only writes."""
-
-    def commit(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def rollback(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def close(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def __enter__(self) -> NoReturn:
-        raise UsageError(f"`with connection` would commit: {_OURS}")
-
-
-class AsyncStepConnection(AsyncConnection[Any]):
-    """The same for a body that awaits."""
-
-    async def commit(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def rollback(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def close(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def __aenter__(self) -> NoReturn:
-        raise UsageError(f"`async with connection` would commit: {_OURS}")
-
-
-class _Kept(Generic[C]):
-    """Connections that nobody uses; the one used last is the next. Safe from any thread."""
-
-    def __init__(self, ports: Ports) -> None:
-        self._clock = ports.clock
-        self._lock = threading.Lock()
-        self._idle: deque[tuple[float, C]] = deque()
-
-    def take(self) -> C | None:
-        with self._lock:
-            return self._idle.pop()[1] if self._idle else None
-
-    def give_back(self, db: C) -> None:
-        """For the next who needs one, if it is as good as new."""
-        now = self._clock.monotonic()
-        db.row_factory = tuple_row  # what a body has set is its own
-        if db.pgconn.transaction_status == pq.TransactionStatus.IDLE:
-            with self._lock:
-                self._idle.append((now, db))
-        else:
-            _finish(db)
-        self.close(before=now - _IDLE_SECONDS_MAX)
-
-    def close(self, before: float = float("inf")) -> None:
-        """Those that were not used since then."""
-        with self._lock:
-            while self._idle and self._idle[0][0] < before:
-                _finish(self._idle.popleft()[1])
 
 
 class _Words:
@@ -135,7 +71,7 @@ class _Words:
         if error.sqlstate == FENCED:
             return LeaseLost(self._attempt.run_id)
         if error.sqlstate == NOT_OURS:
-            return UsageError(f"a statement of the body ended its transaction; {_OURS}")
+            return UsageError(f"a statement of the body ended its transaction; {OURS}")
         if error.sqlstate == TOO_LATE or db.broken or db.closed:
             return Unsure(str(error))
         return error  # the server has refused it, and rolls back
@@ -258,7 +194,7 @@ class _LoopPlaces:
 
     def __init__(self, ports: Ports) -> None:
         self.places = asyncio.Semaphore(TRANSACTIONS_MAX)
-        self.kept: _Kept[AsyncStepConnection] = _Kept(ports)
+        self.kept: Kept[AsyncStepConnection] = Kept(ports)
 
 
 class PostgresTransactions:
@@ -267,7 +203,7 @@ class PostgresTransactions:
     def __init__(self, pool: Pool, ports: Ports) -> None:
         self._pool, self._ports = pool, ports
         self._places = threading.BoundedSemaphore(TRANSACTIONS_MAX)
-        self._kept: _Kept[StepConnection] = _Kept(ports)
+        self._kept: Kept[StepConnection] = Kept(ports)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPlaces] = WeakKeyDictionary()
 
     def begin(self, attempt: Attempt, seconds: float) -> PlainTransaction:
@@ -323,7 +259,7 @@ class PostgresTransactions:
         return LoopTransaction(words, db, leave, self._ports.failpoint)
 
     async def _begun_async(
-        self, words: _Words, seconds: float, kept: _Kept[AsyncStepConnection]
+        self, words: _Words, seconds: float, kept: Kept[AsyncStepConnection]
     ) -> AsyncStepConnection:
         until, pause = self._ports.clock.monotonic() + seconds, _PAUSE_FIRST
         while True:
@@ -338,16 +274,16 @@ class PostgresTransactions:
                 self._lost(db, kept, error, until)
             except BaseException:
                 if db is not None:
-                    _finish(db)
+                    finish(db)
                 raise
             await asyncio.sleep(pause)
             self._pool.check_open()
             pause = min(2 * pause, _PAUSE_MAX)
 
-    def _lost(self, db: Any, kept: _Kept[Any], error: psycopg.Error, until: float) -> None:
+    def _lost(self, db: Any, kept: Kept[Any], error: psycopg.Error, until: float) -> None:
         """What was kept is most likely lost with it: the next one is a new one."""
         if db is not None:
-            _finish(db)
+            finish(db)
         kept.close()
         if self._ports.clock.monotonic() >= until:
             reason = str(error).strip()
@@ -364,15 +300,6 @@ class PostgresTransactions:
         self._kept.close()
         for here in list(self._loops.values()):
             here.kept.close()
-
-
-def _finish(db: StepConnection | AsyncStepConnection) -> None:
-    """Close it, from any thread: a connection that awaits elsewhere has nothing to await here."""
-    if isinstance(db, StepConnection):
-        Connection.close(db)
-        return
-    with suppress(StopIteration):
-        AsyncConnection.close(db).send(None)
 
 
 async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Exception]) -> None:
