@@ -72,14 +72,17 @@ class Kept(Generic[C]):
 
     def give_back(self, db: C) -> None:
         """For the next who needs one, if it is as good as new."""
-        now = self._clock.monotonic()
         db.row_factory = tuple_row  # what a body has set is its own
         if db.pgconn.transaction_status == pq.TransactionStatus.IDLE:
             with self._lock:
-                self._idle.append((now, db))
+                self._idle.append((self._clock.monotonic(), db))
         else:
             finish(db)
-        self.close(before=now - _IDLE_SECONDS_MAX)
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Those that were not used for long."""
+        self.close(before=self._clock.monotonic() - _IDLE_SECONDS_MAX)
 
     def close(self, before: float = float("inf")) -> None:
         """Those that were not used since then."""

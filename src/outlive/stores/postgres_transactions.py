@@ -2,9 +2,9 @@
 
 The body gets psycopg's own connection, one that awaits if the body does. BEGIN comes with limits
 for what it does (a host that is gone must not keep its locks) and with a mark, by which the end
-finds out whether it is still the same transaction. The end is one message: the outcome, the epoch's
-lock and COMMIT. If its answer is lost, or one that a server may give without its standby, nobody
-knows.
+finds out whether it is still the same transaction. The end is one message: whatever was put off
+until then, the outcome, the epoch's lock and COMMIT. Behind that lock nothing may wait. If its
+answer is lost, or one that a server may give without its standby, nobody knows.
 
 Connections are kept for the next transaction, and there are only so many at once.
 """
@@ -24,6 +24,7 @@ from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, StoreUnavailable, UsageError
 from outlive.ports import Ports
+from outlive.stores.postgres_errors import Refused, translate
 from outlive.stores.postgres_lent import (
     OURS,
     AsyncStepConnection,
@@ -39,6 +40,10 @@ from outlive.transactional import Attempt, Unsure
 #: Transactions at once, in plain code and on each loop: each has a connection.
 TRANSACTIONS_MAX = 8
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
+#: The longest limit that a server can count.
+_LIMIT_MS_MAX = 2**31 - 1
+#: A body may have taken another role; RESET ALL says nothing about that.
+_OWN_ROLE = ("RESET SESSION AUTHORIZATION", "RESET ROLE")
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
@@ -47,22 +52,27 @@ class _Words:
 
     def __init__(self, schema: str, attempt: Attempt, seconds: float) -> None:
         self._schema, self._attempt = schema, attempt
-        self._limit = max(1, round(seconds * 1000))
+        self._limit = min(max(1, round(seconds * 1000)), _LIMIT_MS_MAX)
 
     @property
     def begin(self) -> bytes:
-        """BEGIN, with its mark and its limits; what a body before has set is its own."""
+        """BEGIN, with its mark and its limits; what a body before has set is its own.
+
+        It ends with the body, and its role with the commit.
+        """
         mark = _literal(f"{writable(self._attempt.step)} {self._attempt.seq}")
         limits = ("statement_timeout", "idle_in_transaction_session_timeout")
         said = [f"SET LOCAL {name} = {self._limit}" for name in limits]
-        return "; ".join(["RESET ALL", "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]).encode()
+        begin = ["RESET ALL", *_OWN_ROLE, "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]
+        return "; ".join(begin).encode()
 
     def commit(self, outcome: bytes) -> bytes:
-        """The outcome, the epoch's lock, COMMIT."""
+        """What the body has put off, the outcome in our own name, the epoch's lock, COMMIT."""
         given = self._attempt
         place = f"{_literal(writable(given.run_id))}, {_literal(writable(given.step))}"
         kept = f"{place}, {given.seq}, {given.epoch}, '\\x{outcome.hex()}'::bytea"
-        return f'SELECT "{self._schema}".keep_v1({kept}); COMMIT'.encode()
+        keep = f'SELECT "{self._schema}".keep_v1({kept})'
+        return "; ".join(["SET CONSTRAINTS ALL IMMEDIATE", *_OWN_ROLE, keep, "COMMIT"]).encode()
 
     def meaning(
         self, error: psycopg.Error, db: Connection[Any] | AsyncConnection[Any]
@@ -285,6 +295,9 @@ class PostgresTransactions:
         if db is not None:
             finish(db)
         kept.close()
+        state = error.sqlstate
+        if state is not None and not (refused := Refused(state, str(error).strip())).is_passing:
+            raise translate(refused, self._pool.place.name) from error
         if self._ports.clock.monotonic() >= until:
             reason = str(error).strip()
             raise StoreUnavailable(f"{self._pool.place.name} has no connection for it: {reason}")
@@ -295,11 +308,18 @@ class PostgresTransactions:
             "in time; make them shorter, or give the step more time"
         )
 
+    def close_idle(self) -> None:
+        """Let go of what was not used for long: after a burst nobody else comes by."""
+        for kept in self._all_kept():
+            kept.close_idle()
+
     def close(self) -> None:
         """Let go of all that nobody uses."""
-        self._kept.close()
-        for here in list(self._loops.values()):
-            here.kept.close()
+        for kept in self._all_kept():
+            kept.close()
+
+    def _all_kept(self) -> list[Kept[Any]]:
+        return [self._kept, *(here.kept for here in list(self._loops.values()))]
 
 
 async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Exception]) -> None:
