@@ -25,6 +25,7 @@ from outlive.errors import (
 )
 from outlive.forking import Forking
 from outlive.handle import Handle
+from outlive.journal.alone import find_or_begin
 from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import ThreadKeeper, commit_one
 from outlive.journal.outbox import Outbox
@@ -96,13 +97,13 @@ class App(Scheduling, Forking):
         self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
 
     async def start(
-        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
+        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
         return await self._start(self._asked(flow, (args, kwargs), id))
 
-    async def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    async def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
         """Start a run unless there is one of that id: then its arguments are not compared.
 
         An app that does not drive submits it.
@@ -142,7 +143,9 @@ class App(Scheduling, Forking):
     async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
         """The run of that id is the one that is asked for; whether it is to be driven."""
         run_id = asked.run_id
-        header = check_found(asked, there or await self._peek(run_id), compare=compare)
+        entry, read = start_entry(run_id, asked.event), partial(self._peek, run_id)
+        found = there or await find_or_begin(self.store, self._lane, entry, read)
+        header = check_found(asked, found, compare=compare)
         if header.status == "quarantined" or (header.reason and header.ended_at is None):
             await self.nudge(run_id, "started again")
         return header.ended_at is None
@@ -154,6 +157,7 @@ class App(Scheduling, Forking):
     async def submit(
         self,
         flow: Startable[T] | str,
+        /,
         *args: Any,
         id: str | None = None,
         queue: str | None = None,
@@ -254,7 +258,7 @@ class App(Scheduling, Forking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 

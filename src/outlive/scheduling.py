@@ -33,7 +33,7 @@ from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
-from outlive.model.ids import check_run_id
+from outlive.model.ids import RUN_ID_BYTES_MAX, check_run_id
 from outlive.model.mail import Signal, decode_letter
 from outlive.model.retry import Duration
 from outlive.model.schedules import (
@@ -59,6 +59,8 @@ from outlive.worker.claims import start_entry
 
 #: A shorter interval is a loop, not a schedule.
 EVERY_MS_MIN = 1000
+#: Its runs are named by it and the instant, which may have milliseconds.
+NAME_BYTES_MAX = RUN_ID_BYTES_MAX - len(run_id_of("", 1))
 
 Saying: TypeAlias = Literal["define", "pause", "resume", "remove"]
 
@@ -139,11 +141,12 @@ class Scheduling(QueueVerbs):
         """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
 
         The same call again changes nothing; with anything else in it, that holds from now on.
-        ``missed`` says what becomes of instants at which no worker was there: "skip" them, or
-        catch up "once". ``overlap="skip"`` leaves an instant out while the last run goes on.
+        Of instants at which no worker was there at most the last is fired; ``missed`` says what
+        becomes of it after more than five minutes: "skip" it, or catch up "once".
+        ``overlap="skip"`` leaves an instant out while the last run goes on.
         """
         self._check_open()
-        run_id = check_run_id(SCHEDULE_PREFIX + check_name(name))
+        run_id = check_run_id(SCHEDULE_PREFIX + _check_length(check_name(name)))
         options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
         options |= {"priority": priority, "units": units}
         what = await self._plan(flow, (args, kwargs), options)
@@ -314,6 +317,16 @@ def _unheard(reading: Reading, events: list[Event]) -> list[Wish]:
         except ValueRefused:
             continue
     return wishes
+
+
+def _check_length(name: str) -> str:
+    size = len(name.encode())
+    if size > NAME_BYTES_MAX:
+        raise DefinitionRefused(
+            f"schedule {name!r} has {size} bytes; a name that its runs can be named after has at "
+            f"most {NAME_BYTES_MAX}"
+        )
+    return name
 
 
 def _timed(plan: Plan, cron: str | None, every: Duration | None, tz: str) -> Plan:

@@ -122,7 +122,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was refused, and what the store has instead."""
+    """An entry that was refused, and what the store has instead (seq 0: nothing, as yet)."""
 
     seq: int
     epoch: int

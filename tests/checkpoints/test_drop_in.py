@@ -197,6 +197,31 @@ async def test_a_failed_agent_is_called_again(runner: DurableRunner) -> None:
     assert "WHY" == await durable.invoke_durable("r", "why")
 
 
+async def test_an_agent_may_have_a_final_step(runner: DurableRunner) -> None:
+    """It is not taken for the agent's answer; the answer of an earlier release still is."""
+    ran: list[str] = []
+
+    @runner.step
+    async def final(question: str) -> str:
+        ran.append(question)
+        return question.upper()
+
+    async def agent(question: str) -> dict[str, str]:
+        answer = await final(question)
+        if len(ran) == 1 and not ran.append("died"):
+            raise KeyboardInterrupt
+        return {"answer": answer}
+
+    durable = DurableAgentRunner(agent, runner)
+    with pytest.raises(KeyboardInterrupt):
+        await durable.invoke_durable("r", "why")
+    for _ in range(2):
+        assert {"answer": "WHY"} == await durable.invoke_durable("r", "why")
+    await runner.checkpoint("old", "final", {"result": {"answer": "OLD"}})
+    assert {"answer": "OLD"} == await durable.invoke_durable("old", "why")
+    assert ["why", "died"] == ran
+
+
 async def test_an_app_lends_its_store(path: Path) -> None:
     """Runs and checkpoints beside one another, in one file, by one opening."""
     async with outlive.open(f"sqlite:///{path}") as app:

@@ -330,6 +330,17 @@ async def test_events_are_the_journal(runner: DurableRunner) -> None:
     assert [] == [event async for event in runner.events("nobody")]
 
 
+async def test_an_agent_is_named_by_the_first_snapshot(runner: DurableRunner) -> None:
+    """Where nobody said anything of the run before."""
+    await runner.checkpoint("r", "s", {}, {"agent": "planner"})
+    await runner.checkpoint("r", "t", {}, {"agent_slug": "another"})
+    await runner.checkpoint("q", "s", {})
+    told = [await anext(runner.events(run_id)) for run_id in ("r", "q")]
+
+    assert ["planner", "unknown"] == [event["agent_slug"] for event in told]
+    assert {} == told[0]["metadata"]
+
+
 async def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a flag of the environment, or of the runner: nothing is opened, saved or found."""
     monkeypatch.setenv("OUTLIVE_DURABLE_ENABLED", "false")

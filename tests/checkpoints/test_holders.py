@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
 from outlive.checkpoints import AutoRun, DurableRunner, SnapshotStore
 from outlive.checkpoints.deciding import Run
-from outlive.errors import LeaseLost
+from outlive.errors import LeaseLost, WrongVersion
 from outlive.model.checkpoint_events import SnapshotSaved
 from outlive.model.checkpoints import Checkpoints
 from outlive.ports import Ports
@@ -124,6 +126,59 @@ async def test_resuming_plainly_takes_nothing(place: Place) -> None:
             await looker.checkpoint("live", "c", {})
 
     assert "succeeded" == await looker.store.status("live")
+
+
+async def test_a_run_that_is_cancelled_is_let_go_of(place: Place) -> None:
+    """Anybody may save or delete it then; one that was taken meanwhile stays with its holder."""
+    runner, entered = place.runner(), asyncio.Event()
+
+    async def work(run_id: str) -> None:
+        async with runner.auto(run_id, {"n": 1}) as run:
+            await run.checkpoint("one")
+            entered.set()
+            await asyncio.Event().wait()
+
+    for run_id in ("free", "taken"):
+        entered.clear()
+        task = asyncio.create_task(work(run_id))
+        await entered.wait()
+        if run_id == "taken":
+            await place.runner(exclusive=True).resume(run_id)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    await runner.checkpoint("free", "two", {"n": 2})
+    assert ("running", 2) == (await runner.store.status("free"), await runner.cleanup("free"))
+    with pytest.raises(LeaseLost):
+        await runner.cleanup("taken")
+
+
+async def test_code_of_another_version_takes_nothing(place: Place) -> None:
+    """It is refused before anything is written, so whoever has the run goes on."""
+    store = place.runner().store
+    old = DurableRunner(store, schema_version="1")
+    wrong = DurableRunner(store, schema_version="2", exclusive=True)
+    agent = await old.exchange("agent", peers=["peer"])
+    await agent.checkpoint("one", {"n": 1})
+    async with old.auto("live", {"n": 0}) as run:
+        await run.checkpoint("one")
+        await run.checkpoint("two")
+        before = [event async for event in old.events("live")]
+        for refused in (
+            wrong.auto("live").begin(),
+            wrong.resume("live"),
+            wrong.resume("live", from_step="one"),
+            wrong.rollback("live", "one"),
+            wrong.exchange("agent", peers=["peer"]),
+        ):
+            with pytest.raises(WrongVersion, match="its state has schema version '1', this code"):
+                await refused
+        assert before == [event async for event in old.events("live")]
+        await run.checkpoint("three")
+    await agent.checkpoint("two", {"n": 2})
+
+    assert "succeeded" == await store.status("live")
 
 
 def test_a_save_of_an_earlier_release_is_held_until_the_next() -> None:

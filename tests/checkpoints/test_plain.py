@@ -11,14 +11,14 @@ import pytest
 
 from outlive import Retry
 from outlive import checkpoints as awaited
-from outlive.errors import UsageError
+from outlive.errors import DefinitionRefused, UsageError
 from outlive.sync import checkpoints as plain
 
-#: What only runners need of a store, and what is a decorator of async functions.
+#: What only runners need of a store.
 INNER = {
     "SnapshotStore": {"save", "bring", "restore", "metadata", "roll_back", "end", "clear"}
-    | {"clear_old", "find", "fork"},
-    "DurableRunner": {"step"},
+    | {"clear_old", "find", "fork", "check", "let_go"},
+    "DurableRunner": set(),
     "AutoRun": {"perform", "begin", "leave"},
 }
 
@@ -96,6 +96,54 @@ def test_steps_of_plain_code_save_themselves(path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert "failed" == runner.store.status("r")
+    runner.close()
+
+
+def test_a_plain_function_is_made_a_step(path: Path) -> None:
+    """Of the run around it; within a step, and outside of runs, it is a plain call."""
+    runner = plain.DurableRunner(f"sqlite:///{path}", retry=Retry(attempts=2, delay=0))
+    ran: list[str] = []
+
+    @runner.step
+    def inner(word: str) -> str:
+        ran.append(word)
+        return word.upper()
+
+    @runner.step(name="named", retry=Retry(attempts=3, delay=0))
+    def outer(state: dict[str, Any]) -> str:
+        """What it does."""
+        state["n"] = state.get("n", 0) + 1
+        if len(ran) < 3:
+            ran.append("try")
+            raise OSError("down")
+        return inner("deep")
+
+    assert ("A", "What it does.") == (inner("a"), outer.__doc__)
+    for _ in range(2):
+        with runner.auto("r") as run:
+            assert ("B", "DEEP") == (inner("b"), outer(run.state))
+            assert ({"inner", "named"}, {"n": 1}) == (run.done, run.state)
+    assert ["a", "b", "try", "deep"] == ran
+    assert runner.snapshot_store is runner.store
+    with pytest.raises(DefinitionRefused, match="is async; it is a step of"):
+        runner.step(asyncio.sleep)
+    with pytest.raises(DefinitionRefused, match="5 can't be called"):
+        runner.step(5)  # type: ignore[call-overload]  # refused
+    runner.close()
+
+
+def test_a_run_that_is_interrupted_is_let_go_of(path: Path) -> None:
+    """Whoever pressed Ctrl-C may clean up."""
+    runner = plain.DurableRunner(f"sqlite:///{path}")
+
+    def interrupt() -> None:
+        with runner.auto("r") as run:
+            run.checkpoint("s")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert 1 == runner.cleanup("r")
     runner.close()
 
 

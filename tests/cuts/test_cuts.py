@@ -8,7 +8,10 @@ from random import Random
 
 import pytest
 
-from outlive.checkpoints import DurableRunner
+from outlive.checkpoints import Cut, DurableRunner
+from outlive.checkpoints.agent_journals import Agents
+from outlive.checkpoints.cut_journals import CutJournals
+from outlive.checkpoints.cuts import Cuts
 from outlive.journal.immediate import run_immediate
 from outlive.journal.master_keys import new_key
 from outlive.ports import Ports
@@ -31,6 +34,18 @@ class TestMemory(CutRules):
     @pytest.fixture
     def other_store(self) -> Store:
         return MemoryStore(ports=Ports(), lease_seconds=60)
+
+    async def test_whoever_opens_first_finishes_what_was_begun(
+        self, cut: Cut, other: DurableRunner
+    ) -> None:
+        """Also an agent that had not begun, of which nothing is restored but its messages."""
+        await Cuts(Agents(other.store), CutJournals(other.store))._begin(cut)  # and it died there
+        bob = await other.exchange("bob", peers=["ada"])
+        message = await bob.receive(timeout=0)
+
+        assert message is not None
+        assert "one" == message.body
+        assert "restored" == (await other.get_cut("noon")).status
 
 
 @pytest.fixture

@@ -87,7 +87,12 @@ async def questioned() -> list[str]:
 
 
 async def answer_questions(theatre: Theatre) -> None:
-    answers = {"0/ask#1": b"3", "0/approve#1": b"true", "0/approve#2": b'{"granted": false}'}
+    answers = {
+        "0/ask#1": b"3",
+        "0.1/ask#1": b"true",
+        "0/approve#1": b"true",
+        "0/approve#2": b'{"granted": false}',
+    }
     for question in (await theatre.fold("r")).questions:
         if question in answers:
             await theatre.answer("r", question, answers[question], by="ann")
@@ -109,6 +114,28 @@ async def send_requests(theatre: Theatre) -> None:
     replied = len(await theatre.events("r", Replied))
     for number, value in enumerate(["one", "two", "last"][: replied + 2]):
         await theatre.signal("r", "message", value, id=f"q{number}")
+
+
+@outlive.flow
+async def mistaken() -> list[str]:
+    """What it is sent is of another type at first, before it waits as while it does."""
+    got = [await note("first")]
+    async for request in people.requests("message", type=str):
+        await request.reply("yes")
+        break
+    both = asyncio.gather(people.ask("Sure?", type=bool), people.wait_signal("s", str))
+    got += [str(each) for each in await both]
+    return [*got, str(await people.wait_signal("s", str, within="1h"))]
+
+
+async def send_mistakes(theatre: Theatre) -> None:
+    for number, value in enumerate([0, 1, "a", 2][: 1 + len(await theatre.events("r"))]):
+        await theatre.signal("r", "s", value, id=f"s{number}")
+    if await theatre.events("r", Replied):
+        await answer_questions(theatre)
+    await theatre.signal("r", "message", "well?", id="m")
+    if len(await theatre.events("r", Replied)) == 4:
+        await theatre.signal("r", "s", "b", id="s4")
 
 
 @outlive.flow
@@ -294,6 +321,7 @@ SCENARIOS = [
         left=[["rent"]],
     ),
     Scenario(flow=desk, tick=send_requests, ends=[3], left=[["last", "one", "two"]]),
+    Scenario(flow=mistaken, tick=send_mistakes, ends=[["FIRST", "True", "a", "b"]]),
     Scenario(flow=limited, tick=nobody, ends=[["INNER", "OUTER"], ["OUTER"]]),
     Scenario(flow=cancelled, tick=cancel_it, ends=["cancelled"]),
     Scenario(

@@ -148,29 +148,6 @@ async def test_a_signal_has_the_type_that_is_waited_for(theatre: Theatre) -> Non
     assert "8 []" == await theatre.outcome(written)
 
 
-async def test_a_signal_of_another_type_is_told_to_the_flow(stage: Theatre) -> None:
-    """Only the flow knows what it waits for, so only the flow can say no."""
-
-    @outlive.flow
-    async def picky() -> str:
-        try:
-            await people.wait_signal("n", int)
-        except ValueRefused:
-            return str(await people.wait_signal("n", int))
-        return "took it"
-
-    app = stage.open()
-    handle = await app.start(picky, id="json")
-    await stage.post("json", "signal/1", Signal("n", b'"one"', is_json=True))
-    await stage.post("json", "signal/2", Signal("n", b"2", is_json=True))
-    assert "2" == await stage.outcome(handle)
-
-    handle = await app.start(picky, id="own")
-    await stage.signal("own", "n", ["one"])
-    await stage.signal("own", "n", 2)
-    assert "2" == await stage.outcome(handle)
-
-
 @pytest.mark.parametrize(
     ("hint", "good", "bad"),
     [

@@ -23,6 +23,7 @@ from outlive.testing.store_entries import (
     entry,
     header,
     held,
+    parked,
     takeover,
 )
 
@@ -113,6 +114,66 @@ async def test_an_id_may_be_used_again(store: PostgresStore) -> None:
     assert 1 == reading.head.seq
 
 
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[PostgresStore]:
+    """The store of another process."""
+    store = PostgresStore(url, server_time=lambda: START_MS)
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("verb", ["read", "claim", "commit", "begin"])
+@pytest.mark.parametrize("lives", [1, 2])
+async def test_an_id_may_be_used_again_by_others(
+    store: PostgresStore, other: PostgresStore, verb: str, lives: int
+) -> None:
+    """Once or twice, and soon: its tombstone, which is not cleared away yet, tells who it was."""
+    await store.commit([held("r", "w")])
+    await store.commit([entry("r", number) for number in range(1, 4)])
+    await store.commit([entry("r", 4, **ENDED)])
+    await _lay_to_rest(other, "r", 5)
+    for number in range(1, lives):
+        await other.commit([held("r", "v"), entry("r", 1, **ENDED)])
+        await _lay_to_rest(other, "r", 2)
+        await other.commit([held(f"x{number}", "v"), entry(f"x{number}", 1, **ENDED)])
+        await _lay_to_rest(other, f"x{number}", 2)
+    if verb != "begin":
+        await other.commit([parked("r", wake_at=START_MS)])
+
+    if verb == "read":
+        assert await store.read("r") is not None
+    elif verb == "claim":
+        claims = await store.claim("w", WANTED, 10)
+        assert ["r"] == [offer.head.run_id for offer in claims.offers]
+        assert [None] == list(await store.commit([takeover("r", 1, "w", epoch=2)]))
+        assert [2] == store._seen.known(["r"])
+    elif verb == "commit":
+        assert [Conflict(seq=1, epoch=1)] == list(await store.commit([entry("r", 5)]))
+    else:
+        assert [None] == list(await store.commit([held("r", "w")]))
+        assert [1] == store._seen.known(["r"])
+
+
+async def _lay_to_rest(store: PostgresStore, run_id: str, seq: int) -> None:
+    assert await store.delete(run_id, seq=seq, digest=b"", keep_until=START_MS)
+
+
+async def test_a_tombstone_of_an_earlier_run_hides_no_loss(
+    store: PostgresStore, other: PostgresStore, rewind: Rewind
+) -> None:
+    """It ended before the run that is missing was seen."""
+    await other.commit([held("r", "v"), *(entry("r", number) for number in range(1, 8))])
+    await other.commit([entry("r", 8, header=header(status="done", ended_at=START_MS - 1))])
+    await _lay_to_rest(other, "r", 9)
+    await store.commit([held("r", "w")])
+    await store.commit([entry("r", 1)])
+    await store.commit([entry("r", 2, **ENDED)])
+    rewind(2)
+
+    with pytest.raises(StoreFailed, match="was stored up to 3 and now ends at 2"):
+        await store.read("r")
+
+
 async def test_a_run_that_is_not_there_may_have_been_deleted(
     store: PostgresStore, rewind: Rewind
 ) -> None:
@@ -173,4 +234,14 @@ def test_what_was_seen_long_ago_is_forgotten() -> None:
     clock.advance(1)
     assert [2] == seen.known(["r1"])
     clock.advance(AGE_SECONDS_MAX + 1)
+    assert [0] == seen.known(["r1"])
+
+
+def test_what_was_seen_before_a_long_silence_is_forgotten() -> None:
+    """Its tombstone may have been cleared away meanwhile."""
+    clock = HandClock()
+    seen = Seen("here", clock)
+    seen.note(done(1), 0, None)
+
+    clock.advance(2 * AGE_SECONDS_MAX + 1)
     assert [0] == seen.known(["r1"])

@@ -149,6 +149,19 @@ def test_a_bad_expression_is_refused_by_the_name_of_its_field(cron: str, words: 
     assert [] == [word for word in [repr(cron), *words] if word not in str(refused.value)]
 
 
+def test_a_day_that_comes_every_forty_years_is_found() -> None:
+    """A Sunday the 29th of February, also where a year that could have had it has none."""
+    cron, utc = parse_cron("0 0 29 2 */7"), ZoneInfo("UTC")
+    ours, far = (
+        round(datetime(year, 11, 16, tzinfo=UTC).timestamp()) * 1000 for year in (2026, 2089)
+    )
+
+    found = [look(cron, utc, at) for at in (ours, far) for look in (last_until, next_after)]
+
+    dates = [datetime.fromtimestamp(each / 1000, UTC).date().isoformat() for each in found]
+    assert ["2004-02-29", "2032-02-29", "2088-02-29", "2128-02-29"] == dates
+
+
 # ---------------------------------------------------------------- an oracle that knows no shortcut
 
 ZONES = (

@@ -111,6 +111,17 @@ def test_a_busy_schedule_leaves_the_instant_out() -> None:
     assert free.firing == Firing(run_id_of("s", BEGIN + 2000), BEGIN + 2000)
 
 
+def test_of_instants_that_passed_the_last_is_fired() -> None:
+    """Those before it are left out, though all are hardly late."""
+    plan = Plan(flow="a", version="1", args=b"", every_ms=2000)
+    turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
+
+    late = decide(turn, None, BEGIN + 9000)
+    after = decide(late, None, BEGIN + 10_000)
+
+    assert [BEGIN + 8000, BEGIN + 10_000] == [each.at for each in after.standing.recent]
+
+
 def test_the_last_runs_are_remembered() -> None:
     """A few of them: a schedule stays small however old it is."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=1000)

@@ -360,6 +360,8 @@ async def test_what_can_be_no_schedule(clockwork: Clockwork) -> None:
 
     with pytest.raises(DefinitionRefused, match="can't be a name"):
         await app.schedule("a/b", tick, every="1h")
+    with pytest.raises(DefinitionRefused, match=r"495 bytes; .* at most 487"):
+        await app.schedule("日" * 165, tick, every="1h")
     with pytest.raises(UsageError, match="is not a flow"):
         await app.schedule("s", print, every="1h")  # type: ignore[arg-type]
     await app.set_queue(Queue("q", rate=Rate(10)))

@@ -131,7 +131,7 @@ async def test_files_are_private(tmp_path: Path) -> None:
         os.umask(before)
 
     files = [found for found in path.parent.rglob("*") if found.is_file()]
-    assert {"o.db", "o.db-wal", "o.db-shm", "w.beat"} == {found.name for found in files}
+    assert {"o.db", "o.db-wal", "o.db-shm", "w.beat", "made"} == {found.name for found in files}
     assert {0o600} == {mode(found) for found in files}
     folders = (path.parent, path.parent.parent, Path(f"{path}-workers"))
     assert {0o700} == {mode(folder) for folder in folders}
@@ -139,9 +139,9 @@ async def test_files_are_private(tmp_path: Path) -> None:
 
 
 async def test_an_open_file_keeps_its_rights(tmp_path: Path) -> None:
-    """A file that was there is not made more private, nor less."""
+    """A store that was there is not made more private, nor less."""
     path = tmp_path / "o.db"
-    path.touch(0o640)
+    await SQLiteStore(path).close()
     path.chmod(0o640)
 
     await SQLiteStore(path).close()

@@ -12,9 +12,10 @@ import pytest
 
 from outlive.errors import StoreFailed
 from outlive.stores import sqlite_log
-from outlive.stores.sqlite import PAGE_BYTES, SQLiteStore
+from outlive.stores.sqlite import SQLiteStore
 from outlive.stores.sqlite_health import CHECKPOINT_PAGES
 from outlive.stores.sqlite_log import COMMITS_BEFORE
+from outlive.stores.sqlite_making import PAGE_BYTES
 from outlive.testing.store_entries import entry
 from tests.stores.faulty import Faults
 

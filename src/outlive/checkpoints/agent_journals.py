@@ -18,7 +18,7 @@ from outlive.checkpoints.schemas import Schema
 from outlive.checkpoints.snapshot import RunSnapshot, instant_of
 from outlive.checkpoints.store import SnapshotStore, draft_of
 from outlive.errors import LeaseLost
-from outlive.model.checkpoint_events import OfCheckpoints, SnapshotRestored, SnapshotSaved
+from outlive.model.checkpoint_events import OfCheckpoints, SnapshotSaved
 from outlive.model.checkpoints import Checkpoints, Saved
 from outlive.ports import Clock
 
@@ -47,8 +47,7 @@ class Opened:
         """Its state, as the code of that schema has it."""
         if self.snapshot is None:
             return None
-        where = f"run {self.run_id}, step {self.snapshot.step_id}"
-        return schema.read(self.snapshot.state, self.schema, where)
+        return schema.read(self.snapshot.state, self.schema, self.snapshot.where)
 
 
 class Agents:
@@ -86,26 +85,22 @@ class Agents:
 
     # one agent
 
-    async def open(self, run_id: str, holder: str) -> Opened:
-        """Have an agent from here on."""
+    async def open(self, run_id: str, holder: str, schema: Schema) -> Opened:
+        """Have an agent from here on.
+
+        Raises:
+            WrongVersion: code of this schema can't read its state.
+        """
+        await self._store.check(schema, run_id)
         found = await self._store.restore(run_id, holder=holder, takes=True)
-        snapshot, schema = (None, "") if found is None else found
+        snapshot, version = (None, "") if found is None else found
         if snapshot is not None:
             await self._carry_ledger(run_id, [snapshot])
-        return Opened(run_id=run_id, holder=holder, snapshot=snapshot, schema=schema)
+        return Opened(run_id=run_id, holder=holder, snapshot=snapshot, schema=version)
 
     async def leave(self, run_id: str, holder: str) -> None:
         """Let go of an agent, unless somebody else has it by now."""
-        run = self._journals.run(run_id)
-
-        def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
-            if fold.holder != holder:
-                return []
-            latest = fold.latest
-            seq, step = (0, "") if latest is None else (latest.seq, latest.event.step)
-            return [SnapshotRestored(fold.time(run.now), seq, step)]
-
-        await self._journals.append(run_id, decide, lambda fold: None)
+        await self._store.let_go(run_id, holder)
 
     async def save(self, run_id: str, draft: SnapshotSaved, holder: str) -> RunSnapshot:
         """Save an agent that this one has.

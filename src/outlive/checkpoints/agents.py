@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from outlive.checkpoints.auto import outcome_of
+from outlive.checkpoints.auto import AutoRun, outcome_of
+from outlive.checkpoints.done import CALL
 from outlive.checkpoints.runner import DurableRunner
 from outlive.errors import DefinitionRefused
 
-#: The step at which an agent's answer is saved.
-FINAL = "final"
+#: The step at which an agent's answer is saved: a name that no step of its own has.
+FINAL = "outlive/final"
+#: As earlier releases named it.
+_FINAL = "final"
 
 
 class DurableAgentRunner:
@@ -41,10 +44,18 @@ class DurableAgentRunner:
     async def invoke_durable(self, run_id: str, *args: Any, **kwargs: Any) -> Any:
         """Call the agent, or return what it answered in this run before."""
         async with self.durable.auto(run_id) as run:
-            if FINAL not in run.done:
+            if not await self._is_answered(run):
                 run.state["result"] = await outcome_of(self._call(*args, **kwargs))
                 return (await run.checkpoint(FINAL)).state["result"]
             return run.state["result"]
+
+    async def _is_answered(self, run: AutoRun) -> bool:
+        if FINAL in run.done or _FINAL not in run.done:
+            return FINAL in run.done
+        latest = await self.durable.store.get_latest_snapshot(run.run_id)
+        if latest is None or latest.step_id != _FINAL:
+            return False
+        return CALL not in latest.metadata and "result" in latest.state
 
     async def invoke_mag_durable(
         self, slug: str, payload: dict[str, Any], run_id: str, **kwargs: Any

@@ -152,6 +152,7 @@ class AutoRun:
         What was called up to it stays called: go on behind it.
         """
         store = self._rules.store
+        await store.check(self._rules.schema, self.run_id, to_step)
         found = await store.roll_back(self.run_id, to_step, why=why, holder=self._holder)
         self._take(*found)
         self._done.load(await store.metadata(self.run_id))
@@ -160,23 +161,27 @@ class AutoRun:
     async def begin(self) -> None:
         """Take the run, and go on from its last checkpoint."""
         rules = self._rules
-        self._is_begun = True
         if rules.enabled:
+            await rules.store.check(rules.schema, self.run_id)
             found = await rules.store.restore(self.run_id, holder=self._holder, takes=True)
             if found is not None:
                 self._take(*found)
                 self._done.load(await rules.store.metadata(self.run_id))
+        self._is_begun = True
 
     async def leave(self, error: BaseException | None) -> None:
-        """Say how the run ended; one that was only interrupted goes on."""
+        """Say how the run ended; one that was only interrupted goes on, and is let go of."""
         if not self._rules.enabled:
             return
         if error is None:
             await self._rules.store.end(self.run_id, "succeeded", holder=self._holder)
             if self._cleanup:
                 await self._rules.store.clear(self.run_id)
+        elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            await self._try("was given up", self._rules.store.let_go(self.run_id, self._holder))
         elif isinstance(error, Exception) and not isinstance(error, LeaseLost):
-            await self._fail(error)
+            end = self._rules.store.end(self.run_id, "failed", error, holder=self._holder)
+            await self._try("failed", end)
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -193,12 +198,12 @@ class AutoRun:
             _current.reset(self._token)
         await self.leave(error)
 
-    async def _fail(self, error: Exception) -> None:
+    async def _try(self, what: str, saying: Awaitable[None]) -> None:
         """Say so; what went wrong is more important than that this could not be said."""
         try:
-            await self._rules.store.end(self.run_id, "failed", error, holder=self._holder)
+            await saying
         except OutliveError as failure:
-            logger.warning("run %s failed, and that could not be saved: %s", self.run_id, failure)
+            logger.warning("run %s %s, and that could not be saved: %s", self.run_id, what, failure)
 
     def _check_begun(self) -> None:
         if not self._is_begun:
@@ -207,8 +212,7 @@ class AutoRun:
             )
 
     def _take(self, snapshot: RunSnapshot, schema: str) -> None:
-        where = f"run {self.run_id}, step {snapshot.step_id}"
-        self._replace(self._rules.schema.read(snapshot.state, schema, where))
+        self._replace(self._rules.schema.read(snapshot.state, schema, snapshot.where))
 
     def _replace(self, state: State) -> None:
         """In place: whoever has the dict sees it."""
@@ -239,7 +243,7 @@ class StepFunction(Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         run = current_run()
-        if run is None or _inside.get() is run:
+        if run is None or is_within_step(run):
             return await outcome_of(self.body(*args, **kwargs))
         return await run.perform(self, *args, **kwargs)
 
@@ -258,6 +262,11 @@ def check_retry(retry: object) -> None:
 def current_run() -> AutoRun | None:
     """The run whose ``async with`` this code is in."""
     return _current.get()
+
+
+def is_within_step(run: AutoRun) -> bool:
+    """Whether this code is in the body of one of its steps."""
+    return _inside.get() is run
 
 
 def _copy(state: State) -> State:

@@ -199,7 +199,7 @@ class Cuts:
         """Restore to its end whatever brings this agent here."""
         for name in await self._journals.names(is_open=True):
             cut = await self.find(name)
-            if cut is not None and cut.status == "restoring" and cut.agents.get(run_id):
+            if cut is not None and cut.status == "restoring" and run_id in cut.agents:
                 await self._finish(cut)
 
     async def _begin(self, cut: Cut) -> Cut:

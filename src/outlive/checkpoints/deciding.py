@@ -135,6 +135,19 @@ def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
     return decide
 
 
+def let_go(run: Run) -> Decision:
+    """Nobody has the run any more, if who asks has it."""
+
+    def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
+        if fold.holder != run.holder:
+            return []
+        latest = fold.latest
+        seq, step = (0, "") if latest is None else (latest.seq, latest.event.step)
+        return [SnapshotRestored(fold.time(run.now), seq, step)]
+
+    return decide
+
+
 def chosen(fold: Checkpoints, step: str | None) -> Saved | None:
     """The snapshot that is meant."""
     return fold.latest if step is None else fold.at_step(step)

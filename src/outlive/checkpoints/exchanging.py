@@ -35,6 +35,7 @@ class Exchanging:
         Raises:
             ExchangeRefused: it has exchanged messages with others as well, it or a peer was put
                 back to an older state by itself, or checkpoints are switched off.
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
         """
         if not self.enabled:
             why = "checkpoints are switched off, and messages travel with them"
@@ -100,7 +101,7 @@ async def open_exchange(
     known = peers_of(run_id, peers, ledger or SILENT)
     if ledger is None or ledger.origin:
         await cuts.finish_for(run_id)
-    opened = await agents.open(run_id, agents.token(8))
+    opened = await agents.open(run_id, agents.token(8), schema)
     exchange = Exchange(agents, schema, known, opened)
     await exchange.look()
     return exchange

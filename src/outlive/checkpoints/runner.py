@@ -86,12 +86,12 @@ class DurableRunner(Exchanging):
         """
         if not self.enabled:
             return None
+        await self.store.check(self.schema, run_id, from_step)
         found = await self.store.restore(run_id, from_step, holder=self._holder, takes=self._takes)
         return None if found is None else self._read(*found)
 
     def _read(self, snapshot: RunSnapshot, schema: str) -> State:
-        where = f"run {snapshot.run_id}, step {snapshot.step_id}"
-        return self.schema.read(snapshot.state, schema, where)
+        return self.schema.read(snapshot.state, schema, snapshot.where)
 
     async def list_checkpoints(self, run_id: str) -> list[RunSnapshot]:
         """One per step, in the order in which they were saved."""
@@ -117,7 +117,9 @@ class DurableRunner(Exchanging):
         Raises:
             RunNotFound: the run has no checkpoints.
             UsageError: it has none of that step.
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
         """
+        await self.store.check(self.schema, run_id, to_step)
         found = await self.store.roll_back(
             run_id, to_step, why=why, holder=self._holder, takes=self._takes
         )
@@ -146,7 +148,9 @@ class DurableRunner(Exchanging):
     async def fork(self, run_id: str, fork_id: str, at: str | None = None) -> State:
         """Another run that goes on from a step of this one (default: the last); the state there.
 
-        What both have is stored once, and stays when either is deleted.
+        What both have is stored once, and stays when either is deleted. Made again, as by a process
+        that died, the fork is left as it is, and where it went on, the state is that of its own
+        last checkpoint.
 
         Raises:
             RunNotFound: the run has no checkpoints.
@@ -154,9 +158,7 @@ class DurableRunner(Exchanging):
             RunIdTaken: the other run has checkpoints of its own.
             WrongVersion: its schema is another, and no upcaster leads to this code's.
         """
-        found = await self.store.find(run_id, at)
-        if found is not None:
-            self._read(*found)  # refused before there is a fork
+        await self.store.check(self.schema, run_id, at)
         await self.store.fork(run_id, fork_id, at)
         made = await self.store.find(fork_id)
         assert made is not None, "it was just made"

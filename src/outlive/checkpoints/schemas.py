@@ -39,6 +39,11 @@ class Schema:
                 raise DefinitionRefused(f"upcasters go round in a circle at version {version!r}")
         return way
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether states of any version are as good."""
+        return self._version is None
+
     def of(self, state: State) -> str:
         """The version that a state is saved with: its own word, or this code's.
 

@@ -53,6 +53,11 @@ class RunSnapshot:
         self.state = read()
         return self.state
 
+    @property
+    def where(self) -> str:
+        """Which one it is, in words."""
+        return f"run {self.run_id}, step {self.step_id}"
+
     def to_dict(self) -> dict[str, Any]:
         """As a dict of the documented six fields, with the time as ISO text."""
         return {

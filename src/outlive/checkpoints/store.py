@@ -17,7 +17,7 @@ from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_
 from outlive.checkpoints.codec import decode, encode, size_of
 from outlive.checkpoints.journals import Journals, snapshot_of
 from outlive.checkpoints.places import HasStore, StorageBackend
-from outlive.checkpoints.schemas import version_in
+from outlive.checkpoints.schemas import Schema, version_in
 from outlive.checkpoints.snapshot import (
     RunSnapshot,
     SnapshotInfo,
@@ -232,6 +232,11 @@ class SnapshotStore:
         decide = deciding.end(run, status, error)
         await self._journals.append(run_id, decide, lambda fold: None)
 
+    async def let_go(self, run_id: str, holder: str) -> None:
+        """Whoever comes may go on with the run, unless somebody else has it by now."""
+        decide = deciding.let_go(self._journals.run(run_id, holder=holder))
+        await self._journals.append(run_id, decide, lambda fold: None)
+
     async def clear(
         self,
         run_id: str,
@@ -260,6 +265,16 @@ class SnapshotStore:
         found = await self._journals.look(run_id, lambda fold: deciding.chosen(fold, step))
         snapshot = None if found is None else await self._one(run_id, lambda fold: found)
         return None if found is None or snapshot is None else (snapshot, found.event.schema)
+
+    async def check(self, schema: Schema, run_id: str, step: str | None = None) -> None:
+        """That code of this schema can read what it would go on from, before it says that it does.
+
+        Raises:
+            WrongVersion: its schema is another, and no upcaster leads there.
+        """
+        found = None if schema.reads_all else await self.find(run_id, step)
+        if found is not None:
+            schema.read(found[0].state, found[1], found[0].where)
 
     async def fork(self, run_id: str, fork_id: str, step: str | None = None) -> RunSnapshot:
         """Another run with the checkpoints of this one up to a step; states are shared.

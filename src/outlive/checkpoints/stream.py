@@ -31,7 +31,10 @@ def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The events of a whole journal, each under its names."""
     if not events:
         return
+    first = next((seq for seq, e in enumerate(events, 1) if isinstance(e, SnapshotSaved)), 0)
     teller = _Teller(events[0])
+    if first:
+        teller.said = decode(events[first - 1].metadata, teller.began.run_id, first)
     for seq, event in enumerate(events, 1):
         for name, has in teller.tell(seq, event):
             yield {"event_type": name, "run_id": teller.began.run_id, "seq": seq, **has}
@@ -40,6 +43,8 @@ def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
 class _Teller:
     def __init__(self, began: CheckpointsBegan) -> None:
         self.began = began
+        #: What the first snapshot says, which may name the agent.
+        self.said: dict[str, Any] = {}
         self._saved: dict[int, Saved] = {}
 
     def tell(self, seq: int, event: OfCheckpoints) -> list[tuple[str, dict[str, Any]]]:
@@ -64,7 +69,8 @@ class _Teller:
 
     def _started(self, event: CheckpointsBegan) -> dict[str, Any]:
         metadata = decode(event.metadata, event.run_id, 1)
-        names = [metadata[key] for key in _AGENT if isinstance(metadata.get(key), str)]
+        places = [said.get(key) for said in (metadata, self.said) for key in _AGENT]
+        names = [name for name in places if isinstance(name, str)]
         origin = event.origin
         return {
             "agent_slug": names[0] if names else "unknown",

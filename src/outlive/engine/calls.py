@@ -26,9 +26,10 @@ from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
 from outlive.engine.redacting import checked_key, recorded_args
 from outlive.engine.replay import parting
 from outlive.engine.timers import FlowTimers
-from outlive.engine.typed import encode_own
+from outlive.engine.typed import decode_as, encode_own
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
+from outlive.errors import ValueRefused
 from outlive.journal.redacting import Hider
 from outlive.model.events import (
     EffectDone,
@@ -208,6 +209,20 @@ class Calls:
         await self._alive()
         return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
 
+    async def signal_of(self, branch: Branch, name: str, hint: Any) -> Any:
+        """The next signal of that name and type; one of another is refused, and waited on."""
+        waits = self._drive.waits
+        while True:
+            event = await self.signal(branch, name)
+            if waits.was_refused(event):
+                continue
+            try:
+                return decode_as(hint, event.value, is_json=event.is_json)
+            except ValueRefused as refused:
+                if not waits.may_refuse:
+                    raise
+                self.refuse(event.signal_id, refused)
+
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
         await self._alive()
@@ -273,7 +288,7 @@ class Calls:
         self._drive.waits.reply(Replied(0, signal_id, encode_own(value)))
 
     def refuse(self, signal_id: str, why: Exception) -> None:
-        """A request can't be read: whoever sent it is told."""
+        """A signal or request can't be read: whoever wants a reply is told."""
         self._check_alive()
         fault = Fault(type(why).__name__, str(why))
         self._drive.waits.reply(Replied(0, signal_id, b"", fault))

@@ -54,12 +54,14 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
 
 @awaited
 async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
-    """The next signal of that name, sent before or after; ``TimedOut`` when the limit passes."""
+    """The next signal of that name, sent before or after; ``TimedOut`` when the limit passes.
+
+    One of another type does not reach the flow: it is refused, which the journal tells.
+    """
     branch = branch_for("outlive.wait_signal")
     check_signal_name(name)
     async with timeout(within):
-        event = await branch.drive.signal(branch, name)
-    return decode_as(type, event.value, is_json=event.is_json)
+        return await branch.drive.signal_of(branch, name, type)
 
 
 @awaited

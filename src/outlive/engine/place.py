@@ -35,6 +35,10 @@ class Driven(Protocol):
         """The next signal of that name, as its event."""
         ...
 
+    async def signal_of(self, branch: Branch, name: str, hint: Any) -> Any:
+        """The next signal of that name and type; one of another is refused."""
+        ...
+
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
         ...
@@ -78,7 +82,7 @@ class Driven(Protocol):
         ...
 
     def refuse(self, signal_id: str, why: Exception) -> None:
-        """A request can't be read: whoever sent it is told."""
+        """A signal or request can't be read: whoever wants a reply is told."""
         ...
 
     async def sleep(self, branch: Branch, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from outlive.model.events import (
     ChildEnded,
     ChildIntended,
     ChildSpawned,
+    Claimed,
     DeadlinePassed,
     EffectDone,
     EffectDoubted,
@@ -25,6 +26,8 @@ from outlive.model.events import (
     EffectRaised,
     Event,
     Forked,
+    MailRead,
+    Patched,
     QuestionAsked,
     Replied,
     RunUndoing,
@@ -63,6 +66,20 @@ _REPLAYED = frozenset(
     }
 )
 
+#: These come whatever the flow does: they do not tell that it has gone on.
+_UNASKED = frozenset(
+    {
+        Answered,
+        CancelRequested,
+        Claimed,
+        DeadlinePassed,
+        Forked,
+        MailRead,
+        Patched,
+        SignalReceived,
+    }
+)
+
 _OF_EFFECTS = frozenset({EffectIntended, EffectDone, EffectRaised, EffectDoubted})
 
 
@@ -77,6 +94,7 @@ class Replay:
         self._seq = run.seq
         self._past = Past()
         self._changed: list[Event] = []
+        self._refusals: dict[str, Replied] | None = None
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
@@ -96,6 +114,23 @@ class Replay:
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""
         return self.seq_of(event) < 1
+
+    def refusal_of(self, signal_id: str) -> Replied | None:
+        """That the flow did not get this signal, for it was of another type."""
+        if self._refusals is None:
+            replies = (event for _, event in self._past.events if isinstance(event, Replied))
+            self._refusals = {reply.signal_id: reply for reply in replies if reply.error}
+        return self._refusals.get(signal_id)
+
+    def since(self, ahead: int) -> Iterator[Event]:
+        """What the flow did after its last delivery, the last first; so many are still ahead."""
+        for _, event in reversed(self._past.events):
+            if type(event) in _REPLAYED:
+                if not ahead:
+                    return
+                ahead -= 1
+            if type(event) not in _UNASKED:
+                yield event
 
     def is_over(self) -> None:
         """Everything recorded was delivered; it need not be kept."""

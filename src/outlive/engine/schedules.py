@@ -77,7 +77,7 @@ async def _wish_until(branch: Branch, until: int | None) -> Wish | None:
         except TimedOut:
             return None
         except ValueRefused:
-            continue  # it was none of ours
+            continue  # it was none of ours, and an earlier release told so
 
 
 async def _is_busy(branch: Branch, plan: Plan, standing: Standing) -> bool:

@@ -9,6 +9,7 @@ question's id, so that the store itself refuses a second one. What the flow must
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from outlive.engine.typed import from_json
 from outlive.errors import RunError, ValueRefused
 from outlive.model.events import (
     Answered,
+    Event,
     MailRead,
     QuestionAsked,
     QuestionClosed,
@@ -33,6 +35,8 @@ from outlive.model.events import (
 from outlive.model.mail import Answer, Signal
 from outlive.model.run import Run
 
+logger = logging.getLogger("outlive")
+
 REASON_CHARS_MAX = 500
 
 
@@ -41,6 +45,7 @@ class Flowing(Recorder, Protocol):
 
     loop: FlowLoop
     comparing: Comparing
+    inbox: deque[Event]
 
     @property
     def is_live(self) -> bool:
@@ -153,7 +158,39 @@ class Waits:
         else:
             self._owed_replies[reply.signal_id] = reply
 
+    def was_refused(self, event: SignalReceived) -> bool:
+        """The journal says so: it counts, whatever the flow waits for today."""
+        refusal = None if self._drive.is_live else self._replay.refusal_of(event.signal_id)
+        if refusal is not None:
+            self.reply(refusal)
+        return refusal is not None
+
+    @property
+    def may_refuse(self) -> bool:
+        """A signal of another type can be kept from the flow.
+
+        Earlier releases told the flow; where it has gone on from there, it is told again.
+        """
+        if self._drive.is_live:
+            return True
+        return all(self._is_said(event) for event in self._replay.since(len(self._drive.inbox)))
+
+    def _is_said(self, event: Event) -> bool:
+        """By the flow, before it came to where it is now."""
+        match event:
+            case Replied(signal_id=signal_id):
+                return signal_id in self._owed_replies
+            case QuestionAsked(question=question):
+                return question in self._known
+            case QuestionClosed(question=question):
+                return question in self._closed
+            case _:
+                return False
+
     def _note_reply(self, reply: Replied) -> None:
+        if reply.error is not None:
+            run_id, why = self._drive.run_id, reply.error.message
+            logger.warning("run %s refuses signal %s: %s", run_id, reply.signal_id, why)
         self._drive.note(msgspec.structs.replace(reply, at=self._drive.at()))
 
     # what is owed to the journal

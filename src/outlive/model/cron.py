@@ -17,8 +17,8 @@ from typing import NamedTuple, NoReturn
 from outlive.errors import DefinitionRefused
 
 MINUTE_MS = 60_000
-#: The 29th of February is at most eight years away.
-DAYS_MAX = 9 * 366
+#: The 29th of February is at most eight years away, and on a certain day of the week forty.
+DAYS_MAX = 41 * 366
 #: A change of the clock moves a wall-clock time by a day at most: Samoa left one out in 2011.
 REACH_DAYS = 2
 

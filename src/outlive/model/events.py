@@ -179,7 +179,7 @@ class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """The flow answered a request, or could not even read it (``error``)."""
+    """The flow answered a request, or refused it or a signal for its type (``error``)."""
 
     at: int
     signal_id: str

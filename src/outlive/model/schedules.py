@@ -2,8 +2,8 @@
 
 A schedule has decided about every instant up to ``decided_until``: each was fired, or left out.
 One decision covers all instants since then, so however long nobody was there, at most one is
-fired late. A wish (another plan, pause, resume, remove) counts from when it was uttered: instants
-before it go by the plan before it, so that none is lost and none comes twice.
+fired late: the last. A wish (another plan, pause, resume, remove) counts from when it was uttered:
+instants before it go by the plan before it, so that none is lost and none comes twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEDULE_PREFIX = "schedule/"
 WISH_SIGNAL = "wish"
 #: What the runs that a schedule starts are tagged with: its name, and the instant.
 NAME_TAG, INSTANT_TAG = "schedule", "fired_at"
-#: An instant counts as missed when nobody could fire it for longer than this.
+#: An instant counts as missed when it is the last, and nobody could fire it for longer than this.
 LATE_MS_MAX = 5 * 60_000
 #: So many of the last runs are remembered.
 RECENT_MAX = 5

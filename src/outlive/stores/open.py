@@ -11,6 +11,7 @@ from outlive.store import Store
 _POSTGRES = ("postgresql", "postgres")
 #: Schemes that later releases will speak.
 _PLANNED = frozenset({"file", "redis", "s3"})
+_RESTORE = "if one was, restore it from a backup"
 _KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
 
 
@@ -35,8 +36,21 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
 
 
+def check_url(url: object) -> str:
+    """What may be a store's URL: a text.
+
+    Raises:
+        UnknownStore: it is none; a path is told the URL to write.
+    """
+    if isinstance(url, os.PathLike):
+        raise UnknownStore(f"{url!r} is a path; write its URL: 'sqlite:///{os.fspath(url)}'")
+    if type(url) is not str or not url:
+        raise UnknownStore(f"{url!r} is no store's URL; use one of {_KNOWN}")
+    return url
+
+
 def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") -> None:
-    """Raise ``StoreUnavailable`` if there is no store yet: opening it would make it."""
+    """Raise ``StoreUnavailable`` if there is no store (any more): opening it would make one."""
     scheme, _, rest = url.partition("://")
     if scheme in _POSTGRES:
         is_there, shown = _is_postgres_there(url, ports)
@@ -45,6 +59,8 @@ def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") 
         is_path = rest.startswith("/") and bool(path.strip("/")) and "\0" not in path
         is_file = scheme == "sqlite" and is_path
         is_there, shown = not is_file or os.path.exists(path), url
+        if is_file and is_there and os.path.isfile(path) and not os.path.getsize(path):
+            raise StoreUnavailable(f"{path} is empty, no store is in it; {_RESTORE}; see {see}")
     if not is_there:
         raise StoreUnavailable(f"there is no store at {shown}; see {see}")
 

@@ -153,7 +153,8 @@ class PostgresStore:
         if not runs:
             return None
         found = found_of(runs[0])
-        self._seen.check(run_id, known, found.head.seq)
+        if found.head.seq < known:
+            self._seen.look_again(self._other, [run_id])
         return Reading(
             head=found.head,
             header=found.header,
@@ -295,6 +296,7 @@ class PostgresStore:
     async def beat(self, worker: str) -> int:
         sent_at = self._ports.clock.monotonic()
         ((now,),) = self.pool.run("beat", self._beat(worker))[0]
+        self._transactions.close_idle()
         self._beats.notice_time(now, sent_at)
         return int(now)
 

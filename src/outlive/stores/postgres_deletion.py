@@ -14,12 +14,13 @@ from outlive.store import Reading, StoredRecord
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_functions import PROBING
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_seen import KEPT_MS_MAX
 from outlive.stores.postgres_wire import Parameter, Row, blobs, int8, int8s, texts
 
 #: Tombstones whose time is over that go along with a deletion.
 _FALLEN_MAX = 100
 
-_DELETE = f"""
+_DELETE_V2 = f"""
 CREATE FUNCTION {{s}}.delete_v2(
     run_ids text[], seqs bigint[], digests bytea[], untils bigint[], at bigint
 ) RETURNS SETOF text LANGUAGE plpgsql {PROBING} AS $$
@@ -71,7 +72,13 @@ BEGIN
     RETURN QUERY SELECT unnest(gone);
 END $$
 """
-DELETIONS = (_DELETE,)
+#: The same; a tombstone stays for as long as somebody may remember its run.
+_DELETE = _DELETE_V2.replace("delete_v2", "delete_v3").replace(
+    "o.keep_until <= {s}.now_v1(at)", f"o.keep_until <= {{s}}.now_v1(at) - {KEPT_MS_MAX}"
+)
+DELETIONS = (_DELETE_V2,)
+#: Since ids may be used again soon.
+DELETIONS_REMEMBERED = (_DELETE,)
 
 #: Sends a statement, answers with its rows; sends some in one round trip.
 Ask = Callable[..., list[Row]]
@@ -87,7 +94,7 @@ def delete_runs(ask: Ask, batch: Sequence[Deletion], now: int | None) -> list[bo
         int8s([each.keep_until for each in batch]),
         int8(now),
     ]
-    rows = ask("SELECT * FROM {s}.delete_v2($1, $2, $3, $4, $5)", *parameters)
+    rows = ask("SELECT * FROM {s}.delete_v3($1, $2, $3, $4, $5)", *parameters)
     gone = {run_id for (run_id,) in rows}
     return [each.run_id in gone for each in batch]
 

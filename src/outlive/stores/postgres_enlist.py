@@ -2,12 +2,16 @@
 
 The same function does it as for any batch. Workers hear of it by a NOTIFY in that transaction,
 which PostgreSQL sends when it commits: nobody else knows when that is.
+
+A user's transaction may be open for long, so nobody must wait for it. A run that is there is read
+and never locked. A new one's id is locked, by a lock that others can look at: whoever would begin a
+run of that id in a batch with others is told that it can't be done now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq
 from psycopg.errors import InvalidSchemaName, UndefinedTable
@@ -22,8 +26,11 @@ from outlive.stores.postgres_url import Place
 from outlive.stores.postgres_wire import Row, readable, writable
 from outlive.stores.tables import header_values
 
+T = TypeVar("T")
+
 #: A statement with its values, answered by its rows.
-Talk: TypeAlias = Generator[tuple[str, Sequence[Any]], list[Row], tuple[bool, Reading | None]]
+Talk: TypeAlias = Generator[tuple[str, Sequence[Any]], list[Row], T]
+Answer: TypeAlias = tuple[bool, Reading | None]
 
 _TYPES = ("text", "bigint", "bigint", "bigint", "bytea", "bytea", "bigint", "bigint", "text")
 _ARRAYS = (
@@ -35,12 +42,30 @@ _MARKS = ", ".join(f"%s::{kind}[]" for kind in _ARRAYS)
 _WHOSE = (
     "SELECT value, current_setting('synchronous_commit') FROM {s}.meta WHERE name = 'outlive.id'"
 )
+_OPEN_ID = "hashtextextended('{s} ' || $run_id, 2)"
+_HOLD = "SELECT pg_advisory_xact_lock(" + _OPEN_ID.replace("$run_id", "%s") + ")"
 _FIRST = "SELECT seq, body FROM {s}.records WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 1"
 
+#: Seqs to follow; -1, which none does, for a new run whose id is held by an open transaction. What
+#: is locked for a look is let go at once: a server has only so many locks.
+_FREE = f"""
+CREATE FUNCTION {{s}}.free_v1(run_ids text[], afters bigint[])
+RETURNS bigint[] LANGUAGE sql VOLATILE AS $$
+    SELECT array_agg(CASE
+        WHEN g.after <> 0 THEN g.after
+        WHEN pg_try_advisory_lock_shared(g.id) THEN
+            CASE WHEN pg_advisory_unlock_shared(g.id) THEN 0 ELSE -1 END
+        ELSE -1 END ORDER BY g.place)
+    FROM (
+        SELECT x.after, x.place, {_OPEN_ID.replace("$", "x.")} AS id
+        FROM unnest(run_ids, afters) WITH ORDINALITY AS x (run_id, after, place)
+    ) AS g
+$$
+"""
+ENLISTING = (_FREE,)
 
-def enlist(
-    place: Place, store_id: str, connection: Any, entry: Entry
-) -> tuple[bool, Reading | None]:
+
+def enlist(place: Place, store_id: str, connection: Any, entry: Entry) -> Answer:
     """Whether the run is in, else the run that has its id (None: one that was deleted)."""
     if not isinstance(connection, Connection):
         raise _no_connection(connection, place)
@@ -50,9 +75,10 @@ def enlist(
     try:
         asked = next(talk)
         while True:
-            asked = talk.send(cursor.execute(*asked).fetchall())
+            cursor.execute(*asked)
+            asked = talk.send(cursor.fetchall() if cursor.description else [])
     except StopIteration as end:
-        answer: tuple[bool, Reading | None] = end.value
+        answer: Answer = end.value
         return answer
     except (UndefinedTable, InvalidSchemaName) as error:
         raise _elsewhere(place) from error
@@ -60,9 +86,7 @@ def enlist(
         cursor.close()
 
 
-async def enlist_async(
-    place: Place, store_id: str, connection: Any, entry: Entry
-) -> tuple[bool, Reading | None]:
+async def enlist_async(place: Place, store_id: str, connection: Any, entry: Entry) -> Answer:
     """The same over a connection that awaits; one that does not is fine, too."""
     if not isinstance(connection, AsyncConnection):
         return enlist(place, store_id, connection, entry)
@@ -72,9 +96,10 @@ async def enlist_async(
     try:
         asked = next(talk)
         while True:
-            asked = talk.send(await (await cursor.execute(*asked)).fetchall())
+            await cursor.execute(*asked)
+            asked = talk.send(await cursor.fetchall() if cursor.description else [])
     except StopIteration as end:
-        answer: tuple[bool, Reading | None] = end.value
+        answer: Answer = end.value
         return answer
     except (UndefinedTable, InvalidSchemaName) as error:
         raise _elsewhere(place) from error
@@ -91,7 +116,7 @@ def _check_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> No
         )
 
 
-def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
+def _talk(place: Place, store_id: str, entry: Entry) -> Talk[Answer]:
     schema = f'"{place.schema}"'
     found = yield _WHOSE.replace("{s}", schema), ()
     if [store_id] != [value for value, _ in found]:
@@ -101,21 +126,34 @@ def _talk(place: Place, store_id: str, entry: Entry) -> Talk:
             "the connection has synchronous_commit=off, which would lose committed runs with the "
             "server; leave it on, or add unsafe=yes to the store's URL if it may"
         )
+    there = yield from _read(schema, entry.run_id)
+    if there is not None:
+        return False, there
+    yield "SAVEPOINT outlive_run", ()
+    yield _HOLD.replace("{s}", schema), (writable(entry.run_id),)
     refused = yield (
         f"SELECT seq, gone FROM {schema}.commit_v3({_MARKS}, NULL, false)",
         _values(entry),
     )
-    if not refused:
-        yield "SELECT pg_notify(%s, %s)", (channel_of(place.schema), ANYBODY)
-        return True, None
-    run_id = writable(entry.run_id)
-    rows = yield f"SELECT {FOUND_COLUMNS} FROM {schema}.runs r WHERE run_id = %s", (run_id,)
+    if refused:  # somebody was faster; what was locked to find that out is let go
+        yield "ROLLBACK TO SAVEPOINT outlive_run", ()
+    yield "RELEASE SAVEPOINT outlive_run", ()
+    if refused:
+        return False, (yield from _read(schema, entry.run_id))
+    yield "SELECT pg_notify(%s, %s)", (channel_of(place.schema), ANYBODY)
+    return True, None
+
+
+def _read(schema: str, run_id: str) -> Talk[Reading | None]:
+    """The run of that id as the transaction sees it, with its first record."""
+    named = writable(run_id)
+    rows = yield f"SELECT {FOUND_COLUMNS} FROM {schema}.runs r WHERE run_id = %s", (named,)
     if not rows:
-        return False, None
-    there = found_of(tuple(_read(each) for each in rows[0]))
-    records = yield _FIRST.replace("{s}", schema), (run_id, there.header.chapter)
+        return None
+    there = found_of(tuple(_readable(each) for each in rows[0]))
+    records = yield _FIRST.replace("{s}", schema), (named, there.header.chapter)
     first = [StoredRecord(seq, body) for seq, body in records]
-    return False, Reading(head=there.head, header=there.header, records=first, mail=())
+    return Reading(head=there.head, header=there.header, records=first, mail=())
 
 
 def _values(entry: Entry) -> list[list[Any]]:
@@ -145,7 +183,7 @@ def _values(entry: Entry) -> list[list[Any]]:
     ]
 
 
-def _read(value: Any) -> Any:
+def _readable(value: Any) -> Any:
     return readable(value) if isinstance(value, str) else value
 
 

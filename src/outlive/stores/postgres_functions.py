@@ -291,7 +291,11 @@ BEGIN
     END IF;
 END $$
 """
-_COMMIT = _COMMIT_V2.replace("commit_v2", "commit_v3").replace("admit_v1", "admit_v2")
+_COMMIT_V3 = _COMMIT_V2.replace("commit_v2", "commit_v3").replace("admit_v1", "admit_v2")
+_COMMIT = _COMMIT_V3.replace("commit_v3", "commit_v4").replace(
+    "IF min_after = 0 THEN",
+    "IF min_after = 0 THEN\n        afters := {s}.free_v1(run_ids, afters);",
+)
 
 #: Answers how, and who holds the run: whoever that is wants to know.
 _POST = """
@@ -373,4 +377,6 @@ FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _KEEP, _CHAIN, _CONSUME, _POST, _DELETE)
 #: Since runs have places in queues.
 FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT_V2)
 #: Since no run is too much for its queue.
-FUNCTIONS_OF_ANY_COST = (_COMMIT,)
+FUNCTIONS_OF_ANY_COST = (_COMMIT_V3,)
+#: Since nobody waits for a run that somebody begins in a transaction of their own.
+FUNCTIONS_OF_OPEN_IDS = (_COMMIT,)

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
-from outlive.stores.postgres_deletion import DELETIONS
+from outlive.stores.postgres_deletion import DELETIONS, DELETIONS_REMEMBERED
+from outlive.stores.postgres_enlist import ENLISTING
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_families import FAMILIES
 from outlive.stores.postgres_functions import (
@@ -27,6 +28,7 @@ from outlive.stores.postgres_functions import (
     FUNCTIONS,
     FUNCTIONS_OF_ANY_COST,
     FUNCTIONS_OF_HEADERS,
+    FUNCTIONS_OF_OPEN_IDS,
 )
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
@@ -37,7 +39,7 @@ from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 5
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -151,6 +153,8 @@ MIGRATIONS = {
         *DELETIONS,
     ),
     3: (*QUEUES_OF_ANY_COST, *FUNCTIONS_OF_ANY_COST),
+    4: DELETIONS_REMEMBERED,
+    5: (*ENLISTING, *FUNCTIONS_OF_OPEN_IDS),
 }
 
 Failpoint = Callable[[str], None]

@@ -7,10 +7,8 @@ files beside the database (``presence.py``), never by it: a beat does not wait f
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from outlive.clearing import Deletion
@@ -54,23 +52,17 @@ from outlive.stores.sqlite_connections import (
 )
 from outlive.stores.sqlite_deletion import delete_runs, read_runs
 from outlive.stores.sqlite_enlist import enlist
-from outlive.stores.sqlite_files import (
-    make_private_file,
-    make_private_folder,
-    unavailable,
-)
+from outlive.stores.sqlite_files import unavailable
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import durability_problems, file_problems, make_safe
 from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
+from outlive.stores.sqlite_making import Making
 from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
-from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, create_tables, is_ready
+from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
-
-#: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
-PAGE_BYTES = 8192
 
 
 class SQLiteStore:
@@ -86,11 +78,11 @@ class SQLiteStore:
     ) -> None:
         # Resolved, so that all who open the file by any name look into one folder of workers.
         self._path = os.path.realpath(path)
-        self._workers = Path(f"{self._path}-workers")
+        self._making = Making(self._path)
         self._ports = ports or Ports()
-        self._make_files()
+        self._making.make_file()
         self._turns = Turns()
-        self._presence = Presence(self._workers, self._ports.clock, lease_seconds)
+        self._presence = Presence(self._making.workers, self._ports.clock, lease_seconds)
         self._connections = Connections(
             self._path,
             connect or connect_sqlite3,
@@ -101,31 +93,13 @@ class SQLiteStore:
         self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
         with self._connections.reading():
             pass
-
-    def _make_files(self) -> None:
-        try:
-            make_private_folder(Path(self._path).parent)
-            make_private_file(Path(self._path))
-            make_private_folder(self._workers)
-        except OSError as error:
-            raise unavailable(self._path, error) from error
+        self._making.mark()
 
     def _prepare(self, db: Connection) -> None:
         check_release(db)
         if not is_ready(db, self._path):
-            self._create(db)
+            self._making.make_tables(db)
         make_safe(db, self._path)
-
-    def _create(self, db: Connection) -> None:
-        # SQLite does not wait when two switch a new file to WAL at once, so they queue here.
-        descriptor = os.open(self._workers, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # counts only before there is a table
-            make_safe(db, self._path)
-            create_tables(db, self._path)
-        finally:
-            os.close(descriptor)
 
     # ------------------------------------------------------------------ journals
 
@@ -277,7 +251,7 @@ class SQLiteStore:
         try:
             self._presence.beat(worker)
         except OSError as error:
-            raise unavailable(str(self._workers), error) from error
+            raise unavailable(str(self._making.workers), error) from error
         return self._ports.clock.now_ms()
 
     async def release(self, worker: str) -> None:

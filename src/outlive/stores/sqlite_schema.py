@@ -199,6 +199,11 @@ def is_ready(db: Connection, path: str) -> bool:
     return _schema(db, path) == SCHEMA_VERSION
 
 
+def has_tables(db: Connection, path: str) -> bool:
+    """Whether a release of ours made tables; it may have been an earlier one."""
+    return _schema(db, path) > 0
+
+
 def _schema(db: Connection, path: str) -> int:
     """The schema of the tables that are there; 0: there are none."""
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master").fetchall()}

@@ -37,6 +37,7 @@ from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.scheduling import Schedule
+from outlive.settings import Settings
 from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.worker.worker import Worker
@@ -61,7 +62,7 @@ class App:
     # verbs
 
     def start(
-        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
+        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         refuse_in_run("outlive.start", CALL)
@@ -70,6 +71,7 @@ class App:
     def submit(
         self,
         flow: Startable[T] | str,
+        /,
         *args: Any,
         id: str | None = None,
         queue: str | None = None,
@@ -93,12 +95,12 @@ class App:
         refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
-    def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
         """Start a run unless there is one of that id: then its arguments are not compared."""
         refuse_in_run("outlive.ensure", CALL)
         return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
 
-    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
         return self.start(flow, *args, id=id, **kwargs).outcome()
@@ -277,6 +279,7 @@ def open_app(
     blobs: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
+    settings: Settings | None = None,
     retention: Retention | None = None,
     redaction: Redaction | None = None,
 ) -> App:
@@ -287,4 +290,6 @@ def open_app(
     """
     rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
     places: dict[str, Any] = {"key": key, "blobs": blobs}
-    return App(opening.open_app(url, drive=drive, ports=ports, **places, **rules))
+    return App(
+        opening.open_app(url, drive=drive, ports=ports, settings=settings, **places, **rules)
+    )

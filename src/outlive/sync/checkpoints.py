@@ -5,24 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Self, TypeVar
+from inspect import iscoroutinefunction
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from outlive.blocking import LoopThread, check_may_block
 from outlive.checkpoints import AutoRun as AsyncRun
 from outlive.checkpoints import DurableRunner as AsyncRunner
 from outlive.checkpoints import RunSnapshot, SnapshotInfo, StorageBackend
 from outlive.checkpoints import SnapshotStore as AsyncStore
+from outlive.checkpoints.auto import StepFunction as AsyncStep
+from outlive.checkpoints.auto import is_within_step
 from outlive.checkpoints.changes import Change
 from outlive.checkpoints.cleaning import CheckpointedRun
+from outlive.errors import DefinitionRefused
 from outlive.model.checkpoint_events import EndStatus
-from outlive.model.retry import Duration
+from outlive.model.retry import Duration, Retry
 from outlive.sync.app import at_exit
 from outlive.sync.exchanging import Exchange as Exchange
 from outlive.sync.exchanging import Exchanging
 from outlive.sync.exchanging import restore_cut as restore_cut
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class SnapshotStore:
@@ -124,6 +131,11 @@ class DurableRunner(Exchanging):
         runner = AsyncRunner(self.store.store, enable_auto_snapshot, **options)
         super().__init__(self.store, runner)
 
+    @property
+    def snapshot_store(self) -> SnapshotStore:
+        """Where its snapshots are."""
+        return self.store
+
     def checkpoint(
         self,
         run_id: str,
@@ -192,12 +204,34 @@ class DurableRunner(Exchanging):
         """A run whose steps are saved by themselves: ``with runner.auto("r") as run``."""
         run = self._runner.auto(run_id, state, cleanup=cleanup)
         self.store.wait(run.begin)
+        plain = AutoRun(self.store, run)
+        token = _current.set(plain)
         try:
-            yield AutoRun(self.store, run)
+            yield plain
         except BaseException as error:
             self.store.wait(partial(run.leave, error))
             raise
+        finally:
+            _current.reset(token)
         self.store.wait(partial(run.leave, None))
+
+    @overload
+    def step(self, body: Callable[P, R], /) -> StepFunction[P, R]: ...
+    @overload
+    def step(
+        self, /, *, name: str | None = None, retry: Retry | None = None
+    ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
+    def step(
+        self, body: Any = None, /, *, name: str | None = None, retry: Retry | None = None
+    ) -> Any:
+        """Make a plain function a step of the run that ``auto`` is about.
+
+        It is not run again where its checkpoint is there. Also with options: ``name=``, and
+        ``retry=Retry(attempts=3)``.
+        """
+        if body is None:
+            return lambda function: StepFunction(function, name=name, retry=retry)
+        return StepFunction(body, name=name, retry=retry)
 
     def close(self) -> None:
         """Let go of the storage, if it was opened here."""
@@ -226,10 +260,18 @@ class AutoRun:
         """The steps that need not be run any more."""
         return self._run.done
 
+    @property
+    def is_within_step(self) -> bool:
+        """Whether this code is in the body of one of its steps."""
+        return is_within_step(self._run)
+
     def step(self, name: str, body: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a plain function as a step, in a thread, and save the state; what it returned."""
-        beside = partial(asyncio.to_thread, body)
-        return self._store.wait(partial(self._run.step, name, beside, *args, **kwargs))
+        return self.perform(StepFunction(body, name=name), *args, **kwargs)
+
+    def perform(self, step: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same for a step with a name and rules of its own."""
+        return self._store.wait(partial(self._run.perform, step.beside, *args, **kwargs))
 
     def checkpoint(self, step_id: str, metadata: dict[str, Any] | None = None) -> RunSnapshot:
         """Save the state at a step of your own."""
@@ -238,3 +280,28 @@ class AutoRun:
     def rollback(self, to_step: str, why: str | BaseException = "") -> dict[str, Any]:
         """Go back to a step: what was saved behind it no longer counts."""
         return self._store.wait(partial(self._run.rollback, to_step, why))
+
+
+class StepFunction(Generic[P, R]):
+    """A plain function that is a step of the run that goes on around it."""
+
+    def __init__(
+        self, body: Callable[P, R], *, name: str | None = None, retry: Retry | None = None
+    ) -> None:
+        if iscoroutinefunction(body):
+            raise DefinitionRefused(f"{body!r} is async; it is a step of outlive.checkpoints")
+        given: Any = body
+        checked: AsyncStep[..., Any] = AsyncStep(given, name=name, retry=retry)
+        self.body, self.name = body, checked.name
+        #: As the loop calls it: in a thread.
+        self.beside = AsyncStep(partial(asyncio.to_thread, body), name=self.name, retry=retry)
+        self.__doc__ = body.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        run = _current.get()
+        if run is None or run.is_within_step:
+            return self.body(*args, **kwargs)
+        return run.perform(self, *args, **kwargs)
+
+
+_current: ContextVar[AutoRun | None] = ContextVar("outlive_plain_run", default=None)

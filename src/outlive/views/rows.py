@@ -208,8 +208,10 @@ def _of_mail(event: OfMail) -> dict[str, object]:
             note = f"id {event.signal_id}"
             return {"what": "signal", "step": event.name, "value": value, "note": note}
         case Replied():
-            answer = {"error": event.error} if event.error else {"value": event.value}
-            return {"what": "replied", "note": f"to {event.signal_id}", **answer}
+            if event.error:
+                refused = f"signal {event.signal_id} is refused"
+                return {"what": "replied", "note": refused, "error": event.error}
+            return {"what": "replied", "note": f"to {event.signal_id}", "value": event.value}
         case QuestionAsked():
             asked = event.text if event.by is None else f"{event.text} (for {event.by})"
             return {"what": "asked", **_at(event.question), "note": asked}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host
 from outlive.engine.others import Started
-from outlive.errors import CorruptRecord, UsageError, WrongVersion
+from outlive.errors import CorruptRecord, RunIdTaken, UsageError, WrongVersion
+from outlive.journal.alone import find_or_begin
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
 from outlive.journal.outbox import Outbox
@@ -17,7 +19,7 @@ from outlive.journal.restored import read_whole
 from outlive.model.events import Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter, encode_letter
 from outlive.model.run import ENDED, fold
-from outlive.store import Posted, Store
+from outlive.store import Posted, Reading, Store
 from outlive.worker.claims import start_entry
 
 
@@ -70,19 +72,24 @@ class StoreKin:
 
     async def _look(self, run_id: str, event: RunStarted, flow: Flow[Any, Any]) -> Started:
         """Who has the id: the child itself, begun by an earlier driver, or somebody else."""
-        reading = await self._lane(read_whole(self._store, run_id))
+        entry, read = start_entry(run_id, event), partial(self._read, run_id)
         try:
+            reading = await find_or_begin(self._store, self._lane, entry, read)
             run = fold([] if reading is None else read_events(reading))
-        except (CorruptRecord, WrongVersion) as error:
+        except (CorruptRecord, RunIdTaken, WrongVersion) as error:
             return Fault(type(error).__name__, str(error))
         there = run.started
         if there is None:
             return Fault("RunIdTaken", "it belonged to a run that was deleted not long ago")
-        if not _is_same(event, there, flow):
-            return Fault("RunIdTaken", f"it is another run, of flow {there.flow!r}")
+        why = _difference(event, there, flow)
+        if why:
+            return Fault("RunIdTaken", why)
         if event.is_awaited and run.status in ENDED:
             return ChildNews(run_id, run.status, run.value or b"", run.error)
         return "started"
+
+    async def _read(self, run_id: str) -> Reading | None:
+        return await self._lane(read_whole(self._store, run_id))
 
     def want(self, flow: Flow[Any, Any], run_id: str) -> None:
         """A child that was started: whoever drives its parent can drive it, too."""
@@ -97,10 +104,21 @@ class StoreKin:
         return posted
 
 
-def _is_same(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> bool:
-    """The same flow and arguments, started by the same run to the same end."""
-    wanted = (asked.flow, asked.parent, asked.is_awaited)
-    is_ours = (there.flow, there.parent, there.is_awaited) == wanted
-    return is_ours and (
-        there.digest == asked.digest or flow.args_codec.same(there.args, asked.args)
-    )
+def _difference(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> str:
+    """Why the run that is there is not the child that is asked for; empty: it is.
+
+    Only children tell their parent how they ended, so the same flow and arguments are not enough.
+    """
+    if there.flow != asked.flow:
+        return f"it is a run of flow {there.flow!r}, not {asked.flow!r}"
+    if there.digest != asked.digest and not flow.args_codec.same(there.args, asked.args):
+        return f"that run of flow {there.flow!r} has other arguments"
+    if there.parent != asked.parent:
+        return (
+            "it has the same flow and arguments, but this run did not start it "
+            "(in a step, outlive.get waits for it)"
+        )
+    if there.is_awaited != asked.is_awaited:
+        verb = "call" if there.is_awaited else "spawn"
+        return f"this run started it with outlive.{verb}"
+    return ""
