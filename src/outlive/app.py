@@ -97,13 +97,13 @@ class App(Scheduling, Forking):
         self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
 
     async def start(
-        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
+        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
         return await self._start(self._asked(flow, (args, kwargs), id))
 
-    async def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    async def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
         """Start a run unless there is one of that id: then its arguments are not compared.
 
         An app that does not drive submits it.
@@ -157,6 +157,7 @@ class App(Scheduling, Forking):
     async def submit(
         self,
         flow: Startable[T] | str,
+        /,
         *args: Any,
         id: str | None = None,
         queue: str | None = None,
@@ -257,7 +258,7 @@ class App(Scheduling, Forking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 

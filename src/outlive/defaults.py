@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from outlive.app import App
 from outlive.engine.definitions import Flow, Startable
+from outlive.engine.place import refuse_in_flow
 from outlive.handle import Handle
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
@@ -17,11 +19,14 @@ from outlive.opening import open_app
 from outlive.scheduling import Schedule
 from outlive.store import Page
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
 def run(
     flow: Startable[T],
+    /,
     *args: Any,
     id: str | None = None,
     store: str | None = None,
@@ -48,18 +53,35 @@ def default_app() -> App:
     return app
 
 
-async def start(flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
+def outside(verb: Callable[P, R]) -> Callable[P, R]:
+    """A verb that touches the store: called in a flow it says so at once, awaited or not."""
+
+    @wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_in_flow()
+        return verb(*args, **kwargs)
+
+    return checked
+
+
+@outside
+async def start(
+    flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
+) -> Handle[T]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
-async def ensure(flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+@outside
+async def ensure(flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
     """Start a run unless there is one of that id, whatever its arguments, on the default store."""
     return await default_app().ensure(flow, *args, id=id, **kwargs)
 
 
+@outside
 async def submit(
     flow: Startable[T] | str,
+    /,
     *args: Any,
     id: str | None = None,
     queue: str | None = None,
@@ -82,6 +104,7 @@ async def submit(
     return await default_app().submit(flow, *args, connection=connection, **options, **kwargs)
 
 
+@outside
 async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
     """The handle of a run on the default store; an outcome of a class of yours needs the flow.
 
@@ -91,6 +114,7 @@ async def get(run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
     return await default_app().get(run_id, flow)
 
 
+@outside
 async def fork(
     run_id: str,
     *,
@@ -108,6 +132,7 @@ async def fork(
     return await default_app().fork(run_id, at=at, set=set, id=id)
 
 
+@outside
 async def find(**query: Any) -> Page:
     """A page of runs: ``find(status=, flow=, tag=, limit=, after=)`` on the default store.
 
@@ -117,6 +142,7 @@ async def find(**query: Any) -> Page:
     return await default_app().find(**query)
 
 
+@outside
 async def schedule(
     name: str,
     flow: Startable[Any] | str,
@@ -145,26 +171,31 @@ async def schedule(
     return await default_app().schedule(name, flow, *args, **options, **kwargs)
 
 
+@outside
 async def unschedule(name: str) -> bool:
     """Fire nothing more; runs that were started go on. False: there was no such schedule."""
     return await default_app().unschedule(name)
 
 
+@outside
 async def pause_schedule(name: str) -> Schedule:
     """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
     return await default_app().pause_schedule(name)
 
 
+@outside
 async def resume_schedule(name: str) -> Schedule:
     """Go on with the next instant."""
     return await default_app().resume_schedule(name)
 
 
+@outside
 async def fire_schedule(name: str) -> Handle[Any]:
     """Start a run of a schedule now, beside its instants, even if it is paused."""
     return await default_app().fire_schedule(name)
 
 
+@outside
 async def schedules() -> list[Schedule]:
     """All schedules on the default store, by name."""
     return await default_app().schedules()

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 from outlive.engine.blob import Blob, read_chunks
+from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_flow
-from outlive.errors import AppClosed
+from outlive.errors import AppClosed, UsageError
 from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.redacting import Hider
 from outlive.journal.restored import not_found, read_whole
-from outlive.model.ids import check_run_id, is_run
+from outlive.model.ids import check_run_id, is_run, is_text
+from outlive.model.queues import COUNT_MAX, check_count
+from outlive.model.state import STATUSES
 from outlive.store import Found, Health, Page, Query, Reading, Store, Wanted
 from outlive.worker.shelf import StoreShelf
 
@@ -42,7 +46,7 @@ class Looking:
         self,
         *,
         status: str | None = None,
-        flow: str | None = None,
+        flow: str | Flow[Any, Any] | None = None,
         tag: tuple[str, str] | None = None,
         limit: int = 100,
         after: str | None = None,
@@ -53,7 +57,10 @@ class Looking:
         With ``keys``, the journals that stand beside those of runs, too.
         """
         self._check_open()
-        query = Query(status=status, flow=flow, tag=tag)
+        query = _query(status, flow, tag, keys=keys)
+        check_count("find", "limit", limit, COUNT_MAX)
+        if after is not None and not is_text(after):
+            raise UsageError(f"find: after={after!r}; it is the `next` of the page before")
         page = await self._lane(self.store.find(query, after, limit))
         found = [each for each in page.items if keys or is_run(each.head.run_id)]
         return Page(items=found, next=page.next)
@@ -99,3 +106,16 @@ class Looking:
         # An offer is no lease: asking for some changes nothing.
         claims = await self._lane(self.store.claim("nobody", wanted, len(run_ids)))
         return {offer.head.run_id for offer in claims.offers}
+
+
+def _query(status: Any, flow: Any, tag: Any, *, keys: bool) -> Query:
+    """What to look for; what nobody could ever find is refused."""
+    if status is not None and status not in STATUSES and not (keys and is_text(status)):
+        raise UsageError(f"find: status={status!r} is no status; one of {', '.join(STATUSES)}")
+    name = flow.name if isinstance(flow, Flow) else flow
+    if name is not None and not is_text(name):
+        raise UsageError(f"find: flow={flow!r}; give one flow, or its name")
+    is_pair = isinstance(tag, tuple) and len(tag) == 2 and all(map(is_text, tag))
+    if tag is not None and not is_pair:
+        raise UsageError(f"find: tag={tag!r}; give a pair of texts: tag=('customer', '7')")
+    return Query(status=status, flow=name, tag=tag)

@@ -54,8 +54,18 @@ def by_flow(flow: Startable[Any], call: Call, run_id: str | None, ports: Ports) 
     """What is asked for with the flow at hand."""
     if not isinstance(flow, Flow):
         raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
-    args, kwargs = call
-    return _asked(flow, flow.bind(*args, **kwargs), run_id, ports)
+    (args, kwargs), said = _parted(flow, call, {"id": run_id})
+    return _asked(flow, flow.bind(*args, **kwargs), said["id"], ports)
+
+
+def _parted(
+    flow: Flow[Any, Any], call: Call, options: Mapping[str, Any]
+) -> tuple[Call, dict[str, Any]]:
+    """What the flow is called with, and what is said of the run, where names are in both."""
+    given = {name: value for name, value in options.items() if value is not None}
+    taken = {name: given[name] for name in given if flow.takes(name)}
+    rest = {name: None if name in taken else value for name, value in options.items()}
+    return (call[0], {**call[1], **taken}), rest
 
 
 def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
@@ -74,9 +84,11 @@ def to_submit(
     if isinstance(flow, str):
         given = {name: value for name, value in options.items() if value is not None}
         return by_name(flow, call, RunOptions(**given), ports)
-    rest = dict(options)
+    if not isinstance(flow, Flow):
+        return by_flow(flow, call, None, ports)
+    call, rest = _parted(flow, call, options)
     run_id = rest.pop("id")
-    return by_flow(flow.options(**rest) if isinstance(flow, Flow) else flow, call, run_id, ports)
+    return by_flow(flow.options(**rest), call, run_id, ports)
 
 
 def hidden(asked: Asked, hider: Hider) -> Asked:

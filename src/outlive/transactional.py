@@ -36,6 +36,11 @@ class Transaction(Protocol):
     #: The user's to write through.
     connection: Any
 
+    @property
+    def is_lost(self) -> bool:
+        """The database went away while it was open: what a body raises then is not its fault."""
+        ...
+
     def commit(self, outcome: bytes) -> None:
         """Commit what was written, together with the step's outcome: both or neither.
 
@@ -59,6 +64,11 @@ class AsyncTransaction(Protocol):
     """The same for a body that awaits."""
 
     connection: Any
+
+    @property
+    def is_lost(self) -> bool:
+        """As that of ``Transaction``."""
+        ...
 
     async def commit(self, outcome: bytes) -> None:
         """As that of ``Transaction``. To be left alone: a cancellation must not reach it."""

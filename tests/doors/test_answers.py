@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pydantic
@@ -167,6 +167,23 @@ async def test_an_answer_of_another_type_is_refused(
     await handle.answer(1)
 
     assert 2 == await stage.outcome(handle)
+    assert [] == await stage.events("r", MailRead)
+
+
+async def test_a_text_of_another_form_is_refused(stage: Theatre) -> None:
+    """It never gets to the driver, which could only drop it."""
+
+    @outlive.flow
+    async def asking() -> str:
+        return str(await outlive.ask("When?", type=date))
+
+    handle = await stage.open().start(asking, id="r")
+    await stage.asked("r")
+    with pytest.raises(AnswerRefused, match=r"\$: a date like 2026-01-31 is wanted; it stays open"):
+        await handle.answer("tomorrow")
+    await handle.answer(date(2026, 2, 1))
+
+    assert "2026-02-01" == await stage.outcome(handle)
     assert [] == await stage.events("r", MailRead)
 
 

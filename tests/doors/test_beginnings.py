@@ -181,6 +181,39 @@ async def test_options_leave_the_flows_own_names_alone(stage: Theatre) -> None:
     assert ({"model": "m1"}, "1h") == (limited.preset.pins, limited.preset.deadline)
 
 
+@outlive.flow
+async def order(flow: str, *, queue: str = "slow", id: str = "none") -> list[str]:
+    return [flow, queue, id]
+
+
+@outlive.flow
+async def ordering() -> list[Any]:
+    made = order.options(id="child", queue="real")
+    return [await outlive.call(made, flow="lamp", id="mine", queue="fast"), outlive.run_id()]
+
+
+async def test_what_options_has_said_is_the_flows_own_as_a_keyword(stage: Theatre) -> None:
+    """A run has its options from there, and its flow the arguments of the same names."""
+    app, said = stage.open(), order.options(id="r", queue="real")
+    handle = await app.submit(said, flow="lamp", queue="fast", id="mine")
+    assert "r" == (await app.start(said, flow="lamp", queue="fast", id="mine")).id
+    assert "r" == (await app.ensure(said, flow="lamp", queue="fast", id="mine")).id
+
+    assert ["lamp", "fast", "mine"] == await stage.outcome(handle, step=1)
+    assert "real" == (await app.read("r", limit=1)).header.queue
+    parent = await stage.outcome(await app.start(ordering, id="p"), step=1)
+    assert [["lamp", "fast", "mine"], "p"] == parent
+    assert "real" == (await app.read("child", limit=1)).header.queue
+
+
+async def test_options_of_other_names_stay_the_runs(stage: Theatre) -> None:
+    """A flow that has no such parameter can't be meant."""
+    app = stage.open()
+    await app.submit(greet.options(queue="slow"), "Ada", queue="fast", id="r")
+
+    assert "fast" == (await app.read("r", limit=1)).header.queue
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -346,6 +346,8 @@ def test_times_are_as_exact_as_they_are_interesting() -> None:
     [
         (None, "anything", "JSON"),
         ({"type": "number"}, "a number", "NUMBER"),
+        ({"type": "string", "format": "date"}, "a date like 2026-01-31", "TEXT"),
+        ({"type": "string", "contentEncoding": "base64"}, "bytes in base64", "TEXT"),
         ({"enum": ["red", "dark blue"]}, "red or dark blue", "red"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "a text, or null", "TEXT"),
         (

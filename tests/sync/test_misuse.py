@@ -100,6 +100,34 @@ async def test_a_verb_that_must_be_awaited_is_refused_in_plain_code(
     ) == await told(stage, doing, AWAITED[name])
 
 
+OUTSIDE: dict[str, Callable[[], Any]] = {
+    "start": lambda: awaiting.start(doing),
+    "ensure": lambda: awaiting.ensure(doing, id="r"),
+    "submit": lambda: awaiting.submit(doing),
+    "get": lambda: awaiting.get("r"),
+    "find": lambda: awaiting.find(),
+    "fork": lambda: awaiting.fork("r"),
+    "schedule": lambda: awaiting.schedule("s", doing, every="1h"),
+    "unschedule": lambda: awaiting.unschedule("s"),
+    "pause_schedule": lambda: awaiting.pause_schedule("s"),
+    "resume_schedule": lambda: awaiting.resume_schedule("s"),
+    "fire_schedule": lambda: awaiting.fire_schedule("s"),
+    "schedules": lambda: awaiting.schedules(),
+}
+
+
+@pytest.mark.parametrize("flow", [doing, doing_async])
+@pytest.mark.parametrize("name", OUTSIDE)
+async def test_a_verb_that_touches_the_store_is_refused_in_a_flow(
+    stage: Theatre, name: str, flow: Any
+) -> None:
+    """At the call, though nobody awaits it; runs are started there by other verbs."""
+    found = await told(stage, flow, OUTSIDE[name])
+
+    assert found.startswith("UsageError: this touches the store, and was called inside a flow")
+    assert "outlive.call or outlive.spawn" in found
+
+
 @pytest.mark.parametrize("name", PLAIN)
 async def test_a_verb_that_blocks_is_refused_in_async_code(stage: Theatre, name: str) -> None:
     """It would block the loop that it waits for."""

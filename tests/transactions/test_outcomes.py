@@ -237,7 +237,7 @@ async def test_answers_are_lost_while_runs_go_on(
 async def test_a_connection_that_is_lost_before_the_commit(
     postgres_place: PostgresPlace,
 ) -> None:
-    """Nothing was done; that is certain at once, and the step is tried again as declared."""
+    """Nothing was done; that is certain at once, and the step is begun again as after a kill."""
     place, lost = postgres_place, []
 
     def lose(moment: str) -> None:
@@ -249,7 +249,7 @@ async def test_a_connection_that_is_lost_before_the_commit(
                     " WHERE query LIKE 'INSERT INTO %bookings%' AND state LIKE 'idle in%'"
                 )
 
-    @outlive.step(transaction=True, retry=outlive.Retry(attempts=2, delay="0s"))
+    @outlive.step(transaction=True)
     async def book(connection: Any) -> int:
         await connection.execute(place.insert(), ("a flight",))
         return outlive.attempt()
@@ -260,12 +260,72 @@ async def test_a_connection_that_is_lost_before_the_commit(
 
     begun = time.monotonic()
     async with open_app(place.url, ports=Ports(failpoint=lose), settings=QUICK) as app:
-        assert 2 == await (await app.start(once, id="t")).outcome()
+        assert 1 == await (await app.start(once, id="t")).outcome()
         events = read_events(await app.read("t"))
 
     assert ["a flight"] == place.rows()
     assert [True] == [event.by == "check" for event in events if isinstance(event, AttemptFailed)]
     assert time.monotonic() - begun < 20
+
+
+def end_session(place: PostgresPlace, connection: Any) -> None:
+    """As a server does that is restarted, or an operator."""
+    with psycopg.connect(place.conninfo, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "awaits"])
+async def test_a_connection_that_is_lost_inside_the_body(
+    postgres_place: PostgresPlace, awaits: bool
+) -> None:
+    """What the body raises then is not its fault: it is begun again, and that does not count."""
+    place, lost = postgres_place, []
+
+    def lose(connection: Any) -> None:
+        if not lost:
+            lost.append(connection)
+            end_session(place, connection)
+
+    @outlive.step(transaction=True)
+    def book(connection: Any) -> int:
+        lose(connection)
+        connection.execute(place.insert(), ("a flight",))
+        return outlive.attempt()
+
+    @outlive.step(transaction=True)
+    async def book_awaiting(connection: Any) -> int:
+        lose(connection)
+        await connection.execute(place.insert(), ("a flight",))
+        return outlive.attempt()
+
+    @outlive.flow
+    async def once() -> int:
+        return await (book_awaiting() if awaits else book())
+
+    async with open_app(place.url, settings=QUICK) as app:
+        assert 1 == await (await app.start(once, id="t")).outcome()
+
+    assert ["a flight"] == place.rows()
+
+
+async def test_a_body_that_ends_its_connection_each_time(postgres_place: PostgresPlace) -> None:
+    """Is not begun again for ever; the flow is told what the database said."""
+    place = postgres_place
+
+    @outlive.step(transaction=True)
+    def book(connection: Any) -> None:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    @outlive.flow
+    async def once() -> str:
+        try:
+            await book()
+        except outlive.errors.StepFailed as error:
+            return str(error)
+        return "done"
+
+    async with open_app(place.url, settings=QUICK) as app:
+        assert "terminating connection" in await (await app.start(once, id="t")).outcome()
 
 
 async def test_behind_a_pooler(postgres_place: PostgresPlace, postgres: PostgresServer) -> None:

@@ -15,7 +15,7 @@ from outlive.journal.hints import parameter_hints
 
 _EXAMPLE = """--input '["Ada", 3]' or --input '{"name": "Ada"}'"""
 #: Names that the verb which starts a run has taken.
-_RESERVED = {"self", "flow", "id"}
+_RESERVED = {"id"}
 
 
 def parse_json(text: str, what: str, example: str) -> Any:

@@ -28,11 +28,7 @@ from outlive.cli.seal import erase, key, rekey
 from outlive.cli.show import show
 from outlive.cli.verify import verify
 from outlive.cli.worker import worker
-
-STATUSES = (
-    "pending", "running", "waiting", "in_doubt", "undoing", "completed", "failed", "cancelled",
-    "quarantined",
-)  # fmt: skip
+from outlive.model.state import STATUSES
 
 
 def demo(argv: list[str]) -> int:

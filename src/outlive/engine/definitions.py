@@ -243,6 +243,8 @@ class Flow(Generic[P, R]):
     version: str = "1"
     accepts: tuple[str, ...] = ()
     preset: RunOptions = field(default_factory=RunOptions)
+    #: What ``options`` has said of runs.
+    opted: frozenset[str] = frozenset()
     #: What workers do with its old runs, where the store has no rules for them.
     retention: Retention | None = None
 
@@ -289,11 +291,21 @@ class Flow(Generic[P, R]):
         deadline: Duration | datetime | None = None,
         pins: Mapping[str, str] | None = None,
     ) -> Flow[P, R]:
-        """The same flow with options for the runs started from it; what is None stays as it is."""
+        """The same flow with options for the runs started from it; what is None stays as it is.
+
+        A parameter of the flow that has the name of an option said here can be given by its name.
+        """
         named = {"id": id, "tags": tags, "queue": queue, "deadline": deadline, "pins": pins}
         named |= {"queue_key": queue_key, "priority": priority, "units": units}
         given: dict[str, Any] = {name: each for name, each in named.items() if each is not None}
-        return replace(self, preset=replace(self.preset, **given))
+        preset = replace(self.preset, **given)
+        return replace(self, preset=preset, opted=self.opted.union(given))
+
+    def takes(self, name: str) -> bool:
+        """Whether a keyword with the name of an option is meant for the flow, not for its run."""
+        known = self.signature.parameters.values()
+        is_known = any(each.name == name or each.kind is Parameter.VAR_KEYWORD for each in known)
+        return is_known and name in self.opted
 
     @property
     def is_name_only(self) -> bool:

@@ -43,6 +43,8 @@ from outlive.transactional import Unsure
 
 #: How long to wait before a new intent when the lease was not renewed in time.
 LAPSE_DELAY_MS = 100
+#: How often a transaction may lose its database and not be told of: a body may be what ends it.
+LOSSES_MAX = 10
 
 
 class EffectRunner:
@@ -172,6 +174,8 @@ class EffectRunner:
             self._put_off(op)
         elif _nothing_happened(op, error):
             self.absent(op, error, "")
+        elif isinstance(error, Unsure) and not op.expired and op.losses < LOSSES_MAX:
+            self._lost(op)
         else:
             self._doubt(op, _time_out(op) if op.expired else _reason(error))
 
@@ -261,6 +265,14 @@ class EffectRunner:
             op.effect.over_at = self._drive.env.ports.clock.now_ms()
         self._note_doubt(op, fault_of(error, op.definition.value_codec, op.definition.own_errors))
         self._settle(op, error)
+
+    def _lost(self, op: Op) -> None:
+        """The database of its transaction went away, or its answer: the attempt does not count."""
+        assert op.effect is not None, "an attempt ends behind its intent"
+        op.losses += 1
+        op.effect.over_at = self._drive.env.ports.clock.now_ms()
+        self._note_doubt(op, Fault(DRIVER_ENDED, "its database was lost before it answered"))
+        self._settle(op, None)
 
     def _cut_short(self, op: Op) -> None:
         """The worker goes; the next one settles it, and the attempt does not count."""

@@ -14,7 +14,7 @@ MAP_LIMIT = 100
 
 
 @awaited
-async def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+async def call(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
     """Start a child run and wait for its outcome; it ends with this run.
 
     Raises:
@@ -26,7 +26,7 @@ async def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs
 
 
 @awaited
-async def spawn(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> str:
+async def spawn(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> str:
     """Start a run on its own, once, and return its id."""
     run_id: str = await _child(flow, args, kwargs, id, awaited=False)
     return run_id
@@ -36,7 +36,9 @@ async def _child(flow: Any, args: Any, kwargs: Any, run_id: str | None, *, await
     branch = branch_for("outlive.call" if awaited else "outlive.spawn")
     if not isinstance(flow, Flow):
         raise DefinitionRefused(f"{flow!r} is no flow; decorate it with @outlive.flow")
-    if run_id is not None:
+    if run_id is not None and flow.takes("id"):
+        kwargs = {**kwargs, "id": run_id}
+    elif run_id is not None:
         flow = flow.options(id=run_id)
     return await branch.drive.child(branch, flow, flow.bind(*args, **kwargs), awaited=awaited)
 

@@ -125,6 +125,8 @@ class Op:
     #: Of a transactional step: its body with a transaction around it, and what ends that early.
     body: Callable[..., Any] | None = None
     abort: Callable[[], None] | None = None
+    #: How often it has lost its database.
+    losses = 0
     limit: Cancellable | None = None
     timer: Cancellable | None = None
     #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 from outlive.engine.definitions import NOT_HAPPENED
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.ops import Op, Recorder
-from outlive.errors import LeaseLost, OutliveError, TimedOut
+from outlive.errors import LeaseLost, OutliveError, StoreUnavailable, TimedOut
 from outlive.journal.lane import Lane
 from outlive.store import Store
 from outlive.transactional import Attempt, Transactional, Unsure
@@ -31,8 +32,13 @@ FORGET_MANY = 100
 FORGET_SECONDS = 0.5
 
 
-class Over(Protocol):
-    """What has an end that must not be cut off."""
+class Open(Protocol):
+    """A transaction that may be taken away from its body."""
+
+    @property
+    def is_lost(self) -> bool:
+        """The database went away."""
+        ...
 
     def abort(self) -> None:
         """It can't be committed any more."""
@@ -58,15 +64,19 @@ class Transactions:
     async def _perform(
         self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
     ) -> Any:
-        own = await self._store.begin_async(attempt, seconds)
+        with _beginning():
+            own = await self._store.begin_async(attempt, seconds)
         try:
             _watch(op, own)
             value = await op.definition.fn(own.connection, *args, **kwargs)
             outcome = drive.hider.value(op.definition.value_codec.encode(value))
             await _undisturbed(own.commit(outcome))
         except BaseException as error:
+            meant = self._meaning(op, own, error)
             await _undisturbed(own.roll_back())
-            raise self._late(op, error) from error
+            if meant is error:
+                raise
+            raise meant from error
         finally:
             op.abort = None
         return value
@@ -74,23 +84,29 @@ class Transactions:
     def _perform_plainly(
         self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
     ) -> Any:
-        own = self._store.begin(attempt, seconds)
+        with _beginning():
+            own = self._store.begin(attempt, seconds)
         try:
             _watch(op, own)
             value = op.definition.fn(own.connection, *args, **kwargs)
             own.commit(drive.hider.value(op.definition.value_codec.encode(value)))
         except BaseException as error:
+            meant = self._meaning(op, own, error)
             own.roll_back()
-            raise self._late(op, error) from error
+            if meant is error:
+                raise
+            raise meant from error
         finally:
             op.abort = None
         return value
 
-    def _late(self, op: Op, error: BaseException) -> BaseException:
+    def _meaning(self, op: Op, own: Open, error: BaseException) -> BaseException:
         """What a body raises whose transaction was taken away from it is no fault of its own."""
-        is_known = isinstance(error, (Unsure, LeaseLost)) or op.cut or not op.expired
+        is_known = isinstance(error, (Unsure, LeaseLost)) or op.cut
         if is_known or not isinstance(error, (Exception, asyncio.CancelledError)):
             return error
+        if not op.expired:
+            return Unsure(str(error)) if own.is_lost and isinstance(error, Exception) else error
         limit = min(op.definition.timeout_seconds or 0, self.seconds_max)
         return TimedOut(f"step {op.id} was given {limit:g} s for its transaction, and took longer")
 
@@ -139,7 +155,16 @@ def attempt_of(drive: Recorder, op: Op) -> Attempt:
     return Attempt(run_id=drive.run_id, step=op.id, seq=op.effect.seq, epoch=drive.log.run.epoch)
 
 
-def _watch(op: Op, own: Over) -> None:
+@contextmanager
+def _beginning() -> Iterator[None]:
+    """A database that is away is waited for."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise Unsure(str(error)) from error
+
+
+def _watch(op: Op, own: Open) -> None:
     """From here on it is ended at its limit, which may have passed while others wrote."""
     op.abort = own.abort
     if op.expired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, time
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -11,6 +12,7 @@ import msgspec
 from outlive.engine.definitions import registry
 from outlive.errors import DefinitionRefused, ValueRefused
 from outlive.journal.codec import Codec, codec_for
+from outlive.model.schema import BY_PYDANTIC
 
 #: Types that name no class.
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None), list, dict, tuple, set})
@@ -36,12 +38,22 @@ def schema_of(hint: Any) -> bytes:
     if hint is Any:
         return b""
     try:
-        return msgspec.json.encode(_schema(hint) or _pydantic(hint).json_schema())
+        return msgspec.json.encode(
+            _schema(_formed(hint)) or {**_pydantic(hint).json_schema(), **BY_PYDANTIC}
+        )
     except TypeError:
         raise DefinitionRefused(
             f"no answer can be {hint!r}: ask for a built-in type, a dataclass, a msgspec Struct "
             "or a pydantic model"
         ) from None
+
+
+def _formed(hint: Any) -> Any:
+    """Of an instant msgspec says only that it is a text, since it may be without a time zone."""
+    if hint is not datetime and hint is not time:
+        return hint
+    form = "date-time" if hint is datetime else "time"
+    return Annotated[hint, msgspec.Meta(extra_json_schema={"format": form})]
 
 
 def _schema(hint: Any) -> dict[str, Any] | None:

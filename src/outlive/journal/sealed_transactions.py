@@ -20,6 +20,10 @@ class _SealedTransaction:
         self._below, self._seal, self._place = below, seal, place
         self.connection = below.connection
 
+    @property
+    def is_lost(self) -> bool:
+        return self._below.is_lost
+
     def commit(self, outcome: bytes) -> None:
         self._below.commit(_closed(outcome, self._seal, self._place))
 
@@ -36,6 +40,10 @@ class _SealedAsyncTransaction:
     def __init__(self, below: AsyncTransaction, seal: Seal | None, place: bytes) -> None:
         self._below, self._seal, self._place = below, seal, place
         self.connection = below.connection
+
+    @property
+    def is_lost(self) -> bool:
+        return self._below.is_lost
 
     async def commit(self, outcome: bytes) -> None:
         await self._below.commit(_closed(outcome, self._seal, self._place))

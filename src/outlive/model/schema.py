@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -14,6 +20,30 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+#: By the format of a text: what it must be readable as, and in words.
+_FORMS: dict[str, tuple[type, str]] = {
+    "date": (date, "a date like 2026-01-31"),
+    "date-time": (datetime, "an instant like 2026-01-31T09:30:00Z"),
+    "time": (time, "a time like 09:30:00"),
+    "duration": (timedelta, "a duration like PT1H30M"),
+    "uuid": (UUID, "a UUID"),
+    "decimal": (Decimal, "a decimal number"),
+    "base64": (bytes, "bytes in base64"),
+}
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "minimum": ("at least", operator.ge),
+    "exclusiveMinimum": ("more than", operator.gt),
+    "maximum": ("at most", operator.le),
+    "exclusiveMaximum": ("less than", operator.lt),
+}
+_SIZES: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "minLength": ("at least {} characters", operator.ge),
+    "maxLength": ("at most {} characters", operator.le),
+    "minItems": ("at least {} items", operator.ge),
+    "maxItems": ("at most {} items", operator.le),
+}
+#: In a schema that pydantic made: it reads more forms of dates and the like than others do.
+BY_PYDANTIC = {"$comment": "by pydantic"}
 Schema = Mapping[str, Any]
 
 
@@ -30,7 +60,22 @@ def misfit(value: Any, schema: Schema, root: Schema | None = None, path: str = "
         return f"{path}: it is {schema['const']!r}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{path}: one of {', '.join(map(repr, schema['enum']))}"
-    return _wrong_type(value, schema, path) or _wrong_inside(value, schema, root, path)
+    return (
+        _wrong_type(value, schema, path)
+        or _wrong_form(value, schema, root, path)
+        or _wrong_size(value, schema, path)
+        or _wrong_inside(value, schema, root, path)
+    )
+
+
+def form_of(schema: Schema) -> str | None:
+    """What a text must be, in words; None: any will do."""
+    form = _FORMS.get(_form(schema))
+    return None if form is None else form[1]
+
+
+def _form(schema: Schema) -> str:
+    return str(schema.get("contentEncoding") or schema.get("format"))
 
 
 def follow(reference: str, root: Schema) -> Schema:
@@ -54,15 +99,41 @@ def _wrong_type(value: Any, schema: Schema, path: str) -> str | None:
     return f"{path}: {' or '.join(names)} is wanted, not {type(value).__name__}"
 
 
+def _wrong_form(value: Any, schema: Schema, root: Schema, path: str) -> str | None:
+    form = _FORMS.get(_form(schema))
+    if form is None or not isinstance(value, str) or BY_PYDANTIC.items() <= root.items():
+        return None
+    kind, words = form
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return f"{path}: {words} is wanted"
+    return None
+
+
+def _wrong_size(value: Any, schema: Schema, path: str) -> str | None:
+    is_number = isinstance(value, (int, float))
+    if not is_number and not isinstance(value, (str, list)):
+        return None
+    for name, (words, fits) in (_BOUNDS if is_number else _SIZES).items():
+        limit = schema.get(name)
+        if limit is not None and not fits(value if is_number else len(value), limit):
+            told = f"{words} {limit} is" if is_number else f"{words.format(limit)} are"
+            return f"{path}: {told} wanted"
+    return None
+
+
 def _wrong_inside(value: Any, schema: Schema, root: Schema, path: str) -> str | None:
     if isinstance(value, dict):
         return _wrong_object(value, schema, root, path)
-    items = schema.get("items")
-    if isinstance(value, list) and isinstance(items, Mapping):
-        for position, each in enumerate(value):
-            why = misfit(each, items, root, f"{path}[{position}]")
-            if why:
-                return why
+    if not isinstance(value, list):
+        return None
+    first, rest = schema.get("prefixItems", ()), schema.get("items")
+    for position, each in enumerate(value):
+        item = first[position] if position < len(first) else rest
+        why = misfit(each, item, root, f"{path}[{position}]") if isinstance(item, Mapping) else None
+        if why:
+            return why
     return None
 
 
@@ -70,12 +141,12 @@ def _wrong_object(value: dict[str, Any], schema: Schema, root: Schema, path: str
     missing = [name for name in schema.get("required", ()) if name not in value]
     if missing:
         return f"{path}: {', '.join(missing)} is missing"
-    properties = schema.get("properties", {})
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     for name, each in value.items():
-        if name in properties:
-            why = misfit(each, properties[name], root, f"{path}.{name}")
-            if why:
-                return why
-        elif schema.get("additionalProperties", True) is False:
+        field = properties.get(name, others)
+        if field is False:
             return f"{path}.{name}: there is no such field"
+        why = misfit(each, field, root, f"{path}.{name}") if isinstance(field, Mapping) else None
+        if why:
+            return why
     return None

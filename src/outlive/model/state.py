@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from outlive.model.brief import Brief
 from outlive.model.events import (
@@ -29,6 +29,7 @@ Status: TypeAlias = Literal[
     "cancelled",
     "quarantined",
 ]
+STATUSES: tuple[str, ...] = get_args(Status)
 #: Nothing happens to a run after these.
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 

@@ -151,6 +151,11 @@ class _Ending:
         self._warnings = 0
         db.add_notice_handler(self._notice)
 
+    @property
+    def is_lost(self) -> bool:
+        """See ``Transaction``."""
+        return bool(self.connection.broken)
+
     def _notice(self, diagnostic: Any) -> None:
         self._warnings += diagnostic.severity_nonlocalized == "WARNING"
 

@@ -147,6 +147,8 @@ class SQLiteTransaction:
 class PlainTransaction:
     """For a body in a thread of its own."""
 
+    is_lost = False  # a file is there as long as the process
+
     def __init__(self, own: SQLiteTransaction, transactions: SQLiteTransactions) -> None:
         self.connection = own.connection
         self.abort, self.roll_back = own.abort, own.roll_back
@@ -159,6 +161,8 @@ class PlainTransaction:
 
 class LoopTransaction:
     """For a body on a loop."""
+
+    is_lost = False
 
     def __init__(self, own: SQLiteTransaction, transactions: SQLiteTransactions) -> None:
         self.connection = own.connection

@@ -61,7 +61,7 @@ class App:
     # verbs
 
     def start(
-        self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any
+        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[T]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         refuse_in_run("outlive.start", CALL)
@@ -70,6 +70,7 @@ class App:
     def submit(
         self,
         flow: Startable[T] | str,
+        /,
         *args: Any,
         id: str | None = None,
         queue: str | None = None,
@@ -93,12 +94,12 @@ class App:
         refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
-    def ensure(self, flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
         """Start a run unless there is one of that id: then its arguments are not compared."""
         refuse_in_run("outlive.ensure", CALL)
         return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
 
-    def run(self, flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
         return self.start(flow, *args, id=id, **kwargs).outcome()

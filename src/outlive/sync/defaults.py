@@ -53,6 +53,7 @@ default_app = DefaultApp()
 
 def run(
     flow: Startable[T],
+    /,
     *args: Any,
     id: str | None = None,
     store: str | None = None,
@@ -64,17 +65,17 @@ def run(
         return app.run(flow, *args, id=id, **kwargs)
 
 
-def start(flow: Startable[T], *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
+def start(flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return default_app.get().start(flow, *args, id=id, **kwargs)
 
 
-def submit(flow: Startable[T] | str, *args: Any, **kwargs: Any) -> Handle[T]:
+def submit(flow: Startable[T] | str, /, *args: Any, **kwargs: Any) -> Handle[T]:
     """Start a run that a worker elsewhere will drive, on the default store."""
     return default_app.get().submit(flow, *args, **kwargs)
 
 
-def ensure(flow: Startable[T], *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+def ensure(flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
     """Start a run on the default store unless there is one of that id."""
     return default_app.get().ensure(flow, *args, id=id, **kwargs)
 

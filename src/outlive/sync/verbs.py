@@ -111,12 +111,12 @@ def _requests(bridge: Bridge, stream: Any) -> Iterator[Request]:
         yield Request(bridge, request)
 
 
-def call(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+def call(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
     """Start a child run and wait for its outcome; it ends with this run."""
     return plain_for("call").wait(partial(fanout.call, flow, *args, id=id, **kwargs))
 
 
-def spawn(flow: Flow[..., Any], *args: Any, id: str | None = None, **kwargs: Any) -> str:
+def spawn(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> str:
     """Start a run on its own, once, and return its id."""
     run_id: str = plain_for("spawn").wait(partial(fanout.spawn, flow, *args, id=id, **kwargs))
     return run_id

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from outlive.model.schema import follow
+from outlive.model.schema import follow, form_of
 
 WANTED_CHARS = 200
 Schema = Mapping[str, Any]
@@ -35,7 +35,7 @@ def wanted(schema: Schema | None, root: Schema | None = None) -> str:
         return wanted(follow(schema["$ref"], root), root)
     if "properties" in schema:
         return f"an object {{{_fields(schema)}}}"
-    simple = _SIMPLE.get(str(schema.get("type")))
+    simple = form_of(schema) or _SIMPLE.get(str(schema.get("type")))
     text = simple or f"JSON of the schema {msgspec.json.encode(schema).decode()}"
     return text if len(text) <= WANTED_CHARS else f"{text[:WANTED_CHARS]}…"
 
