@@ -15,6 +15,7 @@ from outlive.store import Conflict, Posting, Query
 from outlive.stores.postgres import PostgresStore
 from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, header, held, takeover
+from outlive.transactional import Attempt
 
 Verb: TypeAlias = Callable[[PostgresStore], Awaitable[Sequence[Any] | None]]
 Db: TypeAlias = psycopg.AsyncConnection[Any]
@@ -187,3 +188,32 @@ async def test_a_child_that_a_user_begins_is_waited_for(postgres: PostgresServer
         await user.rollback()
 
         assert (6, 4) == (other, await parent.outcome())
+
+
+async def test_what_a_step_has_put_off_until_its_end_waits_before_its_run_is_locked(
+    postgres: PostgresServer, url: str
+) -> None:
+    """A constraint may wait for somebody's lock; the run's driver, and all beside it, go on."""
+    store = PostgresStore(url)
+    await store.commit([held("r", "w")])
+    names = [f"{schema_of(url)}.{name}" for name in ("parents", "children")]
+    async with (
+        await psycopg.AsyncConnection.connect(postgres.url()) as holder,
+        await psycopg.AsyncConnection.connect(postgres.url(), autocommit=True) as watcher,
+    ):
+        await watcher.execute(f"CREATE TABLE {names[0]} AS SELECT 1 AS id")
+        await watcher.execute(f"ALTER TABLE {names[0]} ADD PRIMARY KEY (id)")
+        await watcher.execute(
+            f"CREATE TABLE {names[1]} (parent int REFERENCES {names[0]} INITIALLY DEFERRED)"
+        )
+        await holder.execute(f"DELETE FROM {names[0]}")
+        own = await store.begin_async(Attempt(run_id="r", step="s", seq=1, epoch=1), 30)
+        await own.connection.execute(f"INSERT INTO {names[1]} VALUES (1)")
+        ending = asyncio.create_task(own.commit(b"done"))
+        await wait_for_waiting(watcher, holder.info.backend_pid)
+        await assert_unlocked(postgres, url, "r")
+        await holder.rollback()
+        await ending
+
+    assert b"done" == await store.outcome_of(Attempt(run_id="r", step="s", seq=1, epoch=1))
+    await store.close()

@@ -140,6 +140,49 @@ async def test_what_a_body_sets_ends_with_it(postgres_place: PostgresPlace, awai
     assert first == second
 
 
+ROLES = ("SET ROLE", "SET LOCAL ROLE", "SET SESSION AUTHORIZATION")
+
+
+@pytest.mark.parametrize("say", ROLES)
+async def test_a_role_ends_with_the_body(postgres_place: PostgresPlace, say: str) -> None:
+    """Its outcome is kept though the role may not write it, and the next body has its own role."""
+    guest, ask = f"guest_{postgres_place.number}", "SELECT current_user"
+    with postgres_place.connect() as db:
+        db.execute(f"CREATE ROLE {guest}")
+
+    @outlive.step(transaction=True)
+    def become(connection: Any) -> str:
+        connection.execute(f"{say} {guest}")
+        return str(connection.execute(ask).fetchone()[0])
+
+    @outlive.step(transaction=True)
+    def look(connection: Any) -> str:
+        return str(connection.execute(ask).fetchone()[0])
+
+    @outlive.flow
+    async def trip() -> list[str]:
+        return [await look(), await become(), await look()]
+
+    before, within, after = await drive(postgres_place, trip)
+    assert guest == within
+    assert before == after
+
+
+async def test_a_body_may_have_a_month(postgres_place: PostgresPlace) -> None:
+    """That is more than a server can count, and no limit of its own."""
+
+    @outlive.step(transaction=True, timeout="30d")
+    def book(connection: Any) -> None:
+        write(connection, postgres_place, "a flight")
+
+    @outlive.flow
+    async def trip() -> str:
+        await book()
+        return "booked"
+
+    assert "booked" == await drive(postgres_place, trip)
+
+
 async def test_nothing_is_written_outside_the_transaction(sqlite_place: SQLitePlace) -> None:
     """Not even after a statement that rolls back by itself, whose error the body swallows."""
     place = sqlite_place

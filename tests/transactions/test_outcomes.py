@@ -22,7 +22,7 @@ from outlive.stores.open import open_store
 from outlive.stores.postgres import PostgresStore
 from outlive.testing.postgres_pooler import PostgresPooler
 from outlive.testing.postgres_server import PostgresServer
-from outlive.testing.store_entries import entry, header, held
+from outlive.testing.store_entries import HandClock, entry, header, held
 from outlive.transactional import Attempt, Unsure
 from tests.postgres.proxy import Proxy
 from tests.transactions.booking import QUICK, Here, booked, expected, recover, trip
@@ -326,6 +326,25 @@ async def test_a_body_that_ends_its_connection_each_time(postgres_place: Postgre
 
     async with open_app(place.url, settings=QUICK) as app:
         assert "terminating connection" in await (await app.start(once, id="t")).outcome()
+
+
+async def test_connections_that_nobody_uses_are_closed(postgres_place: PostgresPlace) -> None:
+    """After a minute, also if there is no other transaction that comes by."""
+    place, clock = postgres_place, HandClock()
+    store = PostgresStore(place.url, ports=Ports(clock=clock))
+    await store.commit([held("r", "one")])
+    plain, awaiting = store.begin(attempt(), 5), await store.begin_async(attempt(), 5)
+    processes = [each.connection.info.backend_pid for each in (plain, awaiting)]
+    plain.roll_back()
+    await awaiting.roll_back()
+    clock.advance(61)
+    await store.beat("one")
+
+    with psycopg.connect(place.conninfo, autocommit=True) as db:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s)"
+        while db.execute(asked, (processes,)).fetchall() != [(0,)]:
+            await asyncio.sleep(0.01)
+    await store.close()
 
 
 async def test_behind_a_pooler(postgres_place: PostgresPlace, postgres: PostgresServer) -> None:

@@ -296,6 +296,7 @@ class PostgresStore:
     async def beat(self, worker: str) -> int:
         sent_at = self._ports.clock.monotonic()
         ((now,),) = self.pool.run("beat", self._beat(worker))[0]
+        self._transactions.close_idle()
         self._beats.notice_time(now, sent_at)
         return int(now)
 

@@ -2,9 +2,9 @@
 
 The body gets psycopg's own connection, one that awaits if the body does. BEGIN comes with limits
 for what it does (a host that is gone must not keep its locks) and with a mark, by which the end
-finds out whether it is still the same transaction. The end is one message: the outcome, the epoch's
-lock and COMMIT. If its answer is lost, or one that a server may give without its standby, nobody
-knows.
+finds out whether it is still the same transaction. The end is one message: whatever was put off
+until then, the outcome, the epoch's lock and COMMIT. Behind that lock nothing may wait. If its
+answer is lost, or one that a server may give without its standby, nobody knows.
 
 Connections are kept for the next transaction, and there are only so many at once.
 """
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -25,6 +24,14 @@ from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, StoreUnavailable, UsageError
 from outlive.ports import Ports
+from outlive.stores.postgres_errors import Refused, translate
+from outlive.stores.postgres_lent import (
+    OURS,
+    AsyncStepConnection,
+    Kept,
+    StepConnection,
+    finish,
+)
 from outlive.stores.postgres_outcomes import FENCED, MARK, NOT_OURS, TOO_LATE
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_wire import writable
@@ -32,78 +39,12 @@ from outlive.transactional import Attempt, Unsure
 
 #: Transactions at once, in plain code and on each loop: each has a connection.
 TRANSACTIONS_MAX = 8
-_IDLE_SECONDS_MAX = 60.0
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
+#: The longest limit that a server can count.
+_LIMIT_MS_MAX = 2**31 - 1
+#: A body may have taken another role; RESET ALL says nothing about that.
+_OWN_ROLE = ("RESET SESSION AUTHORIZATION", "RESET ROLE")
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
-
-_OURS = (
-    "this transaction belongs to the step: it is committed when the body returns and rolled back "
-    "when it raises; connection.transaction() makes savepoints"
-)
-
-C = TypeVar("C", "StepConnection", "AsyncStepConnection")
-
-
-class StepConnection(Connection[Any]):
-    """A connection whose transaction the engine begins and ends; the body only writes."""
-
-    def commit(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def rollback(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def close(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    def __enter__(self) -> NoReturn:
-        raise UsageError(f"`with connection` would commit: {_OURS}")
-
-
-class AsyncStepConnection(AsyncConnection[Any]):
-    """The same for a body that awaits."""
-
-    async def commit(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def rollback(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def close(self) -> NoReturn:
-        raise UsageError(_OURS)
-
-    async def __aenter__(self) -> NoReturn:
-        raise UsageError(f"`async with connection` would commit: {_OURS}")
-
-
-class _Kept(Generic[C]):
-    """Connections that nobody uses; the one used last is the next. Safe from any thread."""
-
-    def __init__(self, ports: Ports) -> None:
-        self._clock = ports.clock
-        self._lock = threading.Lock()
-        self._idle: deque[tuple[float, C]] = deque()
-
-    def take(self) -> C | None:
-        with self._lock:
-            return self._idle.pop()[1] if self._idle else None
-
-    def give_back(self, db: C) -> None:
-        """For the next who needs one, if it is as good as new."""
-        now = self._clock.monotonic()
-        db.row_factory = tuple_row  # what a body has set is its own
-        if db.pgconn.transaction_status == pq.TransactionStatus.IDLE:
-            with self._lock:
-                self._idle.append((now, db))
-        else:
-            _finish(db)
-        self.close(before=now - _IDLE_SECONDS_MAX)
-
-    def close(self, before: float = float("inf")) -> None:
-        """Those that were not used since then."""
-        with self._lock:
-            while self._idle and self._idle[0][0] < before:
-                _finish(self._idle.popleft()[1])
 
 
 class _Words:
@@ -111,22 +52,27 @@ class _Words:
 
     def __init__(self, schema: str, attempt: Attempt, seconds: float) -> None:
         self._schema, self._attempt = schema, attempt
-        self._limit = max(1, round(seconds * 1000))
+        self._limit = min(max(1, round(seconds * 1000)), _LIMIT_MS_MAX)
 
     @property
     def begin(self) -> bytes:
-        """BEGIN, with its mark and its limits; what a body before has set is its own."""
+        """BEGIN, with its mark and its limits; what a body before has set is its own.
+
+        It ends with the body, and its role with the commit.
+        """
         mark = _literal(f"{writable(self._attempt.step)} {self._attempt.seq}")
         limits = ("statement_timeout", "idle_in_transaction_session_timeout")
         said = [f"SET LOCAL {name} = {self._limit}" for name in limits]
-        return "; ".join(["RESET ALL", "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]).encode()
+        begin = ["RESET ALL", *_OWN_ROLE, "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]
+        return "; ".join(begin).encode()
 
     def commit(self, outcome: bytes) -> bytes:
-        """The outcome, the epoch's lock, COMMIT."""
+        """What the body has put off, the outcome in our own name, the epoch's lock, COMMIT."""
         given = self._attempt
         place = f"{_literal(writable(given.run_id))}, {_literal(writable(given.step))}"
         kept = f"{place}, {given.seq}, {given.epoch}, '\\x{outcome.hex()}'::bytea"
-        return f'SELECT "{self._schema}".keep_v1({kept}); COMMIT'.encode()
+        keep = f'SELECT "{self._schema}".keep_v1({kept})'
+        return "; ".join(["SET CONSTRAINTS ALL IMMEDIATE", *_OWN_ROLE, keep, "COMMIT"]).encode()
 
     def meaning(
         self, error: psycopg.Error, db: Connection[Any] | AsyncConnection[Any]
@@ -135,7 +81,7 @@ class _Words:
         if error.sqlstate == FENCED:
             return LeaseLost(self._attempt.run_id)
         if error.sqlstate == NOT_OURS:
-            return UsageError(f"a statement of the body ended its transaction; {_OURS}")
+            return UsageError(f"a statement of the body ended its transaction; {OURS}")
         if error.sqlstate == TOO_LATE or db.broken or db.closed:
             return Unsure(str(error))
         return error  # the server has refused it, and rolls back
@@ -258,7 +204,7 @@ class _LoopPlaces:
 
     def __init__(self, ports: Ports) -> None:
         self.places = asyncio.Semaphore(TRANSACTIONS_MAX)
-        self.kept: _Kept[AsyncStepConnection] = _Kept(ports)
+        self.kept: Kept[AsyncStepConnection] = Kept(ports)
 
 
 class PostgresTransactions:
@@ -267,7 +213,7 @@ class PostgresTransactions:
     def __init__(self, pool: Pool, ports: Ports) -> None:
         self._pool, self._ports = pool, ports
         self._places = threading.BoundedSemaphore(TRANSACTIONS_MAX)
-        self._kept: _Kept[StepConnection] = _Kept(ports)
+        self._kept: Kept[StepConnection] = Kept(ports)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPlaces] = WeakKeyDictionary()
 
     def begin(self, attempt: Attempt, seconds: float) -> PlainTransaction:
@@ -323,7 +269,7 @@ class PostgresTransactions:
         return LoopTransaction(words, db, leave, self._ports.failpoint)
 
     async def _begun_async(
-        self, words: _Words, seconds: float, kept: _Kept[AsyncStepConnection]
+        self, words: _Words, seconds: float, kept: Kept[AsyncStepConnection]
     ) -> AsyncStepConnection:
         until, pause = self._ports.clock.monotonic() + seconds, _PAUSE_FIRST
         while True:
@@ -338,17 +284,20 @@ class PostgresTransactions:
                 self._lost(db, kept, error, until)
             except BaseException:
                 if db is not None:
-                    _finish(db)
+                    finish(db)
                 raise
             await asyncio.sleep(pause)
             self._pool.check_open()
             pause = min(2 * pause, _PAUSE_MAX)
 
-    def _lost(self, db: Any, kept: _Kept[Any], error: psycopg.Error, until: float) -> None:
+    def _lost(self, db: Any, kept: Kept[Any], error: psycopg.Error, until: float) -> None:
         """What was kept is most likely lost with it: the next one is a new one."""
         if db is not None:
-            _finish(db)
+            finish(db)
         kept.close()
+        state = error.sqlstate
+        if state is not None and not (refused := Refused(state, str(error).strip())).is_passing:
+            raise translate(refused, self._pool.place.name) from error
         if self._ports.clock.monotonic() >= until:
             reason = str(error).strip()
             raise StoreUnavailable(f"{self._pool.place.name} has no connection for it: {reason}")
@@ -359,20 +308,18 @@ class PostgresTransactions:
             "in time; make them shorter, or give the step more time"
         )
 
+    def close_idle(self) -> None:
+        """Let go of what was not used for long: after a burst nobody else comes by."""
+        for kept in self._all_kept():
+            kept.close_idle()
+
     def close(self) -> None:
         """Let go of all that nobody uses."""
-        self._kept.close()
-        for here in list(self._loops.values()):
-            here.kept.close()
+        for kept in self._all_kept():
+            kept.close()
 
-
-def _finish(db: StepConnection | AsyncStepConnection) -> None:
-    """Close it, from any thread: a connection that awaits elsewhere has nothing to await here."""
-    if isinstance(db, StepConnection):
-        Connection.close(db)
-        return
-    with suppress(StopIteration):
-        AsyncConnection.close(db).send(None)
+    def _all_kept(self) -> list[Kept[Any]]:
+        return [self._kept, *(here.kept for here in list(self._loops.values()))]
 
 
 async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Exception]) -> None:
