@@ -106,14 +106,15 @@ class QueueTurnRules:
         """Though more urgent runs keep coming, and hundreds before it may not be held."""
         if not isinstance(store, Queueing):
             return
+        desk = Desk(store, "w")
         await limit_queue(store, per_key=1)
         await store.commit([queued("held", queue_key="full")])
-        assert ["held"] == await Desk(store, "v").take()
+        assert ["held"] == await desk.take()
         await store.commit([queued(f"full-{n}", queue_key="full") for n in range(300)])
         await store.commit([queued("late", queue_key="late", priority=9)])
         await store.commit([queued(f"urgent-{n}", queue_key=f"k{n}") for n in range(20)])
 
-        assert "late" in await one_by_one(Desk(store, "w"), 8)
+        assert "late" in await one_by_one(desk, 8)
 
     async def test_queues_take_turns(self, store: Store) -> None:
         """A worker with little room serves every queue, the unnamed one, too."""
