@@ -14,7 +14,7 @@ from outlive.ports import Ports
 from outlive.sealing import with_key
 from outlive.settings import Settings
 from outlive.store import Store
-from outlive.stores.open import check_there, open_store, shown_place
+from outlive.stores.open import check_there, check_url, open_store, shown_place
 from outlive.tending import check_rules
 
 
@@ -41,12 +41,12 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
         raise UsageError(f"key is a text, not {type(key).__name__}; `outlive key` makes one")
     settings = settings or Settings.from_environment()
     ports = ports or Ports()
-    url = url or settings.store
+    url = settings.store if url is None else check_url(url)
     key = settings.key if key is None else key
     if must_exist:
         check_there(url, ports)
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
-    elsewhere = settings.blobs if blobs is None else blobs
+    elsewhere = settings.blobs if blobs is None else blobs and check_url(blobs)
     if elsewhere:
         store = _with_blobs(store, elsewhere, ports, settings)
     elif not only_looks:

@@ -266,6 +266,18 @@ def test_a_module_or_flow_that_is_not_there(cli: Cli, named: str, word: str) -> 
     assert not cli.database.exists()
 
 
+def test_an_option_that_is_given_twice(cli: Cli) -> None:
+    """Nobody knows which of the two was meant."""
+    assert_refused(cli("runs", "--flow", "a", "--flow", "b"), 2, "--flow: it is given twice")
+    twice = ("--store", "sqlite:///a.db", "--store", "sqlite:///b.db")
+    assert_refused(cli("runs", *twice), 2, "--store: it is given twice")
+
+
+def test_an_empty_store(cli: Cli) -> None:
+    """Is not the default one."""
+    assert_refused(cli("runs", "--store", ""), 2, "'' is no store's URL", "sqlite:///")
+
+
 def test_two_flows_of_one_name(cli: Cli) -> None:
     """A worker that could drive either drives none."""
     (cli.folder / "twin.py").write_text("import outlive\n@outlive.flow\nasync def greet(): ...\n")

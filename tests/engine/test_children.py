@@ -160,10 +160,16 @@ async def test_an_id_of_ones_own(theatre: Theatre) -> None:
     app = theatre.open()
     assert "child A" == await theatre.outcome(await app.start(naming, "a", "mine", id="one"))
     taken = await theatre.outcome(await app.start(naming, "a", "mine", id="two"))
-    assert "run id 'mine' is taken" in taken
+    assert (
+        "run id 'mine' is taken: it has the same flow and arguments, but this run did not" in taken
+    )
     await theatre.outcome(await app.start(child, "b", id="alone"))
     taken = await theatre.outcome(await app.start(naming, "b", "alone", id="three"))
-    assert "run id 'alone' is taken" in taken
+    assert "(in a step, outlive.get waits for it); choose another id" in taken
+    taken = await theatre.outcome(await app.start(naming, "c", "alone", id="four"))
+    assert "run id 'alone' is taken: that run of flow 'child' has other arguments" in taken
+    taken = await theatre.outcome(await app.start(naming, "c", "four", id="five"))
+    assert "run id 'four' is taken: it is a run of flow 'naming', not 'child'" in taken
 
     assert ["a", "b"] == world.ran
     assert 1 == len(await theatre.events("alone", RunStarted))

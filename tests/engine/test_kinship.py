@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from outlive.errors import (
     TimedOut,
     ValueRefused,
 )
+from outlive.journal import immediate
 from outlive.journal.immediate import run_immediate
 from outlive.model.events import (
     CancelRequested,
@@ -123,8 +125,11 @@ async def test_a_cancellation_is_passed_on_though_the_parent_dies(theatre: Theat
     await theatre.status(child_id, "cancelled")
 
 
-async def test_a_child_is_stopped_only_for_what_is_durable(stage: Theatre) -> None:
+async def test_a_child_is_stopped_only_for_what_is_durable(
+    stage: Theatre, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the parent's reason is not on the disk, the child is not told: it can't be untold."""
+    monkeypatch.setattr(immediate, "QUICK_TIMES", sys.maxsize)  # commits are held on a thread
     app = stage.open()
     handle = await app.start(patient, id="r")
     child_id = await child_of(stage)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from outlive import flow, sync
 from outlive.errors import UnknownStore
+from outlive.opening import open_app
 from outlive.ports import Ports
+from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.open import open_store
 from outlive.stores.sqlite import SQLiteStore
+
+
+@flow
+async def seven() -> int:
+    return 7
 
 
 async def test_urls_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +33,34 @@ async def test_urls_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "absolute.db").exists()
     for store in stores:
         await store.close()
+
+
+@pytest.mark.parametrize("argument", ["url", "blobs"])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (Path("x.db"), "is a path; write its URL: 'sqlite:///x.db'"),
+        (5, "5 is no store's URL; use one of memory://"),
+        (b"memory://", "is no store's URL"),
+    ],
+)
+def test_what_is_no_text_names_no_store(argument: str, given: Any, why: str) -> None:
+    """Refused in words, before anything is opened."""
+    for opening in (open_app, sync.open):
+        with pytest.raises(UnknownStore, match=why):
+            opening(**{"url": "memory://", argument: given})
+
+
+def test_an_empty_url_is_not_the_default() -> None:
+    """Somebody's variable was not set: that is no reason to take another store."""
+    with pytest.raises(UnknownStore, match="'' is no store's URL"):
+        open_app("")
+
+
+def test_plain_code_may_say_the_settings() -> None:
+    """As async code may."""
+    with sync.open("memory://", settings=Settings(lease_seconds=7)) as app:
+        assert app.run(seven) == 7
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from outlive.settings import Settings
 from outlive.store import Conflict, Entry
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock
+from tests.order.journals import drive_on
 
 #: Leases that outlast any test, and every wait leaves memory (or none does).
 EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
@@ -162,3 +163,11 @@ class Scene:
 async def breathe() -> None:
     """Let loop and threads get on for a real moment, whatever the fake clock says."""
     await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.0005)
+
+
+async def live_and_replayed(scene: Scene, flow: Flow[[], Any]) -> list[Any]:
+    """What a flow returns when it runs, and what it returns when it is replayed."""
+    handle = await scene.open().start(flow, id="r")
+    live = await scene.outcome(handle)
+    replayed = await drive_on((await handle.read())[:-1], flow, run_id="r")
+    return [live, replayed.outcome[1]]

@@ -10,37 +10,17 @@ import pytest
 
 import outlive
 from outlive.errors import (
-    InDoubt,
-    KeyTaken,
-    NotHappened,
     RunFailed,
-    StepFailed,
-    TimedOut,
     ValueRefused,
 )
 from outlive.model.events import StepDone, StepRaised
 from outlive.store import Store
-from tests.order.journals import drive_on
-from tests.unit.scene import Scene
+from tests.unit.scene import Scene, live_and_replayed
 
 
 @dataclass
 class Basket:
     items: list[str] = field(default_factory=list)
-
-
-class BankError(Exception):
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(code, text)
-        self.code, self.text = code, text
-
-
-async def live_and_replayed(scene: Scene, flow: outlive.Flow[[], Any]) -> list[Any]:
-    """What a flow returns when it runs, and what it returns when it is replayed."""
-    handle = await scene.open().start(flow, id="r")
-    live = await scene.outcome(handle)
-    replayed = await drive_on((await handle.read())[:-1], flow, run_id="r")
-    return [live, replayed.outcome[1]]
 
 
 async def test_a_result_is_the_flows_own_copy(scene: Scene) -> None:
@@ -123,126 +103,6 @@ async def test_types_that_hints_reach_come_back(scene: Scene) -> None:
     live, replayed = await live_and_replayed(scene, shopping)
 
     assert live == replayed == ["Basket", ["bread"]]
-
-
-# ---------------------------------------------------------------- exceptions
-
-
-async def caught(scene: Scene, error: BaseException, **options: Any) -> list[Any]:
-    """(type, args) that a flow catches when a step raises this, live and replayed."""
-
-    @outlive.step(**options)
-    async def breaking() -> int:
-        raise error
-
-    @outlive.flow
-    async def catching() -> list[Any]:
-        try:
-            await breaking()
-        except Exception as met:
-            return [type(met).__name__, list(map(str, met.args)), str(met)]
-        return []
-
-    live, replayed = await live_and_replayed(scene, catching)
-    assert live == replayed
-    return live
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("no good", 3),
-        KeyError("gone"),
-        ZeroDivisionError(),
-        FileNotFoundError(2, "not here"),
-        UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
-        TimeoutError("late"),
-        StopAsyncIteration(),
-        TimedOut("a limit"),
-        NotHappened("nothing"),
-        InDoubt("0/pay#1", "key", "why"),
-        KeyTaken("key", "holder", "wanted"),
-        StepFailed("Inner", "text"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-async def test_errors_that_everybody_knows_come_back(scene: Scene, error: Exception) -> None:
-    """Built-in ones and ours, with their arguments and their text."""
-    name, _, text = await caught(scene, error)
-
-    assert [name, text] == [type(error).__name__, str(error)]
-
-
-async def test_declared_errors_come_back(scene: Scene) -> None:
-    """raises= names the types that the flow wants to catch."""
-    got = await caught(scene, BankError(7, "closed"), raises=(BankError,))
-
-    assert got[:2] == ["BankError", ["7", "closed"]]
-
-
-async def test_undeclared_errors_are_told_by_name(scene: Scene) -> None:
-    """Live as on replay: no type is looked up by a name found in data."""
-    name, args, text = await caught(scene, BankError(7, "closed"))
-
-    assert name == "StepFailed"
-    assert "BankError" in text
-    assert len(args) == 1
-
-
-async def test_a_foreign_error_is_not_taken_for_a_built_in_one(scene: Scene) -> None:
-    """Some libraries name theirs like Python's: they are other types all the same."""
-    foreign = type("ConnectionError", (Exception,), {})
-
-    name, _, text = await caught(scene, foreign("refused"))
-
-    assert name == "StepFailed"
-    assert "ConnectionError" in text
-
-
-async def test_a_foreign_error_is_not_taken_for_a_declared_one(scene: Scene) -> None:
-    """A type of the same name from elsewhere was not declared."""
-    foreign = type("BankError", (Exception,), {"__module__": "elsewhere"})
-
-    name, _, _ = await caught(scene, foreign(1, "x"), raises=(BankError,))
-
-    assert name == "StepFailed"
-
-
-async def test_an_error_that_cannot_be_made_again_is_told_by_name(scene: Scene) -> None:
-    """Arguments that can't be recorded, or that its type does not take."""
-
-    class Odd(Exception):
-        def __init__(self, *, reason: str) -> None:
-            super().__init__(object())
-            self.reason = reason
-
-        def __str__(self) -> str:
-            return f"odd: {self.reason}"
-
-    name, _, text = await caught(scene, Odd(reason="why"), raises=(Odd,))
-
-    assert name == "StepFailed"
-    assert "odd: why" in text
-
-
-async def test_an_effects_error_comes_back_like_a_steps(scene: Scene) -> None:
-    """What is declared to mean "nothing happened" reaches the flow with its type."""
-
-    @outlive.effect(not_happened=(BankError,), raises=(BankError,))
-    async def pay() -> None:
-        raise BankError(3, "no cover")
-
-    @outlive.flow
-    async def paying() -> list[Any]:
-        try:
-            await pay()
-        except BankError as error:
-            return [error.code, error.text]
-        return []
-
-    live, replayed = await live_and_replayed(scene, paying)
-
-    assert live == replayed == [3, "no cover"]
 
 
 # ---------------------------------------------------------------- refused values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -78,3 +79,20 @@ async def test_who_did_it_is_a_text(by: Any) -> None:
             with pytest.raises(UsageError, match="`by` says who did it"):
                 await say(*([1] if say == handle.answer else []), by=by)
         assert 4 == await handle.outcome()
+
+
+async def test_a_sleep_until_an_instant_of_no_zone_is_refused() -> None:
+    """The clock of another machine would make another instant of it."""
+
+    @outlive.flow
+    async def sleepy() -> str:
+        try:
+            await outlive.sleep(datetime(2030, 1, 1))  # noqa: DTZ001
+        except UsageError as error:
+            return str(error)
+        return "slept"
+
+    async with App(MemoryStore()) as app:
+        told = await (await app.start(sleepy))
+
+    assert "sleep until 2030-01-01 00:00:00 has no time zone; add one" == told

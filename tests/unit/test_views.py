@@ -27,6 +27,7 @@ from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
 from outlive.store import Head, Reading, StoredRecord
 from outlive.views.damage import check_journal
+from outlive.views.diff import Ended, Line
 from outlive.views.runs import iso, outcome, summary
 from outlive.views.values import Unread, as_json, preview, read_value
 from tests.unit.every_event import EVERY_EVENT, FAULT, STARTED, encoded
@@ -247,3 +248,13 @@ def test_events_that_contradict_one_another_are_found() -> None:
     (damage,) = check_journal(reading).damage
 
     assert "contradict" in damage.why
+
+
+def test_a_difference_is_called_by_its_place() -> None:
+    """What two runs were started with is no outcome."""
+    one, other = Ended(digest=b"1"), Ended(digest=b"2")
+
+    assert ["arguments", "outcome", "outcome"] == [
+        Line(step=step, a=one, b=other).difference for step in ("arguments", "0/plan#1", "outcome")
+    ]
+    assert "" == Line(step="arguments", a=one, b=one).difference

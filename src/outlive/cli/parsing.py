@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 Do = Callable[[argparse.Namespace], int]
 
@@ -17,8 +17,31 @@ _Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name
 Commands: TypeAlias = "_Subparsers[Parser]"
 
 
+class _Once(argparse._StoreAction):  # noqa: SLF001 - it has no other name
+    """A value that is said once: of two, nobody knows which was meant."""
+
+    is_given = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if self.is_given and option_string is not None:
+            raise argparse.ArgumentError(self, "it is given twice; say it once")
+        self.is_given = True
+        super().__call__(parser, namespace, values, option_string)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)

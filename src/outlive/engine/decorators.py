@@ -25,6 +25,7 @@ from outlive.engine.definitions import (
     seconds_or_none,
     undoables,
 )
+from outlive.engine.faults import with_subclasses
 from outlive.engine.options import RunOptions, milliseconds
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
@@ -290,7 +291,7 @@ def _define(
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
-        raises=error_types("raises=", raises),
+        raises=with_subclasses(error_types("raises=", raises)),
         ignore=_names("ignore", ignore),
         redact=_names("redact", redact),
         effect=rules,

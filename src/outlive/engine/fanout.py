@@ -20,7 +20,7 @@ async def call(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwa
     Raises:
         RunFailed: the child failed.
         RunCancelled: somebody cancelled it.
-        RunIdTaken: the id belongs to another run.
+        RunIdTaken: the id belongs to another run, if only because another parent started it.
     """
     return await _child(flow, args, kwargs, id, awaited=True)
 

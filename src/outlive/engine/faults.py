@@ -1,8 +1,9 @@
 """Exceptions to and from the journal: a name, a text, plain arguments.
 
-A type comes back only if it is built in, one of ours, or declared by the step (``raises=``);
-anything else comes back as ``StepFailed``. Nothing is looked up by a name found in data except in
-these closed tables, and the flow sees the same live as on replay.
+A type comes back only if it is built in, one of ours, or declared by the step (``raises=``), and
+only if it can be made again so that it says the same; anything else comes back as ``StepFailed``.
+Nothing is looked up by a name found in data except in these closed tables, and the flow sees the
+same live as on replay.
 """
 
 from __future__ import annotations
@@ -36,12 +37,19 @@ def fault_of(
     error: BaseException, codec: Codec, own: Mapping[str, type[BaseException]] | None = None
 ) -> Fault:
     """What is recorded of an exception; ``own`` are the types that its step declares."""
-    cls = type(error)
-    name = cls.__qualname__
-    if _known(name, own or {}) not in (None, cls):
-        # A namesake of a type that would come back: it must not come back as that one.
-        name = f"{cls.__module__}.{name}"
-    return Fault(name, text_of(error), _encode_args(error, codec))
+    return Fault(_name_of(type(error), own or {}), text_of(error), _encode_args(error, codec))
+
+
+def _name_of(cls: type[BaseException], own: Mapping[str, type[BaseException]]) -> str:
+    """A name under which no other type comes back."""
+    name, full = cls.__qualname__, _full_name(cls)
+    if _known(name, own) in (None, cls):
+        return name
+    return full if own.get(full, cls) is cls else f"another {full}"
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _known(name: str, own: Mapping[str, type[BaseException]]) -> type[BaseException] | None:
@@ -83,24 +91,48 @@ def _encode_args(error: BaseException, codec: Codec) -> bytes:
 
 
 def declared(raises: Sequence[type[BaseException]]) -> Mapping[str, type[BaseException]]:
-    """The table of a step's own exception types."""
-    return {cls.__qualname__: cls for cls in raises}
+    """The table of a step's own exception types; of two with one name the first has it alone."""
+    table: dict[str, type[BaseException]] = {}
+    for cls in raises:
+        table.setdefault(cls.__qualname__, cls)
+        table.setdefault(_full_name(cls), cls)
+    return table
+
+
+def with_subclasses(raises: Sequence[type[BaseException]]) -> tuple[type[BaseException], ...]:
+    """Declared types, then those derived from them so far.
+
+    Which there are must not depend on what bodies import later. What is built in is declared
+    without its many subclasses.
+    """
+    found = dict.fromkeys(raises)
+    for cls in raises:
+        if cls.__module__ != "builtins":
+            found |= dict.fromkeys(with_subclasses(cls.__subclasses__()))
+    return tuple(found)
 
 
 def exception_of(
     fault: Fault, own: Mapping[str, type[BaseException]], codec: Codec
 ) -> BaseException:
     """The exception that the flow gets."""
+    failed = StepFailed(fault.type_name, fault.message)
     cls = _known(fault.type_name, own)
-    if cls is None or not fault.args:
-        return StepFailed(fault.type_name, fault.message)
-    args = codec.decode(fault.args)
+    if cls is None:
+        return failed
+    names = _own_parameters(cls) if issubclass(cls, OutliveError) else []
+    if fault.args:
+        args = codec.decode(fault.args)
+    elif issubclass(cls, OutliveError) and not names:
+        args = (fault.message,)  # the engine itself says it so
+    else:
+        return failed
     try:
-        names = _own_parameters(cls) if issubclass(cls, OutliveError) else []
         error = cls(**dict(zip(names, args, strict=True))) if names else cls(*args)
     except Exception:
-        return StepFailed(fault.type_name, fault.message)
-    return error
+        return failed
+    is_faithful = cls.__module__ == "builtins" or text_of(error) == fault.message
+    return error if is_faithful else failed
 
 
 def _own_parameters(cls: type[BaseException]) -> list[str]:

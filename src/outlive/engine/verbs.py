@@ -18,6 +18,8 @@ async def sleep(until: Duration | datetime) -> None:
     """Wait for a while, or until an instant; survives crashes and redeploys, costs no memory."""
     branch = branch_for("outlive.sleep")
     if isinstance(until, datetime):
+        if until.tzinfo is None:
+            raise UsageError(f"sleep until {until} has no time zone; add one")
         now = branch.drive.now_ms() / 1000
         await branch.drive.sleep(branch, max(0.0, until.timestamp() - now))
     else:

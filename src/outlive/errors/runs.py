@@ -75,7 +75,7 @@ class RunQuarantined(RunError):
 
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(f"run {run_id} is quarantined: {reason}; look at it, then resume it")
-        self.run_id = run_id
+        self.run_id, self.reason = run_id, reason
 
 
 class RequestRefused(RunError):
@@ -86,7 +86,7 @@ class RequestRefused(RunError):
             f"run {run_id} could not read request {request_id}: {why}; "
             "send what the flow waits for, with another id"
         )
-        self.run_id, self.request_id = run_id, request_id
+        self.run_id, self.request_id, self.why = run_id, request_id, why
 
 
 class NoReply(RunError):
@@ -97,7 +97,7 @@ class NoReply(RunError):
             f"run {run_id} ended ({status}) without a reply to request {request_id}; "
             f"`outlive show {run_id}` tells what happened"
         )
-        self.run_id, self.request_id = run_id, request_id
+        self.run_id, self.request_id, self.status = run_id, request_id, status
 
 
 class ReplayMismatch(RunError):
@@ -107,7 +107,8 @@ class ReplayMismatch(RunError):
         super().__init__(
             f"run {run_id}, seq {seq}: the journal has {recorded}, the code {code}; {remedy}"
         )
-        self.run_id, self.seq, self.recorded, self.code = run_id, seq, recorded, code
+        self.run_id, self.seq = run_id, seq
+        self.recorded, self.code, self.remedy = recorded, code, remedy
 
 
 class IllegalTransition(RunError):

@@ -45,14 +45,13 @@ class WrongKey(StoreError):
         needs: list[str] | None = None,
         given: list[str] | None = None,
     ) -> None:
-        needed = " or ".join(sorted(needs or []))
-        has = ", ".join(given or [])
+        self.what, self.needs, self.given = what, sorted(needs or []), list(given or [])
+        needed, has = " or ".join(self.needs), ", ".join(self.given)
         super().__init__(
             f"{what} is sealed{f' with key {needed}' if needed else ''}; "
             f"{f'the keys given are {has}' if has else 'no key was given'}: "
             "set OUTLIVE_KEY to the key that it was written with (several: commas between them)"
         )
-        self.needs, self.given = needed, has
 
 
 class Erased(StoreError):
@@ -90,4 +89,4 @@ class LeaseLost(StoreError):
 
     def __init__(self, run_id: str, why: str = "is driven by another worker now") -> None:
         super().__init__(f"run {run_id} {why}")
-        self.run_id = run_id
+        self.run_id, self.why = run_id, why

@@ -63,7 +63,7 @@ class FlowNotRegistered(UsageError):
             f"flow {flow!r} is not registered in this process (known: {have}); "
             "pass the flow itself, or name its module on the command line"
         )
-        self.flow = flow
+        self.flow, self.known = flow, known
 
 
 class RunNotFound(UsageError):
@@ -74,7 +74,7 @@ class RunNotFound(UsageError):
         if checkpoints:
             remedy = f"its checkpoints are called {checkpoints!r} by show, verify and erase"
         super().__init__(f"no run has the id {run_id!r}; {remedy}")
-        self.run_id = run_id
+        self.run_id, self.checkpoints = run_id, checkpoints
 
 
 class RunIdRefused(UsageError):
@@ -86,7 +86,7 @@ class RunIdTaken(UsageError):
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run id {run_id!r} is taken: {why}; choose another id")
-        self.run_id = run_id
+        self.run_id, self.why = run_id, why
 
 
 class StepNotInDoubt(UsageError):
@@ -141,7 +141,7 @@ class AnswerRefused(UsageError):
         super().__init__(
             f"question {question} refuses this answer: {why}; it stays open and wants {wanted}"
         )
-        self.question, self.why = question, why
+        self.question, self.why, self.wanted = question, why, wanted
 
 
 class ScheduleNotFound(UsageError):

@@ -82,7 +82,7 @@ class Load:
     spent: int = 0
     #: Runs of it may be due that nobody holds.
     is_waited: bool = False
-    #: A run that the rate has no units for is next: none may pass it.
+    #: A run that the rate has no units for is next: none may pass it that the same worker drives.
     is_spent: bool = False
 
     def admits(self, run: Found, worker: str) -> bool:

@@ -36,6 +36,19 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
 
 
+def check_url(url: object) -> str:
+    """What may be a store's URL: a text.
+
+    Raises:
+        UnknownStore: it is none; a path is told the URL to write.
+    """
+    if isinstance(url, os.PathLike):
+        raise UnknownStore(f"{url!r} is a path; write its URL: 'sqlite:///{os.fspath(url)}'")
+    if type(url) is not str or not url:
+        raise UnknownStore(f"{url!r} is no store's URL; use one of {_KNOWN}")
+    return url
+
+
 def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") -> None:
     """Raise ``StoreUnavailable`` if there is no store (any more): opening it would make one."""
     scheme, _, rest = url.partition("://")

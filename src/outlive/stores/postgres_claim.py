@@ -68,7 +68,7 @@ _BY_HOLDER_BESIDE = (
 _NEXT_BESIDE = (
     "SELECT least({s}.next_v2($1, $2, $3, $4, $5), {s}.next_v2($6, $7, $3, ARRAY['default'], $5))"
 )
-_QUEUED = f"SELECT {FOUND_COLUMNS} FROM {{s}}.queued_v1({_MARKS}) r"
+_QUEUED = f"SELECT {FOUND_COLUMNS} FROM {{s}}.queued_v2({_MARKS}) r"
 _LOADS = "SELECT * FROM {s}.loads_v1($1)"
 _BY_ID = (
     f"SELECT {FOUND_COLUMNS} FROM {{s}}.runs r WHERE r.run_id = ANY ($1) AND r.ended_at IS NULL"

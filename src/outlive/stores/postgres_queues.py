@@ -68,7 +68,7 @@ TABLES = (
 _HELD = "h.worker IS NOT NULL AND h.queue <> 'default'"
 _FREE = "r.worker IS NULL AND r.ended_at IS NULL AND r.queue <> 'default'"
 _KIND = "r.queue = queue_name AND r.flow = w.flow AND r.version = w.version"
-_NEW = f"{_KIND} AND {_FREE} AND r.epoch = 0"
+NEW = f"{_KIND} AND {_FREE} AND r.epoch = 0"
 
 #: What of a rate counts as spent; what was spent after now is not yet seen: the clock was set.
 _SPENT = f"""
@@ -208,7 +208,7 @@ END $$
 """
 
 #: The next keys of a lane, in a round that begins behind the last one; not those that are full.
-_KEYS = f"""
+KEYS_V1 = f"""
 CREATE FUNCTION {{s}}.lane_keys_v1(
     queue_name text, flow text, version text, level bigint, last text, count bigint,
     full_keys text[]
@@ -221,10 +221,10 @@ BEGIN
     WHILE cardinality(found) < count LOOP
         IF key IS NULL THEN
             SELECT min(r.queue_key) INTO key FROM {{s}}.runs r, (SELECT $2, $3) AS w (flow, version)
-                WHERE {_NEW} AND r.priority = level;
+                WHERE {NEW} AND r.priority = level;
         ELSE
             key := (SELECT r.queue_key FROM {{s}}.runs r, (SELECT $2, $3) AS w (flow, version)
-                WHERE {_NEW} AND r.priority = level AND r.queue_key > key
+                WHERE {NEW} AND r.priority = level AND r.queue_key > key
                 ORDER BY r.queue_key LIMIT 1);
         END IF;
         IF key IS NULL OR (has_wrapped AND key > last) THEN
@@ -239,8 +239,18 @@ BEGIN
 END $$
 """
 
+#: Those of which no more may be held.
+FULL_KEYS_V1 = f"""ARRAY(SELECT h.queue_key FROM {{s}}.runs h
+            WHERE q.per_key IS NOT NULL AND h.queue = queue_name AND {_HELD} AND h.queue_key <> ''
+            GROUP BY h.queue_key HAVING count(*) >= q.per_key)"""
+OF_KEY_V1 = "r.queue_key = k.key AND r.format <= newest ORDER BY r.id"
+#: The runs of a kind that have waited longest.
+OLDEST_V1 = f"""RETURN QUERY SELECT * FROM {{s}}.runs r WHERE {NEW} AND r.format <= newest
+                    AND r.queue_key <> ALL (full_keys)
+                    ORDER BY r.id LIMIT 1 + room / {FAIR_TURNS} FOR UPDATE SKIP LOCKED;"""
+
 #: Free runs of queues: some of each priority and key, no more than there is room for.
-_QUEUED = f"""
+QUEUED_V1 = f"""
 CREATE FUNCTION {{s}}.queued_v1(
     flows text[], versions text[], newest bigint, names text[], asker text,
     turn_queues text[], turn_keys text[], turns bigint[], at bigint, count bigint
@@ -266,9 +276,7 @@ BEGIN
                 WHERE q.per_worker IS NOT NULL AND h.queue = queue_name AND {_HELD}
                 AND h.worker = asker));
         CONTINUE WHEN room <= 0;
-        full_keys := ARRAY(SELECT h.queue_key FROM {{s}}.runs h
-            WHERE q.per_key IS NOT NULL AND h.queue = queue_name AND {_HELD} AND h.queue_key <> ''
-            GROUP BY h.queue_key HAVING count(*) >= q.per_key);
+        full_keys := {FULL_KEYS_V1};
         FOR w IN SELECT * FROM unnest(flows, versions) AS w (flow, version) LOOP
             RETURN QUERY SELECT * FROM {{s}}.runs r
                 WHERE {_KIND} AND {_FREE} AND r.epoch > 0 AND r.wake_at <= instant
@@ -283,12 +291,10 @@ BEGIN
             IF coalesce(q.turn, turns[array_position(turn_queues, queue_name)], 0) % {FAIR_TURNS}
                 + room >= {FAIR_TURNS}
             THEN
-                RETURN QUERY SELECT * FROM {{s}}.runs r WHERE {_NEW} AND r.format <= newest
-                    AND r.queue_key <> ALL (full_keys)
-                    ORDER BY r.id LIMIT 1 + room / {FAIR_TURNS} FOR UPDATE SKIP LOCKED;
+                {OLDEST_V1}
             END IF;
             WHILE taken < room LOOP
-                level := (SELECT r.priority FROM {{s}}.runs r WHERE {_NEW} AND r.priority > level
+                level := (SELECT r.priority FROM {{s}}.runs r WHERE {NEW} AND r.priority > level
                     ORDER BY r.priority LIMIT 1);
                 EXIT WHEN level IS NULL;
                 keys := {{s}}.lane_keys_v1(queue_name, w.flow, w.version, level,
@@ -296,9 +302,8 @@ BEGIN
                     room, full_keys);
                 more := 1 + room / greatest(1, cardinality(keys));
                 RETURN QUERY SELECT r.* FROM unnest(keys) AS k (key) CROSS JOIN LATERAL (
-                    SELECT * FROM {{s}}.runs r WHERE {_NEW} AND r.priority = level
-                    AND r.queue_key = k.key AND r.format <= newest
-                    ORDER BY r.id LIMIT more FOR UPDATE SKIP LOCKED
+                    SELECT * FROM {{s}}.runs r WHERE {NEW} AND r.priority = level
+                    AND {OF_KEY_V1} LIMIT more FOR UPDATE SKIP LOCKED
                 ) AS r;
                 GET DIAGNOSTICS more = ROW_COUNT;
                 taken := taken + more;
@@ -359,6 +364,6 @@ BEGIN
 END $$
 """
 
-QUEUES = (_SPENT, _SPEND, _ADMIT_V1, _NAMES, _KEYS, _QUEUED, _LOADS, _SET)
+QUEUES = (_SPENT, _SPEND, _ADMIT_V1, _NAMES, KEYS_V1, QUEUED_V1, _LOADS, _SET)
 #: Since no run is too much for its queue.
 QUEUES_OF_ANY_COST = (_ADMIT,)

@@ -30,6 +30,7 @@ from outlive.stores.postgres_functions import (
     FUNCTIONS_OF_HEADERS,
     FUNCTIONS_OF_OPEN_IDS,
 )
+from outlive.stores.postgres_lanes import LANES
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
@@ -39,7 +40,7 @@ from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -155,6 +156,7 @@ MIGRATIONS = {
     3: (*QUEUES_OF_ANY_COST, *FUNCTIONS_OF_ANY_COST),
     4: DELETIONS_REMEMBERED,
     5: (*ENLISTING, *FUNCTIONS_OF_OPEN_IDS),
+    6: LANES,
 }
 
 Failpoint = Callable[[str], None]

@@ -37,6 +37,7 @@ from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.scheduling import Schedule
+from outlive.settings import Settings
 from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.worker.worker import Worker
@@ -278,6 +279,7 @@ def open_app(
     blobs: str | None = None,
     drive: bool = True,
     ports: Ports | None = None,
+    settings: Settings | None = None,
     retention: Retention | None = None,
     redaction: Redaction | None = None,
 ) -> App:
@@ -288,4 +290,6 @@ def open_app(
     """
     rules: dict[str, Any] = {"retention": retention, "redaction": redaction}
     places: dict[str, Any] = {"key": key, "blobs": blobs}
-    return App(opening.open_app(url, drive=drive, ports=ports, **places, **rules))
+    return App(
+        opening.open_app(url, drive=drive, ports=ports, settings=settings, **places, **rules)
+    )

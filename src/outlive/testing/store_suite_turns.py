@@ -102,6 +102,19 @@ class QueueTurnRules:
 
         assert set(keys) <= {each.split("-")[0] for each in order}
 
+    async def test_the_oldest_is_found_behind_a_long_line_of_a_full_key(self, store: Store) -> None:
+        """Though more urgent runs keep coming, and hundreds before it may not be held."""
+        if not isinstance(store, Queueing):
+            return
+        await limit_queue(store, per_key=1)
+        await store.commit([queued("held", queue_key="full")])
+        assert ["held"] == await Desk(store, "v").take()
+        await store.commit([queued(f"full-{n}", queue_key="full") for n in range(300)])
+        await store.commit([queued("late", queue_key="late", priority=9)])
+        await store.commit([queued(f"urgent-{n}", queue_key=f"k{n}") for n in range(20)])
+
+        assert "late" in await one_by_one(Desk(store, "w"), 8)
+
     async def test_queues_take_turns(self, store: Store) -> None:
         """A worker with little room serves every queue, the unnamed one, too."""
         if not isinstance(store, Queueing):

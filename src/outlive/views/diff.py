@@ -58,8 +58,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         if self.a is None or self.b is None:
             return "only in A" if self.b is None else "only in B"
         if self.a.args_digest != self.b.args_digest:
-            return "arguments"
-        return "" if self.a.digest == self.b.digest else "outcome"
+            return ARGUMENTS
+        if self.a.digest == self.b.digest:
+            return ""
+        return ARGUMENTS if self.step == ARGUMENTS else OUTCOME
 
 
 def diff(a: Sequence[Event], b: Sequence[Event]) -> list[Line]:

@@ -81,8 +81,9 @@ class StoreKin:
         there = run.started
         if there is None:
             return Fault("RunIdTaken", "it belonged to a run that was deleted not long ago")
-        if not _is_same(event, there, flow):
-            return Fault("RunIdTaken", f"it is another run, of flow {there.flow!r}")
+        why = _difference(event, there, flow)
+        if why:
+            return Fault("RunIdTaken", why)
         if event.is_awaited and run.status in ENDED:
             return ChildNews(run_id, run.status, run.value or b"", run.error)
         return "started"
@@ -103,10 +104,21 @@ class StoreKin:
         return posted
 
 
-def _is_same(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> bool:
-    """The same flow and arguments, started by the same run to the same end."""
-    wanted = (asked.flow, asked.parent, asked.is_awaited)
-    is_ours = (there.flow, there.parent, there.is_awaited) == wanted
-    return is_ours and (
-        there.digest == asked.digest or flow.args_codec.same(there.args, asked.args)
-    )
+def _difference(asked: RunStarted, there: RunStarted, flow: Flow[Any, Any]) -> str:
+    """Why the run that is there is not the child that is asked for; empty: it is.
+
+    Only children tell their parent how they ended, so the same flow and arguments are not enough.
+    """
+    if there.flow != asked.flow:
+        return f"it is a run of flow {there.flow!r}, not {asked.flow!r}"
+    if there.digest != asked.digest and not flow.args_codec.same(there.args, asked.args):
+        return f"that run of flow {there.flow!r} has other arguments"
+    if there.parent != asked.parent:
+        return (
+            "it has the same flow and arguments, but this run did not start it "
+            "(in a step, outlive.get waits for it)"
+        )
+    if there.is_awaited != asked.is_awaited:
+        verb = "call" if there.is_awaited else "spawn"
+        return f"this run started it with outlive.{verb}"
+    return ""
