@@ -32,9 +32,7 @@ class Transacting(Protocol):
         """How many seconds the transaction of a step may be open."""
         ...
 
-    def body_of(
-        self, drive: Recorder, op: Op, seconds_left: Callable[[Op], float]
-    ) -> Callable[..., Any]:
+    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
         """The body of a step with a transaction around it, which sets its limit."""
         ...
 

@@ -64,12 +64,10 @@ class Transactions:
         """No store lets a transaction be open for as long as it likes."""
         return min(op.definition.timeout_seconds or 0, self._seconds_max)
 
-    def body_of(
-        self, drive: Recorder, op: Op, seconds_left: Callable[[Op], float]
-    ) -> Callable[..., Any]:
+    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
         """The body of a step with a transaction around it, which sets its limit."""
         perform = self._perform if op.definition.is_async else self._perform_plainly
-        begun = partial(self._begun, drive, op, attempt_of(drive, op), seconds_left)
+        begun = partial(self._begun, drive, op, attempt_of(drive, op), left)
         return partial(perform, drive, op, attempt_of(drive, op), begun)
 
     def _begun(
@@ -77,12 +75,12 @@ class Transactions:
         drive: Recorder,
         op: Op,
         attempt: Attempt,
-        seconds_left: Callable[[Op], float],
+        left: Callable[[Op], float],
         own: Open,
     ) -> None:
         """From here on it is ended at its limit, all of which it has: else it is not begun."""
         op.abort, limit = own.abort, self.limit_of(op)
-        if seconds_left(op) < limit:
+        if left(op) < limit:
             raise NotBegun
         start = partial(_start_limit, drive, op, attempt.seq, limit)
         start() if op.definition.is_async else drive.env.host.call_threadsafe(start)
