@@ -30,6 +30,10 @@ class Unsure(Exception):
     """Nobody knows whether a transaction was committed; ``outcome_of`` finds out."""
 
 
+class NotInTime(Exception):
+    """No transaction could be begun in time, and nothing of it has happened."""
+
+
 class Transaction(Protocol):
     """A transaction of the user's, begun; it ends with one of these calls."""
 
@@ -95,7 +99,11 @@ class Transactional(Protocol):
     transaction_seconds_max: float
 
     def begin(self, attempt: Attempt, seconds: float) -> Transaction:
-        """A transaction for the body of a step, which has about so many seconds."""
+        """A transaction for the body of a step, which has about so many seconds.
+
+        Raises:
+            NotInTime: none could be had within as many; it may be asked for again.
+        """
         ...
 
     async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:

@@ -14,7 +14,7 @@ import pytest
 
 import outlive
 from outlive.engine import people
-from outlive.engine.definitions import Undoables
+from outlive.engine.undoables import Undoables
 from outlive.engine.verbs import carry
 from outlive.errors import NotInRun, RunError, RunFailed
 from outlive.journal.outbox import mail_of_each

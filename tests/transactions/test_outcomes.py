@@ -18,8 +18,10 @@ from outlive.journal.reader import read_events
 from outlive.model.events import AttemptFailed, EffectDoubted
 from outlive.opening import open_app
 from outlive.ports import Ports
+from outlive.store import Reading
 from outlive.stores.open import open_store
 from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_transactions import TRANSACTIONS_MAX
 from outlive.testing.postgres_pooler import PostgresPooler
 from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import HandClock, entry, header, held
@@ -345,6 +347,40 @@ async def test_connections_that_nobody_uses_are_closed(postgres_place: PostgresP
         while db.execute(asked, (processes,)).fetchall() != [(0,)]:
             await asyncio.sleep(0.01)
     await store.close()
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["plain", "awaits"])
+async def test_a_step_waits_for_its_turn(postgres_place: PostgresPlace, awaits: bool) -> None:
+    """However long others take, and that is no attempt: it has all of its time when it begins."""
+    place = postgres_place
+
+    @outlive.step(transaction=True, timeout="100ms")
+    def book(connection: Any) -> int:
+        return outlive.attempt()
+
+    @outlive.step(transaction=True, timeout="100ms")
+    async def book_awaiting(connection: Any) -> int:
+        return outlive.attempt()
+
+    @outlive.flow
+    async def once() -> int:
+        return await (book_awaiting() if awaits else book())
+
+    def is_put_off(reading: Reading) -> bool:
+        return any(isinstance(event, AttemptFailed) for event in read_events(reading))
+
+    async with open_app(place.url, settings=QUICK) as app, asyncio.timeout(60):
+        store: Any = app.store
+        others = [await store.begin_async(attempt(), 5) for _ in range(TRANSACTIONS_MAX)]
+        plain = [store.begin(attempt(), 5) for _ in range(TRANSACTIONS_MAX)]
+        handle = await app.start(once, id="t")
+        while not is_put_off(await app.read("t")):
+            await asyncio.sleep(0.01)
+        for each, other in zip(plain, others, strict=True):
+            each.roll_back()
+            await other.roll_back()
+
+        assert 1 == await handle.outcome()
 
 
 async def test_behind_a_pooler(postgres_place: PostgresPlace, postgres: PostgresServer) -> None:

@@ -170,3 +170,71 @@ async def test_outcomes_of_effects_carry_how_they_are_known(scene: Scene) -> Non
 
     (done,) = await scene.events(handle, EffectDone)
     assert done.by == ""
+
+
+@pytest.mark.parametrize("kind", ["step", "effect", "flow"])
+def test_methods_are_refused_where_they_are_decorated(kind: str) -> None:
+    """Called on an object, they would take its first argument for it."""
+
+    async def say(self: Any, text: str = "") -> str:
+        return text
+
+    say.__qualname__ = "Bot.say"
+    said = getattr(outlive, kind)(say)
+
+    # Until Python 3.12 it comes wrapped in a RuntimeError.
+    with pytest.raises((DefinitionRefused, RuntimeError)) as refused:
+        type("Bot", (), {"say": said})
+    error = refused.value.__cause__ or refused.value
+    assert isinstance(error, DefinitionRefused)
+    assert f"decorate the bound method, outlive.{kind}(obj.say)" in str(error)
+
+
+class Bot:
+    """What may be decorated of a class, and be kept in one."""
+
+    def __init__(self, greeting: str) -> None:
+        self.greeting = greeting
+
+    async def say(self, name: str) -> str:
+        return f"{self.greeting} {name}"
+
+    async def talk(self) -> list[str]:
+        say, pay = outlive.step(self.say), outlive.effect(self.say, name="pay")
+        return [await say("ann"), await pay("bob"), await self.shout("cy"), await self.hum("di")]
+
+    @outlive.step
+    @staticmethod
+    async def shout(name: str) -> str:
+        return name.upper()
+
+    @staticmethod
+    @outlive.step
+    async def hum(name: str) -> str:
+        return f"{name}..."
+
+
+async def test_bound_methods_and_static_ones_can_be_decorated(scene: Scene) -> None:
+    """They need no object when they are called."""
+    talk = outlive.flow(Bot("hello").talk)
+
+    assert await scene.run(talk) == ["hello ann", "hello bob", "CY", "di..."]
+
+
+async def test_wrong_arguments_are_told_with_what_was_called(scene: Scene) -> None:
+    """As Python tells it of a function."""
+
+    @outlive.step(name="look up")
+    async def look(order: str) -> None: ...
+
+    @outlive.flow
+    async def looking(order: str) -> str:
+        try:
+            await look(odrer=order)  # type: ignore[call-arg]
+        except TypeError as error:
+            return str(error)
+        return ""
+
+    with pytest.raises(TypeError, match=r"looking\(\) missing 1 required positional argument"):
+        await scene.run(looking)
+    assert await scene.run(looking, "7") == ("look up() got an unexpected keyword argument 'odrer'")

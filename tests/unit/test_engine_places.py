@@ -16,6 +16,7 @@ from outlive.errors import (
     NotInRun,
     OutliveError,
     RunFailed,
+    UsageError,
 )
 from outlive.model.events import EffectIntended, Parked, StepDone, StepRaised
 from outlive.model.events import RunFailed as Failed
@@ -67,8 +68,26 @@ async def test_verbs_outside_a_run_are_refused(verb: str) -> None:
         made = getattr(outlive, verb)(*([1] if verb == "sleep" else []))
         await made
 
-    with pytest.raises(NotInRun, match=f"outlive.{verb}"):
+    with pytest.raises(NotInRun, match=f"outlive.{verb}") as refused:
         await call()
+    assert "plain" not in str(refused.value)
+
+
+@pytest.mark.parametrize("verb", ["key", "attempt"])
+async def test_what_is_about_an_attempt_is_refused_in_a_flow(scene: Scene, verb: str) -> None:
+    """That is no place outside a run; the message says where to call it."""
+
+    @outlive.flow
+    async def asking() -> str:
+        try:
+            getattr(outlive, verb)()
+        except UsageError as error:
+            return str(error)
+        return "not refused"
+
+    text = await scene.run(asking)
+    assert text.startswith(f"outlive.{verb}() was called in a flow;")
+    assert "in the body of a step" in text
 
 
 # ---------------------------------------------------------------- inside a step

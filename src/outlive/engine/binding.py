@@ -12,8 +12,11 @@ from outlive.errors import DefinitionRefused
 Bound = dict[str, Any]
 
 
-def compile_binder(signature: Signature) -> Callable[..., Bound]:
-    """A function with the same parameters that returns them by name, defaults filled in."""
+def compile_binder(signature: Signature, name: str) -> Callable[..., Bound]:
+    """A function with the same parameters that returns them by name, defaults filled in.
+
+    Called with the wrong arguments it raises what ``name`` would.
+    """
     parts: list[str] = []
     defaults: dict[str, Any] = {}
     parameters = list(signature.parameters.values())
@@ -27,8 +30,9 @@ def compile_binder(signature: Signature) -> Callable[..., Bound]:
     source = f"def bind({', '.join(parts)}):\n    return {{{names}}}"
     space: dict[str, Any] = {"_defaults": defaults}
     exec(source, space)  # the source holds only this signature's own parameter names
-    binder: Callable[..., Bound] = space["bind"]
-    return binder
+    binder: Any = space["bind"]
+    binder.__name__ = binder.__qualname__ = name
+    return binder  # type: ignore[no-any-return]  # it was made here
 
 
 def _has_star(before: list[Parameter]) -> bool:

@@ -23,10 +23,10 @@ from outlive.engine.definitions import (
     check_name,
     registry,
     seconds_or_none,
-    undoables,
 )
 from outlive.engine.faults import with_subclasses
 from outlive.engine.options import RunOptions, milliseconds
+from outlive.engine.undoables import undoables
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.ids import is_text
@@ -80,6 +80,7 @@ def _flow(
     accepts: tuple[str, ...] = (),
     **preset: Any,
 ) -> Flow[..., Any]:
+    fn = _function_of(fn)
     if not inspect.isroutine(fn):
         raise DefinitionRefused(f"flow {fn!r} is no function; write `def` or `async def`")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -99,6 +100,8 @@ def _flow(
 
 class TransactionalStep(Effect[P, R]):
     """An effect whose receiver is the store's own database; callers give no connection."""
+
+    _decorator = "step"
 
     @property
     def plain(self) -> Callable[..., R]:
@@ -273,6 +276,7 @@ def _define(
     *,
     transaction: bool = False,
 ) -> Definition:
+    fn = _function_of(fn)
     if not callable(fn):
         raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -297,6 +301,11 @@ def _define(
         effect=rules,
         transaction=transaction,
     )
+
+
+def _function_of(fn: Any) -> Any:
+    """What a staticmethod holds: whether that is async can't be seen from outside."""
+    return fn.__func__ if isinstance(fn, staticmethod) else fn
 
 
 def _check_effect_timeout(timeout: Duration | None) -> None:

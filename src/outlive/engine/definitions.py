@@ -20,13 +20,13 @@ import msgspec
 from outlive.engine.binding import Bound, Unbinder, compile_binder, is_async, signature_of
 from outlive.engine.blob import Blob
 from outlive.engine.faults import declared
+from outlive.engine.methods import NoMethod
 from outlive.engine.options import RunOptions
 from outlive.engine.place import Body, Branch, Plain, place
 from outlive.errors import (
     DefinitionRefused,
     InsideStep,
     NotInRun,
-    RunError,
     UsageError,
     ValueRefused,
 )
@@ -117,7 +117,7 @@ class Definition:
 
     @cached_property
     def bind(self) -> Callable[..., Bound]:
-        return compile_binder(self._signature)
+        return compile_binder(self._signature, self.name)
 
     @cached_property
     def extra(self) -> str:
@@ -177,7 +177,7 @@ class Definition:
         return made
 
 
-class Step(Generic[P, R]):
+class Step(NoMethod, Generic[P, R]):
     """A named piece of a run whose outcome is recorded once; harmless to repeat."""
 
     def __init__(self, definition: Definition) -> None:
@@ -200,8 +200,10 @@ class Step(Generic[P, R]):
         return self.definition.fn
 
 
-class Effect(Generic[P, R]):
+class Effect(NoMethod, Generic[P, R]):
     """A step that changes the world: intent first, settled when in doubt."""
+
+    _decorator = "effect"
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -235,8 +237,10 @@ class Startable(Protocol[T_co]):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Flow(Generic[P, R]):
+class Flow(NoMethod, Generic[P, R]):
     """A function whose runs survive their process."""
+
+    _decorator = "flow"
 
     name: str
     fn: Callable[P, R]
@@ -323,7 +327,7 @@ class Flow(Generic[P, R]):
 
     @cached_property
     def bind(self) -> Callable[..., Bound]:
-        return compile_binder(self.signature)
+        return compile_binder(self.signature, self.name)
 
     @cached_property
     def unbinder(self) -> Unbinder:
@@ -347,42 +351,6 @@ class Flow(Generic[P, R]):
 
 async def nobody() -> None:
     """In place of a flow's code where there is none."""
-
-
-class Undoables:
-    """Effects that can be undone, by name: a chapter's successor has only their names."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, Definition]] = {}
-
-    def add(self, definition: Definition) -> None:
-        """An effect was defined; a later one of the same place replaces it."""
-        self._known.setdefault(definition.name, {})[place_of(definition)] = definition
-
-    def find(self, name: str, where: str) -> Definition:
-        """The effect of that name: the one at that place, or the only one.
-
-        Raises:
-            RunError: there is none in this process, or it can't be told which.
-        """
-        known = self._known.get(name, {})
-        found = known.get(where) or (next(iter(known.values())) if len(known) == 1 else None)
-        if found is None:
-            has = "several, " + ", ".join(sorted(known)) if known else "none of that name"
-            raise RunError(
-                f"effect {where} ({name!r}) of an earlier chapter has to be undone; this process "
-                f"has {has}; import the module that defines it, or give it its old name="
-            )
-        return found
-
-
-def place_of(definition: Definition) -> str:
-    """Where in the program an effect is defined."""
-    fn = definition.fn
-    return f"{fn.__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
-
-
-undoables = Undoables()
 
 
 def check_name(name: str) -> str:

@@ -110,11 +110,11 @@ class EffectRunner:
         drive.when_durable(lambda: self._perform(op))
 
     def _limit_of(self, op: Op) -> float:
-        """How long an attempt may take; no store lets a transaction be open for as long as that."""
-        transactions, limit = self._drive.env.transactions, op.definition.timeout_seconds or 0
+        """How long an attempt may take; a transaction may wait as long again for its begin."""
+        transactions = self._drive.env.transactions
         if op.definition.transaction and transactions is not None:
-            return min(limit, transactions.seconds_max)
-        return limit
+            return 2 * transactions.limit_of(op)
+        return op.definition.timeout_seconds or 0
 
     # one attempt
 
@@ -130,9 +130,9 @@ class EffectRunner:
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
         else:
             if op.definition.transaction and drive.env.transactions is not None:
-                op.body = drive.env.transactions.body_of(drive, op, self._seconds_left(op))
+                op.body = drive.env.transactions.body_of(drive, op, self._seconds_left)
             launch(drive, op, self._ended, self._may_begin)
-            if not op.definition.is_async:
+            if not op.definition.is_async and op.body is None:
                 set_limit(drive, op, self._seconds_left(op))
 
     def _may_begin(self, op: Op) -> bool:
@@ -141,7 +141,8 @@ class EffectRunner:
         if drive.stopped or not drive.env.lease.holds(op.lapses):
             return False
         left = self._seconds_left(op)
-        if left > 0 and op.definition.is_async:  # a thread's is set where it was begun
+        # A thread's is set where it was begun, a transaction's when it has begun.
+        if left > 0 and op.definition.is_async and op.body is None:
             set_limit(drive, op, left)
         return left > 0
 
@@ -152,8 +153,8 @@ class EffectRunner:
         return min((until - clock.now_ms()) / 1000, op.begins_until - clock.monotonic())
 
     def _put_off(self, op: Op) -> None:
-        """Another worker may drive this run by now: only a new intent can tell."""
-        late = Fault(DRIVER_ENDED, "the lease was not renewed in time; it was not begun")
+        """It waited for too long, and another worker may drive the run: a new intent can tell."""
+        late = Fault(DRIVER_ENDED, "its turn came too late, or its lease was; it was not begun")
         again_at = self._drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
         self._try_again(op, late, "driver", at=again_at)
 

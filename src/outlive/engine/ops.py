@@ -28,11 +28,12 @@ from outlive.ports import Ports
 class Transacting(Protocol):
     """What transactional steps need."""
 
-    #: How long a transaction may be open.
-    seconds_max: float
+    def limit_of(self, op: Op) -> float:
+        """How many seconds the transaction of a step may be open."""
+        ...
 
-    def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
-        """The body of a step with a transaction around it."""
+    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
+        """The body of a step with a transaction around it, which sets its limit."""
         ...
 
     async def look(self, drive: Recorder, op: Op) -> object:

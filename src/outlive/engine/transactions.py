@@ -15,15 +15,15 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from outlive.engine.definitions import NOT_HAPPENED
 from outlive.engine.host import Cancellable, Host
-from outlive.engine.ops import Op, Recorder
+from outlive.engine.ops import NotBegun, Op, Recorder, set_limit
 from outlive.errors import LeaseLost, OutliveError, StoreUnavailable, TimedOut
 from outlive.journal.lane import Lane
 from outlive.store import Store
-from outlive.transactional import Attempt, Transactional, Unsure
+from outlive.transactional import Attempt, NotInTime, Transactional, Unsure
 
 logger = logging.getLogger("outlive")
 
@@ -45,29 +45,53 @@ class Open(Protocol):
         ...
 
 
+#: Called with a transaction that has begun.
+Begun: TypeAlias = Callable[[Open], None]
+
+
 class Transactions:
     """The transactional steps of one worker's runs."""
 
     def __init__(self, store: Transactional, lane: Lane, host: Host) -> None:
         self._store, self._lane, self._host = store, lane, host
-        self.seconds_max = store.transaction_seconds_max
+        self._seconds_max = store.transaction_seconds_max
         self._known: list[tuple[str, str]] = []
         self._timer: Cancellable | None = None
 
     # one attempt
 
-    def body_of(self, drive: Recorder, op: Op, seconds: float) -> Callable[..., Any]:
-        """The body of a step with a transaction around it."""
+    def limit_of(self, op: Op) -> float:
+        """No store lets a transaction be open for as long as it likes."""
+        return min(op.definition.timeout_seconds or 0, self._seconds_max)
+
+    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
+        """The body of a step with a transaction around it, which sets its limit."""
         perform = self._perform if op.definition.is_async else self._perform_plainly
-        return partial(perform, drive, op, attempt_of(drive, op), seconds)
+        begun = partial(self._begun, drive, op, attempt_of(drive, op), left)
+        return partial(perform, drive, op, attempt_of(drive, op), begun)
+
+    def _begun(
+        self,
+        drive: Recorder,
+        op: Op,
+        attempt: Attempt,
+        left: Callable[[Op], float],
+        own: Open,
+    ) -> None:
+        """From here on it is ended at its limit, all of which it has: else it is not begun."""
+        op.abort, limit = own.abort, self.limit_of(op)
+        if left(op) < limit:
+            raise NotBegun
+        start = partial(_start_limit, drive, op, attempt.seq, limit)
+        start() if op.definition.is_async else drive.env.host.call_threadsafe(start)
 
     async def _perform(
-        self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+        self, drive: Recorder, op: Op, attempt: Attempt, begun: Begun, *args: Any, **kwargs: Any
     ) -> Any:
         with _beginning():
-            own = await self._store.begin_async(attempt, seconds)
+            own = await self._store.begin_async(attempt, self.limit_of(op))
         try:
-            _watch(op, own)
+            begun(own)
             value = await op.definition.fn(own.connection, *args, **kwargs)
             outcome = drive.hider.value(op.definition.value_codec.encode(value))
             await _undisturbed(own.commit(outcome))
@@ -82,12 +106,12 @@ class Transactions:
         return value
 
     def _perform_plainly(
-        self, drive: Recorder, op: Op, attempt: Attempt, seconds: float, *args: Any, **kwargs: Any
+        self, drive: Recorder, op: Op, attempt: Attempt, begun: Begun, *args: Any, **kwargs: Any
     ) -> Any:
         with _beginning():
-            own = self._store.begin(attempt, seconds)
+            own = self._store.begin(attempt, self.limit_of(op))
         try:
-            _watch(op, own)
+            begun(own)
             value = op.definition.fn(own.connection, *args, **kwargs)
             own.commit(drive.hider.value(op.definition.value_codec.encode(value)))
         except BaseException as error:
@@ -102,13 +126,13 @@ class Transactions:
 
     def _meaning(self, op: Op, own: Open, error: BaseException) -> BaseException:
         """What a body raises whose transaction was taken away from it is no fault of its own."""
-        is_known = isinstance(error, (Unsure, LeaseLost)) or op.cut
+        is_known = isinstance(error, (Unsure, LeaseLost, NotBegun)) or op.cut
         if is_known or not isinstance(error, (Exception, asyncio.CancelledError)):
             return error
         if not op.expired:
             return Unsure(str(error)) if own.is_lost and isinstance(error, Exception) else error
-        limit = min(op.definition.timeout_seconds or 0, self.seconds_max)
-        return TimedOut(f"step {op.id} was given {limit:g} s for its transaction, and took longer")
+        given = f"{self.limit_of(op):g} s for its transaction"
+        return TimedOut(f"step {op.id} was given {given}, and took longer")
 
     # doubts
 
@@ -157,18 +181,19 @@ def attempt_of(drive: Recorder, op: Op) -> Attempt:
 
 @contextmanager
 def _beginning() -> Iterator[None]:
-    """A database that is away is waited for."""
+    """A database that is away is waited for, and so are others who write."""
     try:
         yield
+    except NotInTime as error:
+        raise NotBegun from error
     except StoreUnavailable as error:
         raise Unsure(str(error)) from error
 
 
-def _watch(op: Op, own: Open) -> None:
-    """From here on it is ended at its limit, which may have passed while others wrote."""
-    op.abort = own.abort
-    if op.expired:
-        raise TimedOut
+def _start_limit(drive: Recorder, op: Op, seq: int, seconds: float) -> None:
+    """On the run's side: the attempt may have ended meanwhile."""
+    if op.task is not None and op.effect is not None and op.effect.seq == seq:
+        set_limit(drive, op, seconds)
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:

@@ -20,11 +20,10 @@ from outlive.engine.definitions import (
     Effect,
     EffectRules,
     Step,
-    place_of,
-    undoables,
 )
 from outlive.engine.ops import Op
 from outlive.engine.redacting import own_copy, without_marks
+from outlive.engine.undoables import place_of, undoables
 from outlive.model.events import EffectDone, EffectRaised, Undoable
 from outlive.model.ids import digest
 from outlive.model.retry import ONCE, Retry

@@ -92,8 +92,13 @@ def pins() -> Mapping[str, str]:
 
 def _body(name: str) -> Body:
     here = place.get()
+    if here is None:
+        raise NotInRun(name, "in the body of a step, from a flow")
     if type(here) is not Body:
-        raise NotInRun(name)
+        raise UsageError(
+            f"{name}() was called in a flow; it is about one attempt: call it in the body of a "
+            "step or effect"
+        )
     return here
 
 

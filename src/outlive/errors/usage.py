@@ -6,14 +6,14 @@ from outlive.errors.groups import UsageError
 
 
 class NotInRun(UsageError):
-    """An effect or wait was used outside a run; start a run, or use ``.plain(...)``."""
+    """An effect or wait was used outside a run; start a run, or use an effect's ``.plain(...)``."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, where: str = "from a flow") -> None:
         super().__init__(
-            f"{name} was called outside a run; call it from a flow started with outlive.run(), "
-            f"or use {name}.plain(...) if it shall run with no record"
+            f"{name} was called outside a run; call it {where} started with outlive.run()"
+            + _or_plain(name, "if it shall run with no record")
         )
-        self.name = name
+        self.name, self.where = name, where
 
 
 class InsideStep(UsageError):
@@ -22,9 +22,14 @@ class InsideStep(UsageError):
     def __init__(self, name: str, step: str) -> None:
         super().__init__(
             f"{name} was called inside the body of step {step}; a step is a leaf: "
-            f"call {name} from the flow, or use {name}.plain(...) inside the body"
+            f"call {name} from the flow" + _or_plain(name, "inside the body")
         )
         self.name, self.step = name, step
+
+
+def _or_plain(name: str, when: str) -> str:
+    """The way out that a user's own functions have, and verbs of ours have not."""
+    return "" if name.startswith("outlive.") else f", or use {name}.plain(...) {when}"
 
 
 class IoInFlow(UsageError):

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq, sql
 from psycopg.rows import tuple_row
 
-from outlive.errors import LeaseLost, StoreUnavailable, UsageError
+from outlive.errors import LeaseLost, UsageError
 from outlive.ports import Ports
 from outlive.stores.postgres_errors import Refused, translate
 from outlive.stores.postgres_lent import (
@@ -35,7 +35,7 @@ from outlive.stores.postgres_lent import (
 from outlive.stores.postgres_outcomes import FENCED, MARK, NOT_OURS, TOO_LATE
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_wire import writable
-from outlive.transactional import Attempt, Unsure
+from outlive.transactional import Attempt, NotInTime, Unsure
 
 #: Transactions at once, in plain code and on each loop: each has a connection.
 TRANSACTIONS_MAX = 8
@@ -220,10 +220,11 @@ class PostgresTransactions:
         """Wait for a place, and for a server if it is away, about as long as the body may take."""
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
+        until = self._ports.clock.monotonic() + seconds
         if not self._places.acquire(timeout=seconds):
             raise self._no_place()
         try:
-            db = self._begun(words, seconds)
+            db = self._begun(words, until)
         except BaseException:
             self._places.release()
             raise
@@ -234,8 +235,8 @@ class PostgresTransactions:
 
         return PlainTransaction(words, db, leave, self._ports.failpoint)
 
-    def _begun(self, words: _Words, seconds: float) -> StepConnection:
-        until, pause = self._ports.clock.monotonic() + seconds, _PAUSE_FIRST
+    def _begun(self, words: _Words, until: float) -> StepConnection:
+        pause = _PAUSE_FIRST
         while True:
             db: StepConnection | None = None
             try:
@@ -254,10 +255,11 @@ class PostgresTransactions:
         """The same; the loop goes on meanwhile."""
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
+        until = self._ports.clock.monotonic() + seconds
         here = self._loops.setdefault(asyncio.get_running_loop(), _LoopPlaces(self._ports))
         await _within(seconds, here.places.acquire(), self._no_place)
         try:
-            db = await self._begun_async(words, seconds, here.kept)
+            db = await self._begun_async(words, until, here.kept)
         except BaseException:
             here.places.release()
             raise
@@ -269,9 +271,9 @@ class PostgresTransactions:
         return LoopTransaction(words, db, leave, self._ports.failpoint)
 
     async def _begun_async(
-        self, words: _Words, seconds: float, kept: Kept[AsyncStepConnection]
+        self, words: _Words, until: float, kept: Kept[AsyncStepConnection]
     ) -> AsyncStepConnection:
-        until, pause = self._ports.clock.monotonic() + seconds, _PAUSE_FIRST
+        pause = _PAUSE_FIRST
         while True:
             db: AsyncStepConnection | None = None
             try:
@@ -300,12 +302,11 @@ class PostgresTransactions:
             raise translate(refused, self._pool.place.name) from error
         if self._ports.clock.monotonic() >= until:
             reason = str(error).strip()
-            raise StoreUnavailable(f"{self._pool.place.name} has no connection for it: {reason}")
+            raise NotInTime(f"{self._pool.place.name} has no connection for it: {reason}")
 
-    def _no_place(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{TRANSACTIONS_MAX} transactions are open at {self._pool.place.name} and none ended "
-            "in time; make them shorter, or give the step more time"
+    def _no_place(self) -> NotInTime:
+        return NotInTime(
+            f"{TRANSACTIONS_MAX} transactions are open at {self._pool.place.name}, and none ended"
         )
 
     def close_idle(self) -> None:
