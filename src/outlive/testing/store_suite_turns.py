@@ -111,7 +111,8 @@ class QueueTurnRules:
         await store.commit([queued("held", queue_key="full")])
         assert ["held"] == await desk.take()
         await store.commit([queued(f"full-{n}", queue_key="full") for n in range(300)])
-        await store.commit([queued("late", queue_key="late", priority=9)])
+        since = START_MS - 1000
+        await store.commit([queued("late", queue_key="late", priority=9, wake_at=since)])
         await store.commit([queued(f"urgent-{n}", queue_key=f"k{n}") for n in range(20)])
 
         assert "late" in await one_by_one(desk, 8)
