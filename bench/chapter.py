@@ -149,8 +149,8 @@ def goals(chapter: Chapter, results: Results) -> list[str]:
         rows.append([goal.text, bound, value, verdict])
     words = (
         "What was aimed at, and whether these results reach it. Ratios are taken within each "
-        "round, where contestants ran right after one another. Reached means in every round; "
-        "where rounds disagree nothing is claimed."
+        "round, where contestants ran right after one another. The median of the rounds decides; "
+        "where some of them disagree it is told how many."
     )
     return ["### Goals", "", words, "", *table(["goal", "bound", "measured", ""], rows), ""]
 

@@ -18,7 +18,8 @@ from bench.cases import Case
 from bench.chapter import Chapter
 from bench.contest import argument_of, outcome_of
 from bench.databases import Databases
-from bench.goals import GOALS, Goal
+from bench.figures import Results
+from bench.goals import GOALS, Goal, times
 from bench.plan import CONTESTANTS, PLANS, SLOW_SECONDS, chapter_of
 from bench.plots import Curve, Point, draw
 from bench.round_trips import RoundTrips
@@ -275,8 +276,8 @@ def test_a_picture_has_a_dot_per_point() -> None:
     ElementTree.fromstring(picture)
 
 
-def test_a_goal_that_rounds_disagree_on_is_not_claimed() -> None:
-    """Nor is one that is too good to be true."""
+def test_the_median_of_the_rounds_decides_and_dissent_is_told() -> None:
+    """What is too good to be true decides nothing."""
 
     def judged(*values: float) -> str:
         goal = Goal(text="", measure=lambda _: {}, limit=2.5, possible_from=1.0)
@@ -284,5 +285,27 @@ def test_a_goal_that_rounds_disagree_on_is_not_claimed() -> None:
 
     assert "reached" == judged(1.5, 2.0)
     assert "**not reached**" == judged(2.6, 3.0)
-    assert "undecided" in judged(2.0, 3.0)
-    assert "undecided" in judged(0.2, 2.0)
+    assert "reached (2 of 3 rounds)" == judged(2.0, 3.0, 2.4)
+    assert "**not reached** (1 of 3 rounds)" == judged(2.0, 3.0, 2.6)
+    assert "undecided" in judged(0.2, 0.9, 2.0)
+
+
+def test_a_comparison_that_the_bare_commit_would_lose_says_so(tmp_path: Path) -> None:
+    """Nobody can be quicker than the disk."""
+    nothing = tmp_path / "nothing.json"
+    nothing.write_text('{"rows": []}')
+
+    def told(ours: float, bare: float) -> str:
+        goal = Goal(
+            text="",
+            measure=lambda _: {0: ours},
+            bare=lambda _: {0: bare},
+            limit=3,
+            at_least=True,
+            form=times,
+        )
+        return goal.verdict(Results(nothing))[2]
+
+    assert "**not reached**; nor by the bare commit itself: 2.9x" == told(2.0, 2.9)
+    assert "**not reached**" == told(2.0, 3.1)
+    assert "reached" == told(3.1, 2.9)
