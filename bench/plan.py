@@ -236,8 +236,8 @@ BUDGET_MINUTES: dict[tuple[Form, Chapter], int] = {
     ("tiny", "postgres"): 1,
     ("quick", "sqlite"): 14,
     ("quick", "postgres"): 9,
-    ("full", "sqlite"): 50,
-    ("full", "postgres"): 35,
+    ("full", "sqlite"): 30,
+    ("full", "postgres"): 20,
 }
 SLOW_SECONDS = 8
 #: A contestant that takes longer is told as not done.
