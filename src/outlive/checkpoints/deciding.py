@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
 import msgspec
@@ -33,8 +32,7 @@ ENDS: Sequence[EndStatus] = get_args(EndStatus)
 STATUSES = ("running", *ENDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Whose checkpoints these are, and what a journal of them would begin with."""
 
     run_id: str
