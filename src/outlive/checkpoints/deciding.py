@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
 import msgspec
@@ -32,7 +33,8 @@ ENDS: Sequence[EndStatus] = get_args(EndStatus)
 STATUSES = ("running", *ENDS)
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
     """Whose checkpoints these are, and what a journal of them would begin with."""
 
     run_id: str
