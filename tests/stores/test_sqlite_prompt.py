@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from outlive.store import Node
+from outlive.store import Conflict, Node
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import entry, header
+from tests.stores.faulty import Faults
 
 
 async def test_at_once_or_not_at_all(tmp_path: Path) -> None:
@@ -55,4 +56,27 @@ async def test_whatever_goes_with_a_record_goes_at_once_with_it(tmp_path: Path) 
     assert ("waiting", 2, []) == (reading.header.status, reading.head.seq, list(reading.mail))
     found = await store.get_blobs(reading.header.family, [b"a" * 16, b"b" * 16])
     assert {node.address: node.body} == found
+    await store.close()
+
+
+async def test_records_with_a_node_or_two_are_one_statement(tmp_path: Path) -> None:
+    """Behind the same fence: who is refused leaves nothing, and who repeats is told so."""
+    faults = Faults()
+    store = SQLiteStore(tmp_path / "o.db", connect=faults.connect)
+    await store.commit([entry("r", 0), entry("s", 0)])
+    await store.commit([entry("s", 1, nodes=(Node(b"there", b"\0first"),))])
+    faults.statements.clear()
+    batch = [
+        entry("r", 1, nodes=(Node(b"a", b"\0a"), Node(b"b", b"\0b"))),
+        entry("s", 2, nodes=(Node(b"c", b"\0c"),)),
+    ]
+    assert [None, None] == await store.commit(batch)
+    assert 1 == len(faults.statements)
+
+    late = entry("r", 1, b"late", nodes=(Node(b"d", b"\0d"),))
+    again = entry("s", 3, nodes=(Node(b"there", b"\0second"),))
+    assert [Conflict(seq=2, epoch=1), None] == await store.commit([late, again])
+    assert [None, None] == await store.commit([batch[0], again])
+    found = await store.get_blobs("family-1", [b"a", b"b", b"c", b"d", b"there"])
+    assert {b"a": b"\0a", b"b": b"\0b", b"c": b"\0c", b"there": b"\0first"} == found
     await store.close()

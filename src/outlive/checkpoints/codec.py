@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from outlive.engine.definitions import registry
 from outlive.errors import CorruptRecord, ValueRefused
@@ -11,6 +11,8 @@ from outlive.journal.parts import Parted
 from outlive.model.ids import digest as digest_of
 
 _codec = codec_for([], registry)
+#: A dict without anything in it.
+NOTHING: Final = _codec.write({})
 
 
 def encode(value: Any, what: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from outlive.checkpoints import deciding
-from outlive.checkpoints.codec import decode, encode
+from outlive.checkpoints.codec import NOTHING, decode
 from outlive.checkpoints.places import StorageBackend
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
 from outlive.errors import CorruptRecord
@@ -34,7 +34,6 @@ T = TypeVar("T")
 JOURNALS_MAX = 256
 #: How often a run may be deleted while it is read.
 _READS_MAX = 5
-_NOTHING = encode({}, "metadata")
 _SAID = (CheckpointsBegan, SnapshotSaved)
 
 
@@ -53,7 +52,7 @@ class Journals:
         *,
         holder: str = "",
         takes: bool = False,
-        metadata: bytes = _NOTHING,
+        metadata: bytes = NOTHING,
         now: int | None = None,
     ) -> deciding.Run:
         """Whose checkpoints are meant, by whom, now."""
@@ -171,7 +170,7 @@ async def _read(
         if began is None or not found:
             return []
         places = [(s.seq, s.event.metadata) for s in found]
-        places += [(s.seq, s.event.state if states else _NOTHING) for s in found]
+        places += [(s.seq, s.event.state if states else NOTHING) for s in found]
         try:
             raws = await journal.values(places)
         except CorruptRecord:
@@ -191,12 +190,14 @@ def snapshot_of(
 ) -> RunSnapshot:
     """A snapshot, from its place and its values as they were."""
     return RunSnapshot.unread(
-        partial(decode, state, began.run_id, saved.seq),
-        snapshot_id=id_of(began, saved),
+        {
+            "state": partial(decode, state, began.run_id, saved.seq),
+            "snapshot_id": partial(id_of, began, saved),
+            "created_at": partial(created_at, began, saved),
+        },
         run_id=began.run_id,
         step_id=saved.event.step,
-        created_at=created_at(began, saved),
-        metadata=decode(metadata, began.run_id, saved.seq),
+        metadata={} if metadata == NOTHING else decode(metadata, began.run_id, saved.seq),
         seq=saved.seq,
         schema_version=saved.event.schema,
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
-from uuid import UUID
 
 from outlive.errors import UsageError
 from outlive.model.checkpoint_events import CheckpointsBegan
@@ -39,19 +38,19 @@ class RunSnapshot:
     schema_version: str = ""
 
     @classmethod
-    def unread(cls, read: Callable[[], dict[str, Any]], **fields: Any) -> RunSnapshot:
-        """One whose state is made when it is looked at, which few do with what they just saved."""
-        snapshot = cls(**fields)
-        del snapshot.state
-        snapshot.__dict__["_read"] = read
+    def unread(cls, reads: dict[str, Callable[[], Any]], **fields: Any) -> RunSnapshot:
+        """One with fields that are made when they are looked at, as few do with what they saved."""
+        snapshot = cls.__new__(cls)
+        snapshot.__dict__.update(fields, _reads=reads)
         return snapshot
 
     def __getattr__(self, name: str) -> Any:
-        read = self.__dict__.pop("_read", None) if name == "state" else None
+        read = self.__dict__.get("_reads", {}).pop(name, None)
         if read is None:
             raise AttributeError(name)
-        self.state = read()
-        return self.state
+        value = read()
+        setattr(self, name, value)
+        return value
 
     @property
     def where(self) -> str:
@@ -119,7 +118,8 @@ def id_of(began: CheckpointsBegan, saved: Saved) -> str:
     if saved.event.snapshot_id:
         return saved.event.snapshot_id
     place = began.seed + saved.seq.to_bytes(8, "big") + began.run_id.encode()
-    return str(UUID(bytes=blake2b(place, digest_size=16).digest()))
+    name = blake2b(place, digest_size=16).hexdigest()
+    return f"{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}"
 
 
 def created_at(began: CheckpointsBegan, saved: Saved) -> datetime:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from outlive.checkpoints import deciding
 from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_runs
-from outlive.checkpoints.codec import decode, encode, size_of
+from outlive.checkpoints.codec import NOTHING, decode, encode, size_of
 from outlive.checkpoints.journals import Journals, snapshot_of
 from outlive.checkpoints.places import HasStore, StorageBackend
 from outlive.checkpoints.schemas import Schema, version_in
@@ -311,7 +311,7 @@ def draft_of(
         at=0,
         step=deciding.check_step(step_id),
         state=raw,
-        metadata=encode(metadata_of(metadata), "metadata"),
+        metadata=NOTHING if metadata is None else encode(metadata_of(metadata), "metadata"),
         size=size_of(raw),
         schema=schema,
     )

@@ -12,7 +12,7 @@ reads a delta alone finds all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 Delta: TypeAlias = list[int | bytes]
 #: Where a piece begins in the old bytes, where in the new ones, and where it ends there.
@@ -23,6 +23,8 @@ _PROBE: Final = 24
 #: Looks in vain before the rest counts as new, and bytes that they may search in all.
 _MISSES_MAX: Final = 64
 _SEARCHED_MAX: Final = 8 * 1024 * 1024
+#: Bytes that are compared as one number; more are halved before.
+_BLOCK: Final = 128
 #: A piece that is shorter is cheaper as it is.
 _PIECE_MIN: Final = 8
 #: How many bytes msgpack takes to say how long a list or dict is.
@@ -140,36 +142,55 @@ def _found(old: bytes, new: bytes, at: int, end: int) -> list[_Piece]:
 
 def _common_prefix(one: bytes, other: bytes, most: int) -> int:
     """How many bytes both begin with, of at most so many."""
-    low, step = 0, 64
-    while low + step <= most and one[low : low + step] == other[low : low + step]:
-        low += step
-        step *= 2
-    high = min(most, low + step)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    low, step = 0, _BLOCK
+    while low < most:
+        high = min(most, low + step)
+        left, right = one[low:high], other[low:high]
+        if left != right:
+            return low + _alike_first(left, right)
+        low, step = high, 2 * step
+    return most
 
 
 def _common_suffix(one: bytes, other: bytes, most: int) -> int:
     """How many bytes both end with, of at most so many."""
-    low, step = 0, 64
-    while low + step <= most and _end_alike(one, other, low, low + step):
-        low += step
-        step *= 2
-    high = min(most, low + step)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _end_alike(one, other, low, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _end_alike(one: bytes, other: bytes, low: int, high: int) -> bool:
     at, end = len(one), len(other)
-    return one[at - high : at - low] == other[end - high : end - low]
+    low, step = 0, _BLOCK
+    while low < most:
+        high = min(most, low + step)
+        left, right = one[at - high : at - low], other[end - high : end - low]
+        if left != right:
+            return low + _alike_last(left, right)
+        low, step = high, 2 * step
+    return most
+
+
+def _alike_first(one: bytes, other: bytes) -> int:
+    """How many bytes two that differ, of one length, begin with."""
+    begin = 0
+    while len(one) > _BLOCK:
+        half = len(one) // 2
+        if one[:half] == other[:half]:
+            one, other, begin = one[half:], other[half:], begin + half
+        else:
+            one, other = one[:half], other[:half]
+    return begin + _alike_high(one, other, "big")
+
+
+def _alike_last(one: bytes, other: bytes) -> int:
+    """How many bytes two that differ, of one length, end with."""
+    behind = 0
+    while len(one) > _BLOCK:
+        half = len(one) // 2
+        if one[half:] == other[half:]:
+            behind += len(one) - half
+            one, other = one[:half], other[:half]
+        else:
+            one, other = one[half:], other[half:]
+    return behind + _alike_high(one, other, "little")
+
+
+def _alike_high(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
+    """How many bytes are the same as seen from the highest one, read as numbers."""
+    unlike = int.from_bytes(one, order) ^ int.from_bytes(other, order)
+    return len(one) - (unlike.bit_length() + 7) // 8

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -231,7 +230,8 @@ class SharedJournal(Generic[F]):
         return self._values
 
     def _entry(self, events: Sequence[Event], values: Values) -> tuple[Entry, list[Event]]:
-        written = [with_values(event, partial(_stored, values)) for event in events]
+        writing = _Writing(values)
+        written = [with_values(event, writing.stored) for event in events]
         header = brief_header(self._fold.brief_with(written))
         head = self._head or Head(run_id=self.id, seq=0, epoch=self._new_epoch(), link=LINK_START)
         kinds = 0
@@ -245,7 +245,7 @@ class SharedJournal(Generic[F]):
             seq=head.seq + 1,
             kinds=kinds,
             body=encode_events(written),
-            flags=PARTED if _is_parted(written) else 0,
+            flags=PARTED if writing.is_parted else 0,
         )
         entry = Entry(
             run_id=self.id,
@@ -270,19 +270,18 @@ class SharedJournal(Generic[F]):
         self._header = entry.header or self._header
 
 
-def _stored(values: Values, raw: bytes) -> bytes:
-    """What stands in a record for a value; some do already, taken over from another journal."""
-    return raw if is_stored(raw) else values.stored(raw)
+class _Writing:
+    """What stands in one record for its values."""
 
+    __slots__ = ("_values", "is_parted")
 
-def _is_parted(events: Sequence[Event]) -> bool:
-    found = False
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        #: Whether any of them has parts that are nodes.
+        self.is_parted = False
 
-    def look(raw: bytes) -> bytes:
-        nonlocal found
-        found = found or is_stored(raw)
-        return raw
-
-    for event in events:
-        with_values(event, look)
-    return found
+    def stored(self, raw: bytes) -> bytes:
+        """What stands there for a value; some do already, taken over from another journal."""
+        found = raw if is_stored(raw) else self._values.stored(raw)
+        self.is_parted = self.is_parted or is_stored(found)
+        return found

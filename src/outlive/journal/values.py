@@ -20,6 +20,7 @@ long: whoever goes on from a chapter reads few nodes, however many there were be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Final
 
 from msgspec.msgpack import Ext
@@ -155,7 +156,7 @@ class Values:
         form = part(raw)
         leaves: Mapping[bytes, Leaf] = form.leaves if type(form) is Parted else {}
         form = bytes(form)
-        for address in leaves.keys() - self.known:
+        for address in list(filterfalse(self.known.__contains__, leaves)):
             if address in form:
                 self._bring(node_of(pack(leaves[address]), address))
         if len(form) > self._short:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from outlive.clearing import Deletion
@@ -41,7 +42,7 @@ from outlive.stores.sqlite_commit import (
     append_all,
     commit_batch,
     create_view,
-    is_plain,
+    single_view,
     views_for,
 )
 from outlive.stores.sqlite_connections import (
@@ -109,9 +110,10 @@ class SQLiteStore:
             return []
         now = self._ports.clock.now_ms()
         self._ports.failpoint("commit.before")
-        if is_plain(batch):
-            with self._connections.writing_once({"appending"}) as db:
-                answers = append_all(db, batch, now)
+        view = single_view(batch)
+        if view is not None:
+            with self._connections.writing_once({view}) as db:
+                answers = append_all(db, batch, now, view=view)
         else:
             with self._connections.writing(views_for(batch)) as db:
                 # Whoever waited for others takes its leases now, not when it began to wait.
@@ -123,12 +125,12 @@ class SQLiteStore:
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
         check_headers(batch)
         now = self._ports.clock.now_ms()
-        is_single = is_plain(batch)
-        views = {"appending"} if is_single else views_for(batch)
-        write = append_all if is_single else commit_batch
+        view = single_view(batch)
+        views = views_for(batch) if view is None else {view}
+        write = commit_batch if view is None else partial(append_all, view=view)
         self._ports.failpoint("commit.before")
         answers = self._connections.write_at_once(
-            views, lambda db: write(db, batch, now), is_single=is_single
+            views, lambda db: write(db, batch, now), is_single=view is not None
         )
         if answers is not None:
             self._log.committed()

@@ -4,8 +4,8 @@ Python lets go of its global lock at every statement it gives to SQLite, and whi
 it may take 5 ms to get it back: a batch of 200 entries, two statements each, was measured to take
 1.8 s beside a busy thread. So a batch is not a loop over entries. Each connection has a few
 temporary *views*, and triggers that do the work for whatever is inserted into them; a batch is
-one INSERT of many rows per view, and a batch of plain appends is a single statement in all, which
-is also its own transaction.
+one INSERT of many rows per view, and a batch of plain appends, each with a node or two at most, is
+a single statement in all, which is also its own transaction.
 
 The triggers are the fence: a row whose run is not at the right seq and epoch changes nothing.
 Whatever belongs to an entry beside its record (header, nodes, mail) is written only if the run's
@@ -22,7 +22,7 @@ from outlive.stores.gate import is_gated
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_queues import refused_by_queues
 from outlive.stores.sqlite_rows import HEADER_COLUMNS
-from outlive.stores.tables import header_values, is_append, waves
+from outlive.stores.tables import header_values, waves
 
 #: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 25 columns.
 ROWS_MAX = 1000
@@ -31,21 +31,39 @@ _RECORDING = ("appending", "leasing", "turning", "creating")
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
 
+#: How many nodes a row of ``saving`` has room for: a snapshot mostly brings a text and its form.
+_NODES_SAVED_MAX = 2
+
 _IS_HEAD = "run_id = NEW.run_id AND seq = NEW.last AND epoch = NEW.epoch AND link = NEW.link"
 _SET_HEADER = ", ".join(f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", "))
 _NEW_HEADER = ", ".join(f"NEW.{name}" for name in HEADER_COLUMNS.split(", "))
 
-#: view -> its columns, and what happens to a row inserted into it.
-VIEWS = {
-    "appending": (
-        "run_id, after, last, epoch, link, record",
-        """
+_APPEND = """
         INSERT OR IGNORE INTO records (run, seq, body)
             SELECT id, NEW.after + 1, NEW.record FROM runs
             WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch;
         UPDATE runs SET seq = NEW.last, link = NEW.link
             WHERE changes() = 1 AND run_id = NEW.run_id;
-        """,
+        """
+
+
+def _keep(address: str, body: str) -> str:
+    return f"""
+        INSERT OR IGNORE INTO nodes (family, address, body)
+            SELECT family, NEW.{address}, NEW.{body} FROM runs
+            WHERE NEW.{address} IS NOT NULL AND {_IS_HEAD};
+        """
+
+
+#: view -> its columns, and what happens to a row inserted into it.
+VIEWS = {
+    "appending": (
+        "run_id, after, last, epoch, link, record",
+        _APPEND,
+    ),
+    "saving": (
+        "run_id, after, last, epoch, link, record, address, body, address_next, body_next",
+        _APPEND + _keep("address", "body") + _keep("address_next", "body_next"),
     ),
     "leasing": (
         "run_id, after, last, epoch, link, record, epoch_before, worker",
@@ -88,10 +106,7 @@ VIEWS = {
     ),
     "noding": (
         "run_id, last, epoch, link, address, body",
-        f"""
-        INSERT OR IGNORE INTO nodes (family, address, body)
-            SELECT family, NEW.address, NEW.body FROM runs WHERE {_IS_HEAD};
-        """,
+        _keep("address", "body"),
     ),
     "consuming": (
         "run_id, last, epoch, link, mail_id",
@@ -125,20 +140,35 @@ def views_for(batch: Sequence[Entry]) -> set[str]:
     return views
 
 
-def is_plain(batch: Sequence[Entry]) -> bool:
-    """Whether a batch is nothing but appends to different runs: then one statement does it."""
+def single_view(batch: Sequence[Entry]) -> str | None:
+    """The view through which one statement writes the whole batch; None: it takes several."""
+    if len(batch) > ROWS_MAX or not all(map(_is_light, batch)):
+        return None
+    if len(batch) > 1 and len({entry.run_id for entry in batch}) < len(batch):
+        return None
+    return "saving" if any(entry.nodes for entry in batch) else "appending"
+
+
+def _is_light(entry: Entry) -> bool:
+    """Whether an entry is a record, with few nodes or none, and nothing else."""
     return (
-        len(batch) <= ROWS_MAX
-        and all(map(is_append, batch))
-        and len({entry.run_id for entry in batch}) == len(batch)
+        entry.header is None
+        and entry.lease == "keep"
+        and entry.after > 0
+        and not entry.consumed
+        and len(entry.nodes) <= _NODES_SAVED_MAX
     )
 
 
-def append_all(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
-    """Write a plain batch: a single statement."""
+def append_all(
+    db: Connection, batch: Sequence[Entry], now: int, *, view: str
+) -> list[Conflict | None]:
+    """Write a batch through its single view: a single statement."""
+    row_of = _append_row if view == "appending" else _save_row
     before = db.total_changes
-    _insert(db, "appending", [_append_row(entry) for entry in batch])
-    return _answers(db, batch, now, db.total_changes - before)
+    _insert(db, view, [row_of(entry) for entry in batch])
+    nodes = sum(len(entry.nodes) for entry in batch)
+    return _answers(db, batch, now, db.total_changes - before - nodes)
 
 
 def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
@@ -237,6 +267,11 @@ def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
 
 def _append_row(entry: Entry) -> tuple[Value, ...]:
     return (entry.run_id, entry.after, entry.last, entry.epoch, entry.link, entry.record)
+
+
+def _save_row(entry: Entry) -> tuple[Value, ...]:
+    nodes: list[Value] = [part for node in entry.nodes for part in (node.address, node.body)]
+    return (*_append_row(entry), *nodes, *[None] * (2 * _NODES_SAVED_MAX - len(nodes)))
 
 
 def _place(entry: Entry) -> tuple[Value, ...]:
