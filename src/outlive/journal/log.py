@@ -108,10 +108,11 @@ class RunLog:
         assert chapter is not None, "a chapter has just begun"
         assert chapter.seq == self.durable, "nothing came after it"
         log = RunLog(self._keeper, self.side, self.run_id, worker=self.worker)
-        log.run, log.link, log.chapter_link = fold([chapter]), self.link, self.chapter_link
+        log.run, log.link, log.chapter_link = _anew(self.run), self.link, self.chapter_link
         log.seq = log.durable = self.durable
         named = _leaves_in(chapter.args) | _leaves_in(chapter.start.args)
-        log._known = tuple(named.intersection(self._known))
+        if self._known:
+            log._known = tuple(named.intersection(self._known))
         if self._values is not None:
             self._values.forget_but(named)
             log._values, self._values = self._values, None
@@ -249,6 +250,16 @@ def _plain_body(events: list[Event]) -> bytes | None:
         return None
 
 
+def _anew(last: Run) -> Run:
+    """The fold of a chapter that was begun; its header is written, unless it shows another."""
+    assert last.chapter is not None, "a chapter has just begun"
+    run = fold([last.chapter])
+    shown = (run.shown_status, run.wake_at, run.ended_at, run.reason, run.error)
+    is_shown = shown == (last.shown_status, last.wake_at, last.ended_at, last.reason, last.error)
+    run.header_is_stale = last.header_is_stale or not is_shown
+    return run
+
+
 def _leaves_in(value: bytes) -> set[bytes]:
     return set(value.leaves) if type(value) is Parted else set()
 
@@ -256,4 +267,4 @@ def _leaves_in(value: bytes) -> set[bytes]:
 def _bytes_in(event: Event) -> int:
     """What users put into an event."""
     fields = (getattr(event, name) for name in event.__struct_fields__)
-    return sum(len(value) for value in fields if type(value) is bytes)
+    return sum(len(value) for value in fields if isinstance(value, bytes))
