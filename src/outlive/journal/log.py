@@ -209,6 +209,8 @@ class RunLog:
                 size += len(item.args)
             elif kind is StepDone:
                 size += len(item.args) + len(item.value)
+            elif kind is ChapterBegan:
+                size += len(item.args)
             else:
                 size += _bytes_in(item)
         return events, tuple(consumed), kinds, size
@@ -254,8 +256,8 @@ def _anew(last: Run) -> Run:
     """The fold of a chapter that was begun; its header is written, unless it shows another."""
     assert last.chapter is not None, "a chapter has just begun"
     run = fold([last.chapter])
-    shown = (run.shown_status, run.wake_at, run.ended_at, run.reason, run.error)
-    is_shown = shown == (last.shown_status, last.wake_at, last.ended_at, last.reason, last.error)
+    is_same = run.status == last.status and run.wake_at == last.wake_at and not last.effects
+    is_shown = is_same and not (last.reason or last.error or last.ended_at)
     run.header_is_stale = last.header_is_stale or not is_shown
     return run
 
@@ -267,4 +269,4 @@ def _leaves_in(value: bytes) -> set[bytes]:
 def _bytes_in(event: Event) -> int:
     """What users put into an event."""
     fields = (getattr(event, name) for name in event.__struct_fields__)
-    return sum(len(value) for value in fields if isinstance(value, bytes))
+    return sum(len(value) for value in fields if type(value) is bytes)

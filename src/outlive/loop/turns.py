@@ -147,7 +147,7 @@ def _async_play(loop: type[Looping]) -> Any:
             is_due = pace.is_due(state)
         if here.is_over:
             return whole(here)
-        return await carry(**recorded(here))
+        return await branch_for("carry").drive.carry((), recorded(here))
 
     return play
 
