@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from functools import partial
+from functools import cached_property, partial
 
 from msgspec.structs import replace
 
@@ -52,8 +52,16 @@ class EffectRunner:
 
     def __init__(self, drive: Recorder) -> None:
         self._drive = drive
-        self._keys = KeyClaims(drive, self._key_answered)
-        self._settler = Settler(drive, self)
+
+    # Made when they are needed: they know this one, and such a circle waits for the collector.
+
+    @cached_property
+    def _keys(self) -> KeyClaims:
+        return KeyClaims(self._drive, self._key_answered)
+
+    @cached_property
+    def _settler(self) -> Settler:
+        return Settler(self._drive, self)
 
     # beginning
 
@@ -123,7 +131,7 @@ class EffectRunner:
         drive, effect = self._drive, op.effect
         assert effect is not None, "an effect is performed behind its intent"
         op.stage = "intended"
-        if drive.stopped or not self._keys.is_ours(op):
+        if drive.stopped or not (op.user_key is None or self._keys.is_ours(op)):
             return
         drive.env.ports.failpoint("effect.before")
         if op.cancel_wanted:

@@ -147,7 +147,9 @@ class Ending:
 
     def _begin_chapter(self, args: bytes) -> ChapterBegan:
         drive, last = self._drive, self._chapter
-        start = msgspec.structs.replace(drive.start_event, version=drive.flow.version)
+        start = drive.start_event
+        if start.version != drive.flow.version:
+            start = msgspec.structs.replace(start, version=drive.flow.version)
         return ChapterBegan(
             at=drive.at(),
             seq=drive.log.seq + 1,

@@ -23,7 +23,9 @@ _PROBE: Final = 24
 #: Looks in vain before the rest counts as new, and bytes that they may search in all.
 _MISSES_MAX: Final = 64
 _SEARCHED_MAX: Final = 8 * 1024 * 1024
-#: Bytes that are compared as one number; more are halved before.
+#: How far from where it is expected it is looked for first.
+_NEAR: Final = 256
+#: So many bytes are compared as numbers, to tell where they differ.
 _BLOCK: Final = 128
 #: A piece that is shorter is cheaper as it is.
 _PIECE_MIN: Final = 8
@@ -123,74 +125,77 @@ def _pieces(old: bytes, new: bytes) -> list[_Piece]:
 def _found(old: bytes, new: bytes, at: int, end: int) -> list[_Piece]:
     """Greedily: what is found in the old bytes goes as far as both agree, to both sides."""
     pieces: list[_Piece] = []
-    begin, misses = at, 0
+    begin, misses, shift, middle = at, 0, 0, new[:end]
     misses_max = min(_MISSES_MAX, 1 + _SEARCHED_MAX // (len(old) + 1))
     while at + _PROBE <= end and misses < misses_max:
-        found = old.find(new[at : at + _PROBE])
+        at, found = _look(old, middle, at, max(0, at + shift))
         if found < 0:
             misses += 1
             at += _PROBE * misses
             continue
-        back = _common_suffix(old[:found], new[begin:at], min(found, at - begin))
+        back = _common_suffix(old[:found], middle[begin:at], min(found, at - begin))
         at, found = at - back, found - back
-        length = _common_prefix(old[found:], new[at:end], min(len(old) - found, end - at))
+        length = _common_prefix(old[found:], middle[at:], min(len(old) - found, end - at))
         pieces.append((found, at, at + length))
         begin = at = at + length
-        misses = 0
+        misses, shift = 0, found + length - at
     return pieces
+
+
+def _look(old: bytes, new: bytes, at: int, expected: int) -> tuple[int, int]:
+    """Where new bytes are found again, from here on or from a little further; -1: nowhere.
+
+    Mostly a little was changed, and what follows is about where it is expected: whoever looks
+    there first need not go through all of the old bytes.
+    """
+    for ahead in (0, _PROBE):
+        probe = new[at + ahead : at + ahead + _PROBE]
+        if len(probe) == _PROBE:
+            found = old.find(probe, expected, expected + _NEAR)
+            if found >= 0:
+                return at + ahead, found
+    return at, old.find(new[at : at + _PROBE])
 
 
 def _common_prefix(one: bytes, other: bytes, most: int) -> int:
     """How many bytes both begin with, of at most so many."""
     low, step = 0, _BLOCK
-    while low < most:
-        high = min(most, low + step)
-        left, right = one[low:high], other[low:high]
-        if left != right:
-            return low + _alike_first(left, right)
-        low, step = high, 2 * step
-    return most
+    while low + step <= most and one.startswith(other[low : low + step], low):
+        low += step
+        step *= 2
+    high = min(most, low + step)
+    while high - low > _BLOCK:
+        middle = (low + high) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle
+    return high - _unlike(one[low:high], other[low:high], "big")
 
 
 def _common_suffix(one: bytes, other: bytes, most: int) -> int:
     """How many bytes both end with, of at most so many."""
-    at, end = len(one), len(other)
     low, step = 0, _BLOCK
-    while low < most:
-        high = min(most, low + step)
-        left, right = one[at - high : at - low], other[end - high : end - low]
-        if left != right:
-            return low + _alike_last(left, right)
-        low, step = high, 2 * step
-    return most
-
-
-def _alike_first(one: bytes, other: bytes) -> int:
-    """How many bytes two that differ, of one length, begin with."""
-    begin = 0
-    while len(one) > _BLOCK:
-        half = len(one) // 2
-        if one[:half] == other[:half]:
-            one, other, begin = one[half:], other[half:], begin + half
+    while low + step <= most and _end_alike(one, other, low, low + step):
+        low += step
+        step *= 2
+    high = min(most, low + step)
+    while high - low > _BLOCK:
+        middle = (low + high) // 2
+        if _end_alike(one, other, low, middle):
+            low = middle
         else:
-            one, other = one[:half], other[:half]
-    return begin + _alike_high(one, other, "big")
+            high = middle
+    at, end = len(one), len(other)
+    return high - _unlike(one[at - high : at - low], other[end - high : end - low], "little")
 
 
-def _alike_last(one: bytes, other: bytes) -> int:
-    """How many bytes two that differ, of one length, end with."""
-    behind = 0
-    while len(one) > _BLOCK:
-        half = len(one) // 2
-        if one[half:] == other[half:]:
-            behind += len(one) - half
-            one, other = one[:half], other[:half]
-        else:
-            one, other = one[half:], other[half:]
-    return behind + _alike_high(one, other, "little")
+def _end_alike(one: bytes, other: bytes, low: int, high: int) -> bool:
+    end = len(other)
+    return one.endswith(other[end - high : end - low], 0, len(one) - low)
 
 
-def _alike_high(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
-    """How many bytes are the same as seen from the highest one, read as numbers."""
+def _unlike(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
+    """How many of as many bytes are left where they differ first: from the front, or the back."""
     unlike = int.from_bytes(one, order) ^ int.from_bytes(other, order)
-    return len(one) - (unlike.bit_length() + 7) // 8
+    return (unlike.bit_length() + 7) // 8

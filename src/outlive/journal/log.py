@@ -108,10 +108,11 @@ class RunLog:
         assert chapter is not None, "a chapter has just begun"
         assert chapter.seq == self.durable, "nothing came after it"
         log = RunLog(self._keeper, self.side, self.run_id, worker=self.worker)
-        log.run, log.link, log.chapter_link = fold([chapter]), self.link, self.chapter_link
+        log.run, log.link, log.chapter_link = _anew(self.run), self.link, self.chapter_link
         log.seq = log.durable = self.durable
         named = _leaves_in(chapter.args) | _leaves_in(chapter.start.args)
-        log._known = tuple(named.intersection(self._known))
+        if self._known:
+            log._known = tuple(named.intersection(self._known))
         if self._values is not None:
             self._values.forget_but(named)
             log._values, self._values = self._values, None
@@ -208,6 +209,8 @@ class RunLog:
                 size += len(item.args)
             elif kind is StepDone:
                 size += len(item.args) + len(item.value)
+            elif kind is ChapterBegan:
+                size += len(item.args)
             else:
                 size += _bytes_in(item)
         return events, tuple(consumed), kinds, size
@@ -247,6 +250,16 @@ def _plain_body(events: list[Event]) -> bytes | None:
         return encode_events(events)
     except TypeError:
         return None
+
+
+def _anew(last: Run) -> Run:
+    """The fold of a chapter that was begun; its header is written, unless it shows another."""
+    assert last.chapter is not None, "a chapter has just begun"
+    run = fold([last.chapter])
+    is_same = run.status == last.status and run.wake_at == last.wake_at and not last.effects
+    is_shown = is_same and not (last.reason or last.error or last.ended_at)
+    run.header_is_stale = last.header_is_stale or not is_shown
+    return run
 
 
 def _leaves_in(value: bytes) -> set[bytes]:

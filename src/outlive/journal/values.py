@@ -103,7 +103,9 @@ class _Line:
             place = newest[at : at + _PLACE]
             # Mostly it is where it was.
             found += form.startswith(place, at) or place in form
-        return found > 1
+            if found > 1:
+                return True
+        return False
 
     def delta(self, form: bytes) -> bytes | None:
         """The next form against its base; None: it saves too little."""
@@ -186,10 +188,12 @@ class Values:
         return Ext(KEPT, node.address)
 
     def _line_for(self, form: bytes) -> _Line:
-        for line in reversed(self._lines):
+        lines = self._lines
+        for line in reversed(lines):
             if line.resembles(form):
-                self._lines.remove(line)
-                self._lines.append(line)
+                if line is not lines[-1]:
+                    lines.remove(line)
+                    lines.append(line)
                 return line
         return self._begin_line()
 

@@ -16,7 +16,14 @@ from typing import Any, ClassVar, Self
 from outlive.engine.definitions import check_name
 from outlive.errors import DefinitionRefused, UsageError, ValueRefused
 from outlive.loop.machine import MOVES, Machine, Moves, State, define
-from outlive.loop.snapshot import RECORDED, Snapshot, Upcasters, check_upcasters, up_to_date
+from outlive.loop.snapshot import (
+    RECORDED,
+    Snapshot,
+    Upcasters,
+    check_upcasters,
+    is_plain,
+    up_to_date,
+)
 from outlive.loop.turns import LoopFlow, flow_of
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
@@ -25,6 +32,7 @@ from outlive.ports import Ports
 _OPTIONS = (
     "states", "moves", "working", "version", "upcasters", "checkpoint_every", "keep", "ttl", "name",
 )  # fmt: skip
+_OWN = ("id", *RECORDED)
 #: What is not kept is there for so long under workers: whoever handed it in reads how it ended.
 GRACE = "1m"
 #: Names that are as much alike as this, of 1, are one and the same, misspelt.
@@ -166,21 +174,24 @@ class Loop:
         """As ``from_dict``, from parts that nobody else holds: they are not copied."""
         _check_defined(cls)
         loop = cls.__new__(cls)
-        name = f"the checkpoint of loop {parts.get('id') or '(no id)'}"
-        loop._take(up_to_date(parts, cls.version, cls.upcasters, name))  # noqa: SLF001 - its own
+        if not is_plain(parts, cls.version):
+            name = f"the checkpoint of loop {parts.get('id') or '(no id)'}"
+            parts = up_to_date(parts, cls.version, cls.upcasters, name)
+        loop._take(parts)  # noqa: SLF001 - its own
         return loop
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _take(self, snapshot: Mapping[str, Any]) -> None:
         """Be what the snapshot says, and nothing else."""
-        states = self.machine.states.__members__
-        if type(snapshot.state) is not str or snapshot.state not in states:
+        state, by_name = snapshot["state"], self.machine.by_name
+        if type(state) is not str or state not in by_name:
             raise ValueRefused(
-                f"{snapshot.state!r} is no state of {self.machine.name} ({', '.join(states)})",
-                "$.state",
+                f"{state!r} is no state of {self.machine.name} ({', '.join(by_name)})", "$.state"
             )
-        vars(self).clear()
-        vars(self).update({name: snapshot[name] for name in ("id", *RECORDED)})
-        self.state = states[snapshot.state]
+        own = vars(self)
+        own.clear()
+        for name in _OWN:
+            own[name] = snapshot[name]
+        self.state = by_name[state]
         self.setup()
 
     def take(self, snapshot: Mapping[str, Any]) -> None:

@@ -48,6 +48,8 @@ class Machine:
     moves: Mapping[Enum, tuple[Enum, ...]]
     working: frozenset[Enum]
     handlers: Mapping[Enum, Callable[[Any], Any]]
+    #: Its states, and other names of theirs.
+    by_name: Mapping[str, Enum]
 
     @property
     def first(self) -> Enum:
@@ -97,6 +99,7 @@ def define(name: str, states: Any, moves: Any, working: Any, methods: Mapping[st
         moves=known,
         working=frozenset(at_work),
         handlers=handlers,
+        by_name=dict(states.__members__),
     )
 
 

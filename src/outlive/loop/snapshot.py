@@ -21,15 +21,17 @@ RECORDED = ("request", "state", "plan", "cursor", "results", "context", "seq")
 PARTS = ("version", "id", *RECORDED)
 _NEEDED = ("version", "request", "state")
 _LISTS = (list, tuple, deque, set, frozenset)
-#: What parts are; those that are missing here may be anything.
-_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "id": ((str, type(None)), "a text"),
-    "plan": (_LISTS, "a list"),
-    "cursor": ((int,), "a number"),
-    "results": (_LISTS, "a list"),
-    "context": ((Mapping, type(None)), "a dict"),
-    "seq": ((int,), "a number"),
+_ALL = frozenset(PARTS)
+#: What parts mostly are, and what else; those that are missing here may be anything.
+_KINDS: Mapping[str, tuple[type, tuple[type, ...], str]] = {
+    "id": (str, (str, type(None)), "a text"),
+    "plan": (list, _LISTS, "a list"),
+    "cursor": (int, (int,), "a number"),
+    "results": (list, _LISTS, "a list"),
+    "context": (dict, (Mapping, type(None)), "a dict"),
+    "seq": (int, (int,), "a number"),
 }
+_PLAIN = tuple((name, usual) for name, (usual, _, _) in _KINDS.items())
 
 
 class Snapshot(dict[str, Any]):
@@ -123,6 +125,14 @@ def up_to_date(
     return Snapshot(**parts)
 
 
+def is_plain(snapshot: Mapping[str, Any], version: int) -> bool:
+    """Seen at a glance: a snapshot of this version, whole, and each part what it mostly is."""
+    found = snapshot.get("version")
+    if type(found) is not int or found != version or snapshot.keys() != _ALL:
+        return False
+    return all(type(snapshot[name]) is usual for name, usual in _PLAIN)
+
+
 def _check_parts(snapshot: Mapping[str, Any]) -> None:
     for part in _NEEDED:
         if part not in snapshot:
@@ -138,9 +148,11 @@ def check_types(parts: Mapping[str, Any]) -> None:
     Raises:
         ValueRefused: one is of another type.
     """
-    for name, (kinds, what) in _KINDS.items():
+    for name, (usual, kinds, what) in _KINDS.items():
         part = parts.get(name, ...)
-        if part is not ... and (not isinstance(part, kinds) or isinstance(part, bool)):
+        if type(part) is usual or part is ...:
+            continue
+        if not isinstance(part, kinds) or isinstance(part, bool):
             raise ValueRefused(
                 f"this part of a snapshot is {what}, not {type(part).__name__}", f"$.{name}"
             )

@@ -141,13 +141,13 @@ def _async_play(loop: type[Looping]) -> Any:
     async def play(**parts: Any) -> dict[str, Any]:
         here = _begin(loop, parts)
         pace, is_due = Pace(here), False
-        while not (here.is_over or is_due):
+        while not (is_due or here.is_over):
             state = here.state
             await turn(here)
             is_due = pace.is_due(state)
         if here.is_over:
             return whole(here)
-        return await carry(**recorded(here))
+        return await branch_for("carry").drive.carry((), recorded(here))
 
     return play
 
@@ -156,7 +156,7 @@ def _plain_play(loop: type[Looping]) -> Any:
     def play(**parts: Any) -> dict[str, Any]:
         here = _begin(loop, parts)
         pace, is_due = Pace(here), False
-        while not (here.is_over or is_due):
+        while not (is_due or here.is_over):
             state = here.state
             turn_plain(here)
             is_due = pace.is_due(state)
@@ -175,13 +175,18 @@ def _begin(loop: type[Looping], parts: Mapping[str, Any]) -> Looping:
 
 def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
     """A snapshot from what a run has recorded; None is nothing yet."""
-    empty = {name: copy(_EMPTY.get(name)) for name, part in parts.items() if part is None}
-    return {**parts, **empty, "version": version, "id": id}
+    snapshot = {**parts, "version": version, "id": id}
+    for name, part in parts.items():
+        if part is None:
+            snapshot[name] = copy(_EMPTY.get(name))
+    return snapshot
 
 
 def recorded(loop: Looping) -> dict[str, Any]:
     """What a run records of a loop, by name; encoded at once, so that nothing is copied."""
-    return {**{name: getattr(loop, name) for name in RECORDED}, "state": loop.state.name}
+    parts = {name: getattr(loop, name) for name in RECORDED}
+    parts["state"] = loop.state.name
+    return parts
 
 
 def asked(loop: Looping) -> dict[str, Any]:
