@@ -247,6 +247,9 @@ class _Told(MemoryStore):
             self._told.wait(0.2)  # slow enough for whoever does not wait for it
         return await super().commit(batch)
 
+    async def commit_at_once(self, batch: Any) -> None:
+        """It takes its time, so it is left to the keeper's thread."""
+
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         letter = decode_letter(body)
         if isinstance(letter, ChildNews):
