@@ -4,8 +4,8 @@ Python lets go of its global lock at every statement it gives to SQLite, and whi
 it may take 5 ms to get it back: a batch of 200 entries, two statements each, was measured to take
 1.8 s beside a busy thread. So a batch is not a loop over entries. Each connection has a few
 temporary *views*, and triggers that do the work for whatever is inserted into them; a batch is
-one INSERT of many rows per view, and a batch of plain appends, each with a node or two at most, is
-a single statement in all, which is also its own transaction.
+one INSERT of many rows per view, and a batch of appends of one kind, each with a node or two at
+most, is a single statement in all, which is also its own transaction.
 
 The triggers are the fence: a row whose run is not at the right seq and epoch changes nothing.
 Whatever belongs to an entry beside its record (header, nodes, mail) is written only if the run's
@@ -24,25 +24,32 @@ from outlive.stores.sqlite_queues import refused_by_queues
 from outlive.stores.sqlite_rows import HEADER_COLUMNS
 from outlive.stores.tables import header_values, waves
 
-#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 25 columns.
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 27 columns.
 ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
-_RECORDING = ("appending", "leasing", "turning", "creating")
+_RECORDING = ("appending", "showing", "leasing", "turning", "creating")
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
 
-#: How many nodes a row of ``saving`` has room for: a snapshot mostly brings a text and its form.
+#: How many nodes a row has room for: a snapshot mostly brings a text and its form.
 _NODES_SAVED_MAX = 2
+_NODES = "address, body, address_next, body_next"
+_NO_NODES = (None,) * 2 * _NODES_SAVED_MAX
 
 _IS_HEAD = "run_id = NEW.run_id AND seq = NEW.last AND epoch = NEW.epoch AND link = NEW.link"
-_SET_HEADER = ", ".join(f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", "))
+#: A run stays in its family, so the index of families is not written again.
+_SET_HEADER = ", ".join(
+    f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", ") if name != "family"
+)
 _NEW_HEADER = ", ".join(f"NEW.{name}" for name in HEADER_COLUMNS.split(", "))
 
-_APPEND = """
+
+def _append(more: str = "") -> str:
+    return f"""
         INSERT OR IGNORE INTO records (run, seq, body)
             SELECT id, NEW.after + 1, NEW.record FROM runs
             WHERE run_id = NEW.run_id AND seq = NEW.after AND epoch = NEW.epoch;
-        UPDATE runs SET seq = NEW.last, link = NEW.link
+        UPDATE runs SET seq = NEW.last, link = NEW.link {more}
             WHERE changes() = 1 AND run_id = NEW.run_id;
         """
 
@@ -55,15 +62,21 @@ def _keep(address: str, body: str) -> str:
         """
 
 
+_KEEP_ALL = _keep("address", "body") + _keep("address_next", "body_next")
+
 #: view -> its columns, and what happens to a row inserted into it.
 VIEWS = {
     "appending": (
         "run_id, after, last, epoch, link, record",
-        _APPEND,
+        _append(),
     ),
     "saving": (
-        "run_id, after, last, epoch, link, record, address, body, address_next, body_next",
-        _APPEND + _keep("address", "body") + _keep("address_next", "body_next"),
+        f"run_id, after, last, epoch, link, record, {_NODES}",
+        _append() + _KEEP_ALL,
+    ),
+    "showing": (
+        f"run_id, after, last, epoch, link, record, {_NODES}, {HEADER_COLUMNS}",
+        _append(f", {_SET_HEADER}") + _KEEP_ALL,
     ),
     "leasing": (
         "run_id, after, last, epoch, link, record, epoch_before, worker",
@@ -100,10 +113,6 @@ VIEWS = {
             SELECT id, 1, NEW.record FROM runs WHERE changes() = 1 AND run_id = NEW.run_id;
         """,
     ),
-    "heading": (
-        f"run_id, last, epoch, link, {HEADER_COLUMNS}",
-        f"UPDATE runs SET {_SET_HEADER} WHERE {_IS_HEAD};",
-    ),
     "noding": (
         "run_id, last, epoch, link, address, body",
         _keep("address", "body"),
@@ -131,8 +140,6 @@ def create_view(db: Connection, name: str) -> None:
 def views_for(batch: Sequence[Entry]) -> set[str]:
     """The views that a batch is written through."""
     views = {_view_of(entry) for entry in batch}
-    if "appending" in views:
-        views.add("heading")
     if any(entry.nodes for entry in batch):
         views.add("noding")
     if any(entry.consumed for entry in batch):
@@ -146,16 +153,19 @@ def single_view(batch: Sequence[Entry]) -> str | None:
         return None
     if len(batch) > 1 and len({entry.run_id for entry in batch}) < len(batch):
         return None
+    shown = sum(entry.header is not None for entry in batch)
+    if shown:
+        return "showing" if shown == len(batch) else None
     return "saving" if any(entry.nodes for entry in batch) else "appending"
 
 
 def _is_light(entry: Entry) -> bool:
-    """Whether an entry is a record, with few nodes or none, and nothing else."""
+    """Whether an entry is a record, with what it shows, and few nodes or none."""
     return (
-        entry.header is None
+        entry.after > 0
         and entry.lease == "keep"
-        and entry.after > 0
         and not entry.consumed
+        and not _ends(entry.header)
         and len(entry.nodes) <= _NODES_SAVED_MAX
     )
 
@@ -164,11 +174,19 @@ def append_all(
     db: Connection, batch: Sequence[Entry], now: int, *, view: str
 ) -> list[Conflict | None]:
     """Write a batch through its single view: a single statement."""
-    row_of = _append_row if view == "appending" else _save_row
     before = db.total_changes
-    _insert(db, view, [row_of(entry) for entry in batch])
+    _insert(db, view, [_single_row(view, entry) for entry in batch])
     nodes = sum(len(entry.nodes) for entry in batch)
     return _answers(db, batch, now, db.total_changes - before - nodes)
+
+
+def _single_row(view: str, entry: Entry) -> tuple[Value, ...]:
+    row = _append_row(entry)
+    if view == "appending":
+        return row
+    nodes: list[Value] = [part for node in entry.nodes for part in (node.address, node.body)]
+    saved = (*row, *nodes, *_NO_NODES[len(nodes) :])
+    return saved if entry.header is None else saved + header_values(entry.header)
 
 
 def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
@@ -190,14 +208,12 @@ def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Confl
 def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflict | None]:
     """Write entries of different runs."""
     full = refused_by_queues(db, wave, now) if any(map(is_gated, wave)) else ()
-    rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": [], "heading": []}
+    rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": []}
     for entry in wave:
         if entry.run_id in full:
             continue
         view = _view_of(entry)
         rows.setdefault(view, []).append(_row(view, entry, now))
-        if entry.header is not None and view == "appending":
-            rows["heading"].append(_place(entry) + header_values(entry.header))
         rows["noding"] += [(*_place(entry), node.address, node.body) for node in entry.nodes]
         rows["consuming"] += [(*_place(entry), mail) for mail in entry.consumed]
     before = db.total_changes
@@ -205,7 +221,7 @@ def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflic
         _insert(db, view, rows.get(view, ()))
     changed = db.total_changes - before
     # Whatever goes with a record is written when all records are.
-    for view in ("heading", "noding", "consuming"):
+    for view in ("noding", "consuming"):
         _insert(db, view, rows[view])
     return _answers(db, wave, now, changed)
 
@@ -249,7 +265,7 @@ def _view_of(entry: Entry) -> str:
         return "creating"
     if entry.lease != "keep" or _ends(entry.header):
         return "leasing" if entry.header is None else "turning"
-    return "appending"
+    return "appending" if entry.header is None else "showing"
 
 
 def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
@@ -261,17 +277,15 @@ def _row(view: str, entry: Entry, now: int) -> tuple[Value, ...]:
     row = _append_row(entry)
     if view == "appending":
         return row
+    if view == "showing":
+        assert entry.header is not None
+        return (*row, *_NO_NODES, *header_values(entry.header))
     leased = (*row, entry.epoch - 1 if entry.lease == "take" else entry.epoch, worker)
     return leased if entry.header is None else leased + header_values(entry.header)
 
 
 def _append_row(entry: Entry) -> tuple[Value, ...]:
     return (entry.run_id, entry.after, entry.last, entry.epoch, entry.link, entry.record)
-
-
-def _save_row(entry: Entry) -> tuple[Value, ...]:
-    nodes: list[Value] = [part for node in entry.nodes for part in (node.address, node.body)]
-    return (*_append_row(entry), *nodes, *[None] * (2 * _NODES_SAVED_MAX - len(nodes)))
 
 
 def _place(entry: Entry) -> tuple[Value, ...]:
