@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime as dt
 import json
 import math
@@ -44,6 +45,17 @@ async def test_what_was_saved_is_a_copy(runner: DurableRunner) -> None:
     for number in range(4):
         found = await runner.resume("r", from_step=f"s{number}")
         assert {"results": list(range(number + 1)), "deep": {"n": number}} == found
+
+
+async def test_a_copy_of_a_snapshot_is_as_whole_as_the_snapshot(runner: DurableRunner) -> None:
+    """Whoever looks at one of them first takes nothing from the other."""
+    saved = await runner.checkpoint("r", "a", {"n": 1})
+    other = copy.copy(saved)
+
+    assert {"n": 1} == saved.state
+    assert {"n": 1} == other.state
+    assert saved.snapshot_id == other.snapshot_id
+    assert saved == other
 
 
 async def test_what_is_found_is_a_copy(runner: DurableRunner) -> None:

@@ -45,10 +45,12 @@ class RunSnapshot:
         return snapshot
 
     def __getattr__(self, name: str) -> Any:
-        read = self.__dict__.get("_reads", {}).pop(name, None)
-        if read is None:
+        reads = self.__dict__.get("_reads", {})
+        if name not in reads:
             raise AttributeError(name)
-        value = read()
+        value = reads[name]()
+        # A copy of this snapshot has the same ones, and may not have looked yet.
+        self._reads = {other: read for other, read in reads.items() if other != name}
         setattr(self, name, value)
         return value
 
