@@ -14,7 +14,7 @@ help:
 	@echo "make test       every test, the long ones sampled"
 	@echo "make test-full  every test at full counts"
 	@echo "make bench      how fast it is, on SQLite and PostgreSQL, beside its peers, in minutes"
-	@echo "make bench-full the same at full sizes, in about an hour and a half"
+	@echo "make bench-full the same at full sizes, in about an hour"
 	@echo "make format     put the code into form"
 	@echo "make reference  write what of docs/reference follows from the code"
 	@echo "make lock       renew requirements-dev.lock"

@@ -118,11 +118,18 @@ QUICK = [
     *resumed("one", (10_000,), ENGINES),
 ]
 
+#: Everything of the quick form as often, and once what is smaller or larger.
 FULL = [
-    *cases("sequential", (50, 200, 1_000), ALL),
-    *cases("sequential", (10_000,), (*BARE, "pg-absurd", "restate")),
-    *cases("many", (5, 30, 200, 500), ALL),
-    *cases("starts", (10, 100, 1_000, 3_000), ALL),
-    *resumed("one", (100, 1_000, 10_000), ENGINES),
-    *resumed("one", (100_000,), OURS),
+    *QUICK,
+    *once(
+        [
+            *cases("sequential", (50,), BRIEF),
+            *cases("sequential", (10_000,), (*BARE, "pg-absurd", "restate")),
+            *cases("many", (5,), BRIEF),
+            *cases("many", (500,), BRIEF),
+            *cases("starts", (10, 3_000), BRIEF),
+            *resumed("one", (100,), ENGINES),
+            *resumed("one", (100_000,), OURS),
+        ]
+    ),
 ]
