@@ -63,6 +63,17 @@ def test_it_shares_nothing_with_the_loop() -> None:
     assert (["7", "9"], ["7"]) == (loop.request["order"], again.request["order"])
 
 
+@pytest.mark.parametrize("name", ["x", None])
+def test_its_parts_share_nothing_with_one_another(name: str | None) -> None:
+    """Though whoever made it used one list for all of them."""
+    empty: list[str] = []
+    parts = {"request": empty, "plan": empty, "results": empty, "context": {}, "cursor": 0}
+    loop = Agent.from_dict({**parts, "version": 1, "id": name, "state": "PLANNING", "seq": 0})
+    loop.results.append("found")
+
+    assert ([], [], ["found"]) == (loop.request, loop.plan, loop.results)
+
+
 def test_older_versions_are_brought_up_to_date() -> None:
     """One version after another; what was given is left alone."""
     loop = Third.from_dict(FIRST)

@@ -191,6 +191,9 @@ class Loop:
         own.clear()
         for name in _OWN:
             own[name] = snapshot[name]
+        # Each its own, though a snapshot may have had one list twice.
+        self.plan, self.results = list(self.plan), list(self.results)
+        self.context = dict(self.context)
         self.state = by_name[state]
         self.setup()
 
