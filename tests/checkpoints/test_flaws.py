@@ -7,6 +7,7 @@ import copy
 import datetime as dt
 import json
 import math
+import pickle
 import sqlite3
 import threading
 from decimal import Decimal
@@ -47,13 +48,17 @@ async def test_what_was_saved_is_a_copy(runner: DurableRunner) -> None:
         assert {"results": list(range(number + 1)), "deep": {"n": number}} == found
 
 
-async def test_a_copy_of_a_snapshot_is_as_whole_as_the_snapshot(runner: DurableRunner) -> None:
-    """Whoever looks at one of them first takes nothing from the other."""
-    saved = await runner.checkpoint("r", "a", {"n": 1})
-    other = copy.copy(saved)
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda saved: pickle.loads(pickle.dumps(saved))]
+)
+async def test_a_copy_of_a_snapshot_is_as_whole_as_it(runner: DurableRunner, copied: Any) -> None:
+    """Also if nobody has looked at it yet; whoever looks first takes nothing from the other."""
+    state = {"n": 1, "text": "long " * 1000}
+    saved = await runner.checkpoint("r", "a", state)
+    other = copied(saved)
 
-    assert {"n": 1} == saved.state
-    assert {"n": 1} == other.state
+    assert state == saved.state
+    assert state == other.state
     assert saved.snapshot_id == other.snapshot_id
     assert saved == other
 

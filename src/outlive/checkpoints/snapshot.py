@@ -48,11 +48,13 @@ class RunSnapshot:
         reads = self.__dict__.get("_reads", {})
         if name not in reads:
             raise AttributeError(name)
-        value = reads[name]()
-        # A copy of this snapshot has the same ones, and may not have looked yet.
-        self._reads = {other: read for other, read in reads.items() if other != name}
-        setattr(self, name, value)
-        return value
+        # Of two threads that look at once both get the same.
+        return self.__dict__.setdefault(name, reads[name]())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: whole, and what nobody has looked at yet is made now."""
+        made = {name: getattr(self, name) for name in self.__dict__.get("_reads", ())}
+        return {**vars(self), **made, "_reads": {}}
 
     @property
     def where(self) -> str:
