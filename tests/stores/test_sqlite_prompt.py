@@ -80,3 +80,17 @@ async def test_records_with_a_node_or_two_are_one_statement(tmp_path: Path) -> N
     found = await store.get_blobs("family-1", [b"a", b"b", b"c", b"d", b"there"])
     assert {b"a": b"\0a", b"b": b"\0b", b"c": b"\0c", b"there": b"\0first"} == found
     await store.close()
+
+
+async def test_nodes_that_are_there_already_are_told_by_one_more(tmp_path: Path) -> None:
+    """However many runs bring them: a batch is not a loop over its entries."""
+    faults = Faults()
+    store = SQLiteStore(tmp_path / "o.db", connect=faults.connect)
+    runs, node = [f"r{number}" for number in range(20)], Node(b"there", b"\0there")
+    await store.commit([entry(run, 0) for run in runs])
+    assert not any(await store.commit([entry(run, 1, nodes=(node,)) for run in runs]))
+    faults.statements.clear()
+
+    assert not any(await store.commit([entry(run, 2, nodes=(node,)) for run in runs]))
+    assert 2 == len(faults.statements)
+    await store.close()
