@@ -162,8 +162,9 @@ async def schedule(
     """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
 
     The same call again changes nothing; with anything else in it, that holds from now on.
-    ``missed`` says what becomes of instants at which no worker was there: "skip" them, or catch up
-    "once". ``overlap="skip"`` leaves an instant out while the last run goes on.
+    Of instants at which no worker was there at most the last is fired; ``missed`` says what becomes
+    of it after more than five minutes: "skip" it, or catch up "once". ``overlap="skip"``
+    leaves an instant out while the last run goes on.
     """
     options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
     options |= {"overlap": overlap, "queue": queue, "tags": tags, "queue_key": queue_key}

@@ -90,7 +90,8 @@ class Schedule:
     every: timedelta | None
     #: The zone whose clock a cron expression means.
     tz: str
-    #: What becomes of instants at which nobody was there: "skip", or "once" for all of them.
+    #: What becomes of the last instant at which nobody was there, after five minutes: "skip" or
+    #: "once".
     missed: str
     #: Whether one is fired while the last run still goes on: "allow" or "skip".
     overlap: str

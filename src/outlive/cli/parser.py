@@ -250,14 +250,18 @@ def _add_worker(commands: Commands) -> None:
     )
     parser.add_argument("modules", metavar="MODULE", nargs="+", help="a module that defines flows")
     parser.add_argument(
-        "--concurrency", metavar="N", type=positive, default=100, help="runs in memory at a time"
+        "--concurrency",
+        metavar="N",
+        type=positive,
+        default=100,
+        help="runs in memory at a time (default: 100)",
     )
     parser.add_argument(
         "--queue",
         metavar="NAME",
         action="append",
         dest="queues",
-        help='only runs of this queue, may be repeated (default: all; "default": of none)',
+        help='only runs of this queue, may be repeated (runs that name none are in "default")',
     )
     add_json(parser)
 

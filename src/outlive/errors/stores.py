@@ -18,11 +18,11 @@ class UnsafeSettings(StoreError):
 
 
 class WrongVersion(StoreError):
-    """A schema, record format or codec of another release; the message names both."""
+    """A schema (also of a checkpointed state), record format or codec of another version."""
 
 
 class IncompatibleCheckpoint(StoreError):
-    """A checkpoint's schema is not that of this code, and nothing leads from one to the other."""
+    """A loop's snapshot has a schema that is not this code's, and nothing leads from it to that."""
 
     def __init__(self, found: object, wanted: object = None, what: str = "the checkpoint") -> None:
         reads = "this code reads another" if wanted is None else f"this code reads {wanted}"

@@ -73,7 +73,7 @@ class RolledBack(msgspec.Struct, frozen=True, array_like=True, tag=83):
 
 
 class CheckpointsEnded(msgspec.Struct, frozen=True, array_like=True, tag=84):
-    """The run is over, as its owner says."""
+    """The run is over, as whoever finished it says."""
 
     at: int
     status: EndStatus

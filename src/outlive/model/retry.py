@@ -62,13 +62,13 @@ def error_types(option: str, given: Any) -> tuple[type[BaseException], ...]:
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """When to try again. ``attempts`` counts the first one."""
 
-    #: How many there are at most, the first one included.
+    #: How many there are at most, the first one included (default: 5).
     attempts: int = 5
-    #: Before the second attempt.
+    #: Before the second attempt (default: "1s").
     delay: Duration = "1s"
-    #: Each further pause is so many times longer.
+    #: Each further pause is so many times longer (default: 2).
     factor: float = 2.0
-    #: But never longer than this.
+    #: But never longer than this (default: "1m").
     delay_max: Duration = "1m"
     #: Shorten each pause at random, down to half.
     jitter: bool = True
