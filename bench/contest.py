@@ -20,7 +20,7 @@ import sqlite3
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,20 @@ def run_in(argument: str) -> str:
 def outcome_of(number: int) -> str:
     """Two hundred bytes; every other one is new."""
     return f"outcome {number if number % 2 else 0} ".ljust(OUTCOME_BYTES, "o")
+
+
+async def in_turn(size: int, each: Callable[[str], Awaitable[object]]) -> None:
+    """So many runs, by name, a hundred under way at once: whoever has ended one begins the next.
+
+    Not a thousand tasks before a semaphore: a wake-up of it goes through all that were woken.
+    """
+    runs = map(str, range(size))
+
+    async def begin() -> None:
+        for run in runs:
+            await each(run)
+
+    await asyncio.gather(*(begin() for _ in range(min(size, STARTS_AT_ONCE))))
 
 
 def delay_of(number: int, agents: int) -> float:

@@ -26,6 +26,7 @@ from typing import Any
 
 import outlive
 from bench.chapter import table
+from bench.contest import in_turn
 from bench.environments import ROOT
 from bench.figures import seconds
 from outlive.app import App
@@ -134,13 +135,11 @@ async def effects(app: App, name: str) -> int:
 
 async def starts(app: App, name: str) -> int:
     """Runs of one effect each, a hundred under way at once."""
-    gate = asyncio.Semaphore(100)
 
-    async def each(number: int) -> None:
-        async with gate:
-            await (await app.start(acts, 1, id=f"{name}-{number}")).outcome()
+    async def each(run: str) -> None:
+        await (await app.start(acts, 1, id=f"{name}-{run}")).outcome()
 
-    await asyncio.gather(*map(each, range(STARTS)))
+    await in_turn(STARTS, each)
     return STARTS
 
 

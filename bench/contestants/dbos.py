@@ -19,7 +19,6 @@ from dbos import DBOS
 
 from bench.contest import (
     CALLS_PER_AGENT,
-    STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
     Marks,
@@ -27,6 +26,7 @@ from bench.contest import (
     argument_of,
     delay_of,
     die,
+    in_turn,
     main,
     postgres_settings,
     postgres_url,
@@ -141,14 +141,9 @@ def many(size: int, folder: Path) -> Answer:
 
 def starts(size: int, folder: Path) -> Answer:
     """Runs of one step."""
-    gate = asyncio.Semaphore(STARTS_AT_ONCE)
-
-    async def each(run: str) -> None:
-        async with gate:
-            await start(run_steps, run, 1)
 
     async def act() -> None:
-        await asyncio.gather(*(each(str(number)) for number in range(size)))
+        await in_turn(size, lambda run: start(run_steps, run, 1))
 
     return measured(folder, size, act)
 

@@ -25,7 +25,6 @@ from bench.contest import (
     CALLS_PER_AGENT,
     DURABILITY,
     SETTLING_SECONDS,
-    STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
     Marks,
@@ -33,6 +32,7 @@ from bench.contest import (
     argument_of,
     delay_of,
     die,
+    in_turn,
     kind,
     main,
     postgres_settings,
@@ -213,14 +213,9 @@ def many(size: int, folder: Path) -> Answer:
 
 def starts(size: int, folder: Path) -> Answer:
     """Threads of one step."""
-    gate = asyncio.Semaphore(STARTS_AT_ONCE)
-
-    async def each(graph: Any, run: str) -> None:
-        async with gate:
-            await invoke(graph, run, 1)
 
     async def act(graph: Any) -> None:
-        await asyncio.gather(*(each(graph, str(number)) for number in range(size)))
+        await in_turn(size, lambda run: invoke(graph, run, 1))
 
     return measured(folder, size, act)
 

@@ -16,7 +16,6 @@ from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
     SETTLING_SECONDS,
-    STARTS_AT_ONCE,
     STEPS_PER_RUN,
     Answer,
     Marks,
@@ -24,6 +23,7 @@ from bench.contest import (
     argument_of,
     delay_of,
     die,
+    in_turn,
     kind,
     main,
     postgres_settings,
@@ -167,14 +167,12 @@ def many(size: int, folder: Path) -> Answer:
 
 def starts(size: int, folder: Path) -> Answer:
     """Runs of one step; ``start`` returns when the run is durable."""
-    gate = asyncio.Semaphore(STARTS_AT_ONCE)
-
-    async def each(app: App, run: str) -> None:
-        async with gate:
-            await (await app.start(run_steps, run, 1, id=run)).outcome()
 
     async def act(app: App) -> None:
-        await asyncio.gather(*(each(app, str(number)) for number in range(size)))
+        async def each(run: str) -> None:
+            await (await app.start(run_steps, run, 1, id=run)).outcome()
+
+        await in_turn(size, each)
 
     return measured(folder, size, act)
 
