@@ -158,8 +158,11 @@ reached:
   bodies that never wait without one would save much of asyncio's share, and change what they see;
 - the store's share is mostly SQLite itself: a row, an entry of an index and a head for each run; to
   need fewer of them runs would have to share records;
-- the rest is calls of Python functions: a compiled core (records, deliveries, keeper) would be the
-  next step, at the price of wheels per platform.
+- the rest is calls of Python functions: an effect takes 2,530 byte codes in 112 calls on the loop's
+  thread (counted on Python 3.11), and no function has more than a twentieth of them. Of its 290,000
+  instructions of the processor (by callgrind) two thirds are on that thread, a sixth in SQLite. A
+  compiled core (records, deliveries, keeper) would be the next step, at the price of wheels per
+  platform.
 
 Other goals that are not reached, by traces of single runs:
 
@@ -167,13 +170,10 @@ Other goals that are not reached, by traces of single runs:
   run and be offered it, 1.5 for the first commit of a process, whose connection gets its triggers
   then, and 1 to 2 for what a flow needs once (its signature, its codecs). Opening the file and
   reading its settings back is another 3. Less would mean to prepare it before anybody asks;
-- a checkpoint of a loop takes 0.7 ms of the processor: 0.25 for a commit of five statements with
-  its flush, 0.1 to compress and hash, the rest to end a chapter and begin the next. A statement for
-  just that, and chapters that keep their machinery, would be needed for twice one UPDATE;
-- a checkpoint of a state is one commit that changes five pages of 8 kB (the run, its record, what
-  is new, and an index of each of the last two), where the bare commit changes one or two of 4 kB; a
-  fifth of its processor time is to tell what is new, another to make the record. To stand closer to
-  it, what is new would have to stand in the record itself, and could not be shared then.
+- effects one after the other on PostgreSQL: the bare commit itself is 3.4 to 3.7 times as quick as
+  Absurd, 4.2 to 5.1 times as quick as Restate, 9 to 13 times as quick as DBOS. To be as far ahead
+  as was aimed at, an effect would have to take 1.1 to 1.3 times as long as the bare commit, and
+  everything that makes it one would have to fit into a tenth of a round trip.
 """
 
 WORKS: dict[str, Callable[[App, str], Awaitable[int]]] = {"effects": effects, "starts": starts}
