@@ -13,6 +13,7 @@ import outlive
 from outlive.ports import Ports
 from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_connection import Statement
 from outlive.testing.postgres_pooler import PostgresPooler
 from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import LEASE_SECONDS, HandClock, entry, held
@@ -69,6 +70,19 @@ async def test_more_clients_than_connections(url: str) -> None:
 
     assert [[None] * 29] * 12 == answers
     assert 30 == (await store.find(Query())).items[0].head.seq
+    await store.close()
+
+
+async def test_nothing_is_kept_by_sessions_of_others(url: str) -> None:
+    """The next transaction may have another one."""
+    store = PostgresStore(url)
+    await store.commit([held("r", "w")])
+    for seq in (1, 2, 3):
+        assert [None] == await store.commit([entry("r", seq)])
+
+    found = store.pool.run("commit", Statement("SELECT count(*) FROM pg_prepared_statements"))
+
+    assert [[(0,)]] == found
     await store.close()
 
 

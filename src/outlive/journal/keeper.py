@@ -3,7 +3,9 @@
 Runs append events to their ``RunLog`` and go on at once; a log that has something new marks itself
 here. The keeper takes everything that is marked, makes one record per run of it, commits them
 as one batch, and tells each run up to which seq it is durable. What is appended meanwhile goes
-into the next batch: outcome N and intent N+1 of a run travel together, and runs share flushes.
+into the next batch: outcome N and intent N+1 of a run travel together, and runs share flushes. A
+store that works in another process gets the first of many runs before the turn is over, so that
+neither waits for the other.
 
 ``Keeper`` is the logic; whoever owns it decides where ``flush_once`` runs: ``ThreadKeeper`` gives
 it a thread of its own, a simulation calls it at seeded instants. A failed commit is the keeper's
@@ -27,6 +29,9 @@ from outlive.ports import Clock, SystemClock
 from outlive.store import Conflict, Entry, Prompt, Store
 
 logger = logging.getLogger("outlive")
+
+#: So many runs with something to write are enough for a server to begin with.
+EARLY_RUNS = 40
 
 
 class Side(Protocol):
@@ -114,6 +119,7 @@ class Keeper:
         #: Called once, on the keeper's thread, when it can't go on.
         self.on_end: list[Callable[[OutliveError], None]] = []
         self._store = store
+        self._early = EARLY_RUNS if getattr(store, "threads", None) else 0
         self.prompt = store if isinstance(store, Prompt) else None
         self._ring = ring
         self._flush_here = flush_here
@@ -130,10 +136,12 @@ class Keeper:
         self._logs: dict[Log, None] = {}
 
     def mark(self, log: Log) -> None:
-        """This log has something new. The bell rings at the end of the side's turn."""
+        """This log has something new. The bell rings at the end of the side's turn, or early."""
         log.marked_at = self.counters.flushes
         self._marked.append(log)
         self._ring_after_turn(log.side)
+        if len(self._marked) == self._early:
+            self._ring()
 
     def submit(self, loose: Loose) -> None:
         """Commit this entry with the next batch and answer."""
@@ -217,10 +225,15 @@ class Keeper:
         return [answers[position] for position in range(len(batch))]
 
     def _take(self) -> tuple[list[Loose], list[Log], list[Entry]]:
-        loose = [self._loose.popleft() for _ in range(len(self._loose))]
+        loose: list[Loose] = []
         logs: list[Log] = []
-        batch = [each.entry for each in loose]
-        strangers = {entry.run_id for entry in batch}
+        batch: list[Entry] = []
+        strangers: set[str] = set()
+        for _ in range(len(self._loose)):
+            stranger = self._loose.popleft()
+            loose.append(stranger)
+            batch.append(stranger.entry)
+            strangers.add(stranger.entry.run_id)
         for _ in range(len(self._marked)):
             log = self._marked.popleft()
             if log.run_id in strangers:

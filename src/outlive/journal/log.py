@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, get_args
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from outlive.errors import OutliveError
 from outlive.journal.headers import header_of
@@ -268,5 +269,16 @@ def _leaves_in(value: bytes) -> set[bytes]:
 
 def _bytes_in(event: Event) -> int:
     """What users put into an event."""
-    fields = (getattr(event, name) for name in event.__struct_fields__)
-    return sum(len(value) for value in fields if type(value) is bytes)
+    size = 0
+    for name in _named_bytes(type(event)):
+        value = getattr(event, name)
+        if type(value) is bytes:
+            size += len(value)
+    return size
+
+
+@cache
+def _named_bytes(kind: type[Event]) -> tuple[str, ...]:
+    """The fields of such events that may hold bytes."""
+    found = [(field.name, (field.type, *get_args(field.type))) for field in fields(kind)]
+    return tuple(name for name, kinds in found if bytes in kinds)

@@ -123,13 +123,13 @@ class PostgresStore:
     def _commit(self, batch: Sequence[Entry], run: Ask) -> Sequence[Conflict | None]:
         check_headers(batch)
         self._ports.failpoint("commit.before")
-        known = self._seen.known(entry.run_id for entry in batch)
+        known = self._seen.known([entry.run_id for entry in batch])
         answers = commit_batch(partial(run, batch), self._schema, batch, self._now())
         noted = zip(batch, known, answers, strict=True)
         doubtful = [each[0].run_id for each in noted if self._seen.note(*each)]
         self._seen.look_again(self._other, doubtful)
         self._ports.failpoint("commit.after")
-        if is_offered(batch, self._ports.clock.now_ms()):
+        if is_offered(batch, self._ports.clock):
             self._news.tell([ANYBODY])
         return answers
 

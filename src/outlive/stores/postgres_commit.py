@@ -11,12 +11,14 @@ the same runs one waits for the other, and neither for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from hashlib import blake2b
 
 from outlive.store import Conflict, Entry
 from outlive.stores.gate import is_gated
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
-from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
+from outlive.stores.postgres_wire import BYTES, Parameter, Row, blobs, int8, int8s, text, texts
 from outlive.stores.tables import is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
@@ -32,6 +34,8 @@ def commit_batch(
     run: Run, schema: str, batch: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
     """Write a batch and answer for each entry."""
+    if len(batch) == 1:
+        return _commit_part(run, schema, batch, now)
     if len({entry.run_id for entry in batch}) == len(batch):
         return _commit_wave(run, schema, batch, now)
     chains = _chains(batch)
@@ -75,9 +79,8 @@ def _chain(schema: str, chains: Sequence[Sequence[Entry]]) -> Statement:
         int8s([entry.after + 1 for entry in entries]),
         blobs([entry.record for entry in entries]),
     ]
-    return Statement(
-        f'SELECT run_id FROM "{schema}".chain_v1({_marks(len(parameters))})', parameters
-    )
+    sql, name = _asking("run_id", schema, "chain_v1", len(parameters))
+    return Statement(sql, parameters, name)
 
 
 def _commit_waves(
@@ -130,7 +133,7 @@ def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 def _commit_part(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
-    plain = all(is_append(entry) for entry in wave)
+    plain = all(map(is_append, wave))
     statement = _append(schema, wave, now) if plain else _commit(schema, wave, now)
     answers: list[Conflict | None] = [None] * len(wave)
     for place, seq, epoch, gone in run(statement):
@@ -161,8 +164,8 @@ def _append_one(schema: str, entry: Entry, now: int | None) -> Statement:
         int8(entry.after),
         int8(entry.last),
         int8(entry.epoch),
-        blob(entry.link),
-        blob(entry.record),
+        (BYTES, entry.link),
+        (BYTES, entry.record),
         int8(now),
     ]
     return _call(schema, "append_one_v1", parameters)
@@ -197,9 +200,15 @@ def _lease(entry: Entry) -> int:
 
 
 def _call(schema: str, function: str, parameters: Sequence[Parameter], *more: str) -> Statement:
-    marks = ", ".join([_marks(len(parameters)), *more])
-    return Statement(f'SELECT {_REFUSED} FROM "{schema}".{function}({marks})', parameters)
+    sql, name = _asking(_REFUSED, schema, function, len(parameters), more)
+    return Statement(sql, parameters, name)
 
 
-def _marks(count: int) -> str:
-    return ", ".join(f"${number}" for number in range(1, count + 1))
+@cache
+def _asking(
+    columns: str, schema: str, function: str, count: int, more: tuple[str, ...] = ()
+) -> tuple[str, bytes]:
+    """What calls a function, and a name for it that is its own, whoever else uses the session."""
+    marks = ", ".join([*(f"${number}" for number in range(1, count + 1)), *more])
+    sql = f'SELECT {columns} FROM "{schema}".{function}({marks})'
+    return sql, f"outlive.{function}.{blake2b(sql.encode(), digest_size=8).hexdigest()}".encode()

@@ -1,9 +1,10 @@
 """One connection to PostgreSQL: statements in one round trip, each with a time limit.
 
 Calls block, and are made from threads that may (the keeper's, the lane's, the pulse's); while they
-wait, other threads run. Nothing is prepared by name and no session is relied on, so a pooler that
-hands out a server per transaction is fine. A connection whose time ran out is closed, never
-cancelled: a cancelled commit that waits for a standby would count as done without it.
+wait, other threads run. No session is relied on, so a pooler that hands out a server per
+transaction is fine; one of our own keeps what is asked all the time, parsed and planned, and may
+forget it. A connection whose time ran out is closed, never cancelled: a cancelled commit that waits
+for a standby would count as done without it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import psycopg
+from msgspec import Struct
 from psycopg import pq
 
 from outlive.ports import Clock
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _BINARY = 1
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 _UNKNOWN_STATE = "XX000"
+_NOT_KEPT = "26000"
 #: Settings with which a commit is on the disk when it is answered.
 _SETTINGS = (
     "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
@@ -37,12 +39,13 @@ SERVER_VERSION_MIN = 130000
 SERVER_ENCODING = "UTF8"
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True, gc=False):
     """One statement with its parameters."""
 
     sql: str
     parameters: Sequence[Parameter] = ()
+    #: Under which a session may keep it, if it is asked all the time; no other text has this name.
+    name: bytes = b""
 
 
 class Connection(Protocol):
@@ -83,6 +86,9 @@ class PostgresConnection:
         self.encoding = ""
         #: A server's own connection, no pooler in between: a session is ours.
         self.is_direct = False
+        #: Names of statements that were asked, and of those that the session keeps.
+        self._asked: set[bytes] = set()
+        self._kept: set[bytes] = set()
 
     def look_around(self) -> None:
         """Read back what durability depends on; give a session of our own its time limits."""
@@ -107,13 +113,13 @@ class PostgresConnection:
         self._warnings = 0
         return self._answered(partial(self._exchange, statements))
 
-    def begin(self, statement: Statement, seconds: float) -> bool:
-        """Send a statement, and tell whether it is answered within this time; ``finish`` says how.
+    def run_at_once(self, statement: Statement, seconds: float) -> list[Row] | None:
+        """The rows, if they come within this time; None: they are for ``finish``.
 
         Raises: as ``run``.
         """
         self._warnings = 0
-        return self._guarded(partial(self._begin, statement, seconds))
+        return self._answered(partial(self._exchange_at_once, statement, seconds))
 
     def finish(self) -> list[Row]:
         """The rows of the statement that was begun, however long they take. Raises: as ``run``."""
@@ -140,26 +146,51 @@ class PostgresConnection:
             self.close()
             raise Unreachable(str(error).strip() or repr(error)) from error
 
-    def _begin(self, statement: Statement, seconds: float) -> bool:
-        until = self._clock.monotonic() + seconds
+    def _exchange_at_once(self, statement: Statement, seconds: float) -> list[Row] | None:
+        began = self._clock.monotonic()
         self._send(statement)
-        self._flush(until)
+        self._flush(began + seconds)
         while self._libpq.is_busy():
-            left = until - self._clock.monotonic()
+            left = began + seconds - self._clock.monotonic()
             if left <= 0 or not self._poll.poll(left * 1000):
-                return False
+                return None
             self._libpq.consume_input()
-        return True
+        (result,) = self._results(began + self._limit)
+        return rows_of(result)
 
     def _exchange(self, statements: Sequence[Statement]) -> list[list[Row]]:
         until = self._clock.monotonic() + self._limit
         if len(statements) == 1:
-            self._send(statements[0])
-            self._flush(until)
-            results = self._results(until)
+            results = self._exchange_one(statements[0], until)
         else:
             results = self._exchange_many(statements, until)
         return [rows_of(result) for result in results]
+
+    def _exchange_one(self, statement: Statement, until: float) -> list[Any]:
+        if statement.name and self.is_direct:
+            self._keep(statement, until)
+        self._send(statement)
+        self._flush(until)
+        try:
+            return self._results(until)
+        except Refused as error:
+            if error.state != _NOT_KEPT:
+                raise
+        self._kept.clear()  # somebody told the session to forget; nothing was done
+        self._send(statement)
+        self._flush(until)
+        return self._results(until)
+
+    def _keep(self, statement: Statement, until: float) -> None:
+        """Let the session keep what it is asked for the second time."""
+        name = statement.name
+        if name in self._asked and name not in self._kept:
+            kinds = [kind for kind, _ in statement.parameters]
+            self._libpq.send_prepare(name, statement.sql.encode(), kinds)
+            self._flush(until)
+            self._results(until)
+            self._kept.add(name)
+        self._asked.add(name)
 
     def _exchange_many(self, statements: Sequence[Statement], until: float) -> list[Any]:
         self._libpq.enter_pipeline_mode()
@@ -182,13 +213,12 @@ class PostgresConnection:
 
     def _send(self, statement: Statement) -> None:
         parameters = statement.parameters
-        self._libpq.send_query_params(
-            statement.sql.encode(),
-            [value for _, value in parameters],
-            [kind for kind, _ in parameters],
-            [_BINARY] * len(parameters),
-            _BINARY,
-        )
+        values, forms = [value for _, value in parameters], [_BINARY] * len(parameters)
+        if statement.name in self._kept:
+            self._libpq.send_query_prepared(statement.name, values, forms, _BINARY)
+            return
+        kinds = [kind for kind, _ in parameters]
+        self._libpq.send_query_params(statement.sql.encode(), values, kinds, forms, _BINARY)
 
     def _flush(self, until: float) -> None:
         while self._libpq.flush():

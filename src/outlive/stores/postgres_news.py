@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from outlive.errors import OutliveError
 from outlive.ports import Clock
-from outlive.store import DEFAULT_QUEUE, Entry
+from outlive.store import DEFAULT_QUEUE, Entry, Header
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable
 from outlive.stores.postgres_pool import Pool
@@ -182,19 +182,22 @@ class News:
             os.close(end)
 
 
-def is_offered(batch: Sequence[Entry], now: int) -> bool:
+def is_offered(batch: Sequence[Entry], clock: Clock) -> bool:
     """Whether others want to know at once of what was committed."""
-    return any(_is_offered(entry, now + _SOON_MS) for entry in batch)
+    for entry in batch:
+        if entry.header is not None and _is_offered(entry, entry.header, clock):
+            return True
+    return False
 
 
-def _is_offered(entry: Entry, soon: int) -> bool:
+def _is_offered(entry: Entry, header: Header, clock: Clock) -> bool:
     """Whether others want to know now: nobody holds the run after this, and it is due, or nearly.
 
     Of what sleeps longer they hear when they next look; of mail they are told by who posts it.
     """
-    header = entry.header
-    if header is None or entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
+    if entry.lease == "take" or (entry.lease == "keep" and entry.after > 0):
         return False
     if header.queue != DEFAULT_QUEUE:
         return bool(header.flow)  # it makes way for another, whatever becomes of it
-    return header.ended_at is None and header.wake_at is not None and header.wake_at <= soon
+    wake_at = None if header.ended_at is not None else header.wake_at
+    return wake_at is not None and wake_at <= clock.now_ms() + _SOON_MS

@@ -163,15 +163,14 @@ class Pool:
 
     def give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
         """It was asked something and has answered."""
-        with self._lock:
-            self.round_trips[purpose] += 1
-        self.keep(purpose, db)
+        self.keep(purpose, db, round_trips=1)
 
-    def keep(self, purpose: Purpose, db: PostgresConnection) -> None:
+    def keep(self, purpose: Purpose, db: PostgresConnection, *, round_trips: int = 0) -> None:
         """Whoever wants one for this purpose gets it: opening another takes milliseconds."""
         now = self._ports.clock.monotonic()
         dropped = []
         with self._lock:
+            self.round_trips[purpose] += round_trips
             kept = self._idle.setdefault(_kind(purpose), deque())
             if len(kept) < _KEPT_MAX and not self._closing.is_set() and db.is_open:
                 kept.append((now, db))

@@ -63,13 +63,13 @@ class Commits:
         if db is None:
             raise TooLate
         try:
-            if not db.begin(statement, MOMENT_SECONDS):
-                self._late[_place(batch)] = db
-                raise TooLate
-            rows = db.finish()
+            rows = db.run_at_once(statement, MOMENT_SECONDS)
         except (Unreachable, Refused) as error:
             self._pool.forget(db)
             raise TooLate from error
+        if rows is None:
+            self._late[_place(batch)] = db
+            raise TooLate
         self._pool.give_back("commit", db)
         return rows
 
@@ -85,6 +85,7 @@ def _place(batch: Sequence[Entry]) -> Place:
 
 
 def _is_small(batch: Sequence[Entry]) -> bool:
-    entry = batch[0]
-    size = len(entry.record) + sum(len(node.body) for node in entry.nodes)
+    entry, size = batch[0], len(batch[0].record)
+    for node in entry.nodes:
+        size += len(node.body)
     return len(batch) == 1 and size < _BYTES_MAX

@@ -79,7 +79,8 @@ def blobs(values: Sequence[bytes | None]) -> Parameter:
 def int8s(values: Sequence[int | None]) -> Parameter:
     """Whole numbers."""
     if None in values or _are_equal(values):
-        return INT8_ARRAY, _packed(INT8, [int8(value)[1] for value in values])
+        pack = _INT8.pack
+        return INT8_ARRAY, _packed(INT8, [None if each is None else pack(each) for each in values])
     count = len(values)
     head = _ARRAY.pack(_DIMENSIONS, 0, INT8, count, _FIRST)
     flat = [part for value in values for part in (_INT8.size, value)]
@@ -135,6 +136,8 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = {
 
 def rows_of(result: pq.abc.PGresult) -> list[Row]:
     """The rows of an answer in binary form; it holds only the types above."""
+    if not result.ntuples:
+        return []
     places, get = range(result.ntuples), result.get_value
     columns: list[list[Any]] = []
     for column in range(result.nfields):

@@ -1,0 +1,97 @@
+"""What is asked all the time is kept by a session of our own, which may forget it."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlive.stores import postgres_prompt
+from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_wire import Row
+from outlive.testing.store_entries import entry, held
+
+PATIENT_SECONDS = 30.0
+
+
+def ask(store: PostgresStore, sql: str) -> list[Row]:
+    """Of the session that commits."""
+    db = store.pool.take_kept("commit")
+    assert db is not None
+    (rows,) = db.run(Statement(sql))
+    store.pool.give_back("commit", db)
+    return rows
+
+
+def kept(store: PostgresStore) -> list[str]:
+    rows = ask(store, "SELECT name FROM pg_prepared_statements ORDER BY name")
+    return [str(name).rpartition(".")[0] for (name,) in rows]
+
+
+async def seqs(store: PostgresStore) -> list[int]:
+    reading = await store.read("r")
+    assert reading is not None
+    return [record.seq for record in reading.records]
+
+
+async def test_what_is_asked_a_second_time_is_kept(url: str) -> None:
+    store = PostgresStore(url)
+    await store.commit([held("r", "w"), held("s", "w")])
+    await store.commit([entry("r", 1)])
+    assert [] == kept(store)
+
+    for seq in (2, 3, 4):
+        assert [None] == await store.commit([entry("r", seq)])
+    for seq in (5, 6):
+        assert [None, None] == await store.commit([entry("r", seq), entry("s", seq - 4)])
+
+    assert ["outlive.append_one_v1", "outlive.append_v1"] == kept(store)
+    assert [1, 2, 3, 4, 5, 6, 7] == await seqs(store)
+    await store.close()
+
+
+async def test_a_refusal_is_a_refusal(url: str) -> None:
+    store = PostgresStore(url)
+    await store.commit([held("r", "w")])
+    for seq in (1, 2, 3):
+        await store.commit([entry("r", seq)])
+
+    (conflict,) = await store.commit([entry("r", 2, record=b"another")])
+
+    assert conflict is not None
+    assert 4 == conflict.seq
+    assert ["outlive.append_one_v1"] == kept(store)
+    await store.close()
+
+
+async def test_a_session_may_forget(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked in full then, by whoever waits, and keeps it again."""
+    monkeypatch.setattr(postgres_prompt, "MOMENT_SECONDS", PATIENT_SECONDS)
+    store = PostgresStore(url)
+    await store.commit([held("r", "w")])
+    for seq in (1, 2, 3):
+        await store.commit([entry("r", seq)])
+    ask(store, "DEALLOCATE ALL")
+
+    assert [None] == await store.commit([entry("r", 4)])
+    assert [None] == await store.commit([entry("r", 5)])
+
+    assert ["outlive.append_one_v1"] == kept(store)
+    ask(store, "DEALLOCATE ALL")
+    assert await store.commit_at_once([entry("r", 6)]) is None
+    assert [None] == await store.commit([entry("r", 6)])
+    assert [1, 2, 3, 4, 5, 6, 7] == await seqs(store)
+    await store.close()
+
+
+async def test_two_schemas_mean_two_statements(url: str) -> None:
+    """A name stands for one text, whoever shares a session with whom."""
+    stores = [PostgresStore(url), PostgresStore(f"{url}_too")]
+    names = []
+    for store in stores:
+        await store.commit([held("r", "w")])
+        for seq in (1, 2, 3):
+            await store.commit([entry("r", seq)])
+        names += ask(store, "SELECT name FROM pg_prepared_statements")
+        await store.close()
+
+    assert 2 == len(set(names))
