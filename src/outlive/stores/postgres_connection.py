@@ -28,7 +28,7 @@ T = TypeVar("T")
 _BINARY = 1
 _DONE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 _UNKNOWN_STATE = "XX000"
-_NOT_KEPT = "26000"
+_NOT_KEPT, _KEPT_ALREADY = "26000", "42P05"
 #: Settings with which a commit is on the disk when it is answered.
 _SETTINGS = (
     "SELECT current_setting('fsync'), current_setting('full_page_writes'),"
@@ -176,7 +176,7 @@ class PostgresConnection:
         except Refused as error:
             if error.state != _NOT_KEPT:
                 raise
-        self._kept.clear()  # somebody told the session to forget; nothing was done
+        self._kept.discard(statement.name)  # the session was told to forget; nothing was done
         self._send(statement)
         self._flush(until)
         return self._results(until)
@@ -188,7 +188,11 @@ class PostgresConnection:
             kinds = [kind for kind, _ in statement.parameters]
             self._libpq.send_prepare(name, statement.sql.encode(), kinds)
             self._flush(until)
-            self._results(until)
+            try:
+                self._results(until)
+            except Refused as error:
+                if error.state != _KEPT_ALREADY:  # the same text, since its name is made of it
+                    raise
             self._kept.add(name)
         self._asked.add(name)
 
