@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,8 @@ COMPILE_ALWAYS = "PYTHONDONTWRITEBYTECODE"
 FLUSHES = ("fsync", "fdatasync")
 #: A problem is told in a cell of a table.
 PROBLEM_LETTERS_MAX = 300
+#: Where else to read about it, at the end of what some libraries say.
+LINK = re.compile(r" *\([^()]*https?://[^()]*\)")
 
 Answer = dict[str, Any]
 
@@ -61,7 +64,7 @@ class Ended:
     def problem(self) -> str:
         """Its last words."""
         last = self.err.strip().splitlines()[-1:] or [f"exit code {self.code}"]
-        return last[0].replace(str(ROOT), ".")[:PROBLEM_LETTERS_MAX]
+        return LINK.sub("", last[0].replace(str(ROOT), "."))[:PROBLEM_LETTERS_MAX]
 
 
 def command_of(name: str, work: str, size: int, folder: str) -> list[str]:

@@ -171,9 +171,9 @@ Other goals that are not reached, by traces of single runs:
   run and be offered it, 1.5 for the first commit of a process, whose connection gets its triggers
   then, and 1 to 2 for what a flow needs once (its signature, its codecs). Opening the file and
   reading its settings back is another 3. Less would mean to prepare it before anybody asks;
-- effects one after the other on PostgreSQL: the bare commit itself is 3 to 4.6 times as quick as
-  Absurd, 4 to 5 times as quick as Restate, 9 to 13 times as quick as DBOS. To be as far ahead as
-  was aimed at, an effect would have to take 1.1 to 1.3 times as long as the bare commit. Of some
+- effects one after the other on PostgreSQL: the bare commit itself is 2.9 to 3.9 times as quick as
+  Absurd, 3.9 to 5.1 times as quick as Restate, 9 to 13 times as quick as DBOS. To be as far ahead
+  as was aimed at, an effect would have to take 1.1 to 1.3 times as long as the bare commit. Of some
   220 µs that it takes longer, the server has 50 to 80 (the head that fences others moves with each
   record; its commit is prepared, and no quicker as one statement), the engine 90, the journal 25,
   the store 45: each is a few dozen calls of Python on a processor that has just been waiting.

@@ -109,7 +109,7 @@ class Replay:
 
     def is_changed(self, event: Event) -> bool:
         """A fork gave this step another outcome, in JSON."""
-        return any(event is each for each in self._changed)
+        return bool(self._changed) and any(event is each for each in self._changed)
 
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""

@@ -19,7 +19,7 @@ from outlive.stores.gate import is_gated
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
 from outlive.stores.postgres_wire import BYTES, Parameter, Row, blobs, int8, int8s, text, texts
-from outlive.stores.tables import is_append, waves
+from outlive.stores.tables import bytes_in, is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
 #: A server takes up to a gigabyte in one statement, and needs several times as much for it.
@@ -104,7 +104,9 @@ def _commit_wave(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
     """Write entries of different runs."""
-    order = sorted(range(len(wave)), key=lambda place: _rank(wave[place]))
+    # New runs first, which are numbered in the order of their coming; others by their ids.
+    ranks = [entry.run_id if entry.after else "" for entry in wave]
+    order = sorted(range(len(wave)), key=ranks.__getitem__)
     done: list[Conflict | None] = []
     for part in _parts([wave[place] for place in order]):
         done += _commit_part(run, schema, part, now)
@@ -112,16 +114,11 @@ def _commit_wave(
     return [answers[place] for place in range(len(wave))]
 
 
-def _rank(entry: Entry) -> str:
-    """New runs first, which are numbered in the order of their coming; others by their ids."""
-    return entry.run_id if entry.after else ""
-
-
 def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """The wave in parts that one statement can carry: nearly always one."""
     begin, size = 0, 0
     for place, entry in enumerate(wave):
-        more = len(entry.record) + sum(len(node.body) for node in entry.nodes)
+        more = bytes_in(entry)
         if place > begin and size + more > _BYTES_MAX:
             yield wave[begin:place]
             begin, size = place, 0

@@ -16,6 +16,7 @@ from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_errors import Refused, Unreachable
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_wire import Row
+from outlive.stores.tables import bytes_in
 
 #: How long a loop waits for a server that was quick each time before.
 MOMENT_SECONDS = 0.002
@@ -85,7 +86,4 @@ def _place(batch: Sequence[Entry]) -> Place:
 
 
 def _is_small(batch: Sequence[Entry]) -> bool:
-    entry, size = batch[0], len(batch[0].record)
-    for node in entry.nodes:
-        size += len(node.body)
-    return len(batch) == 1 and size < _BYTES_MAX
+    return len(batch) == 1 and bytes_in(batch[0]) < _BYTES_MAX

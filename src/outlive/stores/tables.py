@@ -85,6 +85,14 @@ def is_append(entry: Entry) -> bool:
     )
 
 
+def bytes_in(entry: Entry) -> int:
+    """What an entry weighs, its record and its nodes."""
+    size = len(entry.record)
+    for node in entry.nodes:
+        size += len(node.body)
+    return size
+
+
 def waves(batch: Sequence[Entry]) -> list[list[int]]:
     """The batch's positions, in waves in which no run occurs twice."""
     found: list[list[int]] = []
