@@ -63,8 +63,9 @@ class Ended:
 
     def problem(self) -> str:
         """Its last words."""
-        last = self.err.strip().splitlines()[-1:] or [f"exit code {self.code}"]
-        return LINK.sub("", last[0].replace(str(ROOT), "."))[:PROBLEM_LETTERS_MAX]
+        told = LINK.sub("", self.err).strip().splitlines()
+        last = told[-1] if told else f"exit code {self.code}"
+        return last.replace(str(ROOT), ".")[:PROBLEM_LETTERS_MAX]
 
 
 def command_of(name: str, work: str, size: int, folder: str) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bench.round_trips import RoundTrips
 from outlive.stores import postgres_prompt
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_wire import Row
+from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, held
 
 PATIENT_SECONDS = 30.0
@@ -47,6 +49,18 @@ async def test_what_is_asked_a_second_time_is_kept(url: str) -> None:
     assert ["outlive.append_one_v1", "outlive.append_v1"] == kept(store)
     assert [1, 2, 3, 4, 5, 6, 7] == await seqs(store)
     await store.close()
+
+
+async def test_to_have_it_kept_takes_no_round_trip(postgres: PostgresServer, url: str) -> None:
+    with RoundTrips(postgres.port) as wire:
+        store = PostgresStore(url.replace(f":{postgres.port}/", f":{wire.port}/"))
+        await store.commit([held("r", "w")])
+        before = wire.count
+        for seq in (1, 2, 3, 4):
+            await store.commit([entry("r", seq)])
+        assert 4 == wire.count - before
+        assert ["outlive.append_one_v1"] == kept(store)
+        await store.close()
 
 
 async def test_a_refusal_is_a_refusal(url: str) -> None:

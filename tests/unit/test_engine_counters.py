@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -214,12 +214,16 @@ def note_ages(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each event waited from its append until its run knew it to be durable, in ms."""
     ages: list[float] = []
     born: dict[tuple[str, int], float] = {}
-    append, settle = RunLog.append, RunLog.settle
+    append, append_all, settle = RunLog.append, RunLog.append_all, RunLog.settle
 
     def noting_append(log: RunLog, *args: Any) -> int:
-        seq = append(log, *args)
-        born[log.run_id, seq] = perf_counter()
-        return seq
+        born[log.run_id, log.seq + 1] = perf_counter()
+        return append(log, *args)
+
+    def noting_append_all(log: RunLog, events: Sequence[Any]) -> None:
+        for seq in range(log.seq + 1, log.seq + 1 + len(events)):
+            born[log.run_id, seq] = perf_counter()
+        append_all(log, events)
 
     def noting_settle(log: RunLog, upto: int, error: Any) -> None:
         now = perf_counter()
@@ -228,6 +232,7 @@ def note_ages(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         settle(log, upto, error)
 
     monkeypatch.setattr(RunLog, "append", noting_append)
+    monkeypatch.setattr(RunLog, "append_all", noting_append_all)
     monkeypatch.setattr(RunLog, "settle", noting_settle)
     return ages
 

@@ -119,7 +119,8 @@ class Keeper:
         #: Called once, on the keeper's thread, when it can't go on.
         self.on_end: list[Callable[[OutliveError], None]] = []
         self._store = store
-        self._early = EARLY_RUNS if getattr(store, "threads", None) else 0
+        #: Marks at which the bell rings early; never, if the store works at the price of the side.
+        self._early = EARLY_RUNS if isinstance(getattr(store, "threads", None), int) else -1
         self.prompt = store if isinstance(store, Prompt) else None
         self._ring = ring
         self._flush_here = flush_here

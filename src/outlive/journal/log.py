@@ -128,6 +128,14 @@ class RunLog:
             self._keeper.mark(self)
         return self.seq
 
+    def append_all(self, events: Sequence[Event | MailEvent]) -> None:
+        """Queue events that must not come apart: if nothing else is queued they share a record."""
+        self._queue.extend(events)
+        self.seq += len(events)
+        if not self._dirty:
+            self._dirty = True
+            self._keeper.mark(self)
+
     def wait(self, seq: int, callback: Callable[[], None]) -> None:
         """Call back (on this side) once everything up to ``seq`` is durable."""
         if self.durable >= seq:

@@ -69,7 +69,8 @@ _FORGOTTEN_AFTER_LEASES = 100
 class PostgresStore:
     """A store in a PostgreSQL database. Safe to use from several threads and processes."""
 
-    #: Verbs under way at once that pay: each has a connection of its own.
+    #: Verbs under way at once that pay: each has a connection of its own, and the server works
+    #: while this process does.
     threads = 8
 
     def __init__(

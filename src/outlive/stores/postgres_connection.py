@@ -163,48 +163,50 @@ class PostgresConnection:
         if len(statements) == 1:
             results = self._exchange_one(statements[0], until)
         else:
-            results = self._exchange_many(statements, until)
+            results = self._exchange_many([partial(self._send, each) for each in statements], until)
         return [rows_of(result) for result in results]
 
     def _exchange_one(self, statement: Statement, until: float) -> list[Any]:
-        if statement.name and self.is_direct:
-            self._keep(statement, until)
-        self._send(statement)
-        self._flush(until)
+        name = statement.name
+        if name and self.is_direct and name not in self._kept:
+            if name in self._asked:
+                return self._exchange_kept(statement, until)
+            self._asked.add(name)
         try:
-            return self._results(until)
+            return self._exchange_plainly(statement, until)
         except Refused as error:
-            if error.state != _NOT_KEPT:
+            if error.state != _NOT_KEPT or name not in self._kept:
                 raise
-        self._kept.discard(statement.name)  # the session was told to forget; nothing was done
+        self._kept.discard(name)  # the session was told to forget; nothing was done
+        return self._exchange_plainly(statement, until)
+
+    def _exchange_kept(self, statement: Statement, until: float) -> list[Any]:
+        """Let the session keep what it is asked again, and ask it, in one round trip."""
+        self._kept.add(statement.name)
+        sends = [partial(self._prepare, statement), partial(self._send, statement)]
+        try:
+            return self._exchange_many(sends, until)[1:]
+        except Refused as error:
+            if error.state != _KEPT_ALREADY:
+                self._kept.discard(statement.name)
+                raise
+        # What it has under this name is the same text, for the name is made of it.
+        return self._exchange_plainly(statement, until)
+
+    def _exchange_plainly(self, statement: Statement, until: float) -> list[Any]:
         self._send(statement)
         self._flush(until)
         return self._results(until)
 
-    def _keep(self, statement: Statement, until: float) -> None:
-        """Let the session keep what it is asked for the second time."""
-        name = statement.name
-        if name in self._asked and name not in self._kept:
-            kinds = [kind for kind, _ in statement.parameters]
-            self._libpq.send_prepare(name, statement.sql.encode(), kinds)
-            self._flush(until)
-            try:
-                self._results(until)
-            except Refused as error:
-                if error.state != _KEPT_ALREADY:  # the same text, since its name is made of it
-                    raise
-            self._kept.add(name)
-        self._asked.add(name)
-
-    def _exchange_many(self, statements: Sequence[Statement], until: float) -> list[Any]:
+    def _exchange_many(self, sends: Sequence[Callable[[], None]], until: float) -> list[Any]:
         self._libpq.enter_pipeline_mode()
-        for statement in statements:
-            self._send(statement)
+        for send in sends:
+            send()
         self._libpq.pipeline_sync()
         self._flush(until)
         found: list[Any] = []
         refusal: Refused | None = None
-        for _ in statements:
+        for _ in sends:
             try:
                 found += self._results(until)
             except Refused as error:
@@ -214,6 +216,10 @@ class PostgresConnection:
         if refusal is not None:
             raise refusal
         return found
+
+    def _prepare(self, statement: Statement) -> None:
+        kinds = [kind for kind, _ in statement.parameters]
+        self._libpq.send_prepare(statement.name, statement.sql.encode(), kinds)
 
     def _send(self, statement: Statement) -> None:
         parameters = statement.parameters

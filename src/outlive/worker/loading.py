@@ -21,7 +21,7 @@ from outlive.engine.ops import Env
 from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.entries import next_entry
 from outlive.journal.keeper import commit_one
-from outlive.journal.log import RunLog
+from outlive.journal.log import MailEvent, RunLog
 from outlive.model.events import Event, Parked
 from outlive.model.mail import Cancel
 from outlive.model.run import ENDED, Run
@@ -105,8 +105,9 @@ class Loading:
                 await self._end(log, run, reading.mail)
 
     def _write(self, log: RunLog, events: list[tuple[Event, str | None]]) -> None:
-        for event, mail_id in events:
-            log.append(event, mail_id)
+        log.append_all(
+            [event if mail_id is None else MailEvent(event, mail_id) for event, mail_id in events]
+        )
 
     async def _end(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
         """A cancelled run whose code kills its workers ends without it, and so do its children."""

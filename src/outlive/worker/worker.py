@@ -241,8 +241,7 @@ class Worker:
         events: list[Event] = [start, Claimed(0, 1, self.id, True)]
         begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         log.on_failure = partial(self._not_begun, log, begun)
-        for event in events:
-            log.append(event)
+        log.append_all(events)
         log.wait(log.seq, partial(copy_context().run, self._begun, log, events, begun))
         return begun
 
