@@ -18,7 +18,7 @@ from outlive.store import Conflict, Entry
 from outlive.stores.gate import is_gated
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_rows import header_parameters
-from outlive.stores.postgres_wire import BYTES, Parameter, Row, blobs, int8, int8s, text, texts
+from outlive.stores.postgres_wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
 from outlive.stores.tables import bytes_in, is_append, waves
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
@@ -161,8 +161,8 @@ def _append_one(schema: str, entry: Entry, now: int | None) -> Statement:
         int8(entry.after),
         int8(entry.last),
         int8(entry.epoch),
-        (BYTES, entry.link),
-        (BYTES, entry.record),
+        blob(entry.link),
+        blob(entry.record),
         int8(now),
     ]
     return _call(schema, "append_one_v1", parameters)
