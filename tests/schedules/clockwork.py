@@ -16,8 +16,10 @@ from outlive.worker.repertoire import all_of
 from outlive.worker.worker import Worker
 from tests.engine.theatre import Theatre
 
-#: How time goes by while everything settles, and what is so near that it is waited for.
-TICK_MS, SOON_MS = 1, 50
+#: How time goes by while everything settles: by a tick at each look, and once it drifted so far
+#: from the instant that a test named, at every so many looks. A slow machine looks often; what is
+#: defined after settling must still lie near that instant, for what is so near is waited for.
+TICK_MS, DRIFT_MS, LOOKS_PER_TICK, SOON_MS = 1, 40, 20, 500
 #: What bodies did, by run.
 begun: Counter[str] = Counter()
 
@@ -116,7 +118,18 @@ class Clockwork(Theatre):
 
     async def settle(self) -> None:
         """Until nothing is due, nobody has mail and nobody holds a run, in next to no time."""
-        await self.until(self._is_quiet, step=TICK_MS / 1000)
+        began, looks = self.clock.now_ms(), 0
+
+        async def is_quiet() -> bool:
+            nonlocal looks
+            if await self._is_quiet():
+                return True
+            looks += 1
+            if self.clock.now_ms() < began + DRIFT_MS or looks % LOOKS_PER_TICK == 0:
+                self.pass_time(TICK_MS / 1000)
+            return False
+
+        await self.until(is_quiet, step=0)
 
     async def _is_quiet(self) -> bool:
         if not self.working:
@@ -128,8 +141,15 @@ class Clockwork(Theatre):
             worker._poke.set()
         await asyncio.sleep(0)
         page = await self.store.find(Query(), None, 1000)
-        now, known = self.clock.now_ms(), {*self._known()}
-        return not any(_is_restless(each, now) for each in page.items if each.header.flow in known)
+        known = {*self._known()}
+        runs = [each for each in page.items if each.header.flow in known and _is_open(each)]
+        if any(_is_busy(each) for each in runs):
+            return False
+        now, due = self.clock.now_ms(), [each.header.wake_at for each in runs]
+        soon = min((at for at in due if at is not None and at <= now + SOON_MS), default=None)
+        if soon is not None:
+            self.pass_time(max(0, soon - now) / 1000)
+        return soon is None
 
     def _known(self) -> Iterator[str]:
         for worker in self.working.values():
@@ -154,9 +174,9 @@ class Clockwork(Theatre):
             reader._lane.close()
 
 
-def _is_restless(each: Any, now: int) -> bool:
-    head, header = each.head, each.header
-    if header.ended_at is not None or header.status == "quarantined":
-        return False
-    is_due = header.wake_at is not None and header.wake_at <= now + SOON_MS
-    return head.worker is not None or is_due or head.posted != head.consumed
+def _is_open(each: Any) -> bool:
+    return each.header.ended_at is None and each.header.status != "quarantined"
+
+
+def _is_busy(each: Any) -> bool:
+    return each.head.worker is not None or each.head.posted != each.head.consumed
