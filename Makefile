@@ -39,7 +39,7 @@ demo: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src tests/typing examples
+	$(BIN)/mypy src tests/typing tests/harness examples
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/run_tests.py --quick
 

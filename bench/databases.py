@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from bench.contest import POSTGRES, POSTGRES_PID
-from outlive.testing.postgres_server import HOST, ROLE, PostgresServer
+from tests.harness.postgres_server import HOST, ROLE, PostgresServer
 
 #: Kept over restarts, so on a disk, and open to the user that the server runs as.
 PLACE = Path("/var/tmp")

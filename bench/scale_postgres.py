@@ -30,8 +30,8 @@ from outlive.app import App
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_wire import text
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import WANTED, entry, held
+from tests.harness.postgres_server import PostgresServer
 
 RUNS, EFFECTS = 1_000, 10
 WORKERS = (1, 2, 4)

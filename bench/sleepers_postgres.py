@@ -34,7 +34,7 @@ from outlive.ports import Ports
 from outlive.starting import by_flow
 from outlive.store import Entry, Wanted
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 FIRST, BATCH = 1_000, 2_000
 DAY_MS = 86_400_000

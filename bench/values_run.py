@@ -26,7 +26,7 @@ from bench.plan import PLANS, Form
 from bench.run import RESULTS, conditions, save
 from bench.values import Kept, run_on_postgres, run_on_sqlite
 from bench.values_costs import curve_lengths, put_costs, read_costs, seal_costs, small_costs
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 PEER_SECONDS_MAX = 300
 

@@ -30,7 +30,7 @@ from bench.contest import in_turn
 from bench.environments import ROOT
 from bench.figures import seconds
 from outlive.app import App
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 RESULTS = ROOT / "bench" / "results" / "where.json"
 LOOK_SECONDS = 0.001

@@ -16,7 +16,7 @@ from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.sealing import erase_family, rekey_store
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.retention.calendar import Calendar
 
 CONTENT = b"planted-xyzzy " * 200_000

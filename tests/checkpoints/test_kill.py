@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
 from tests.checkpoints.victim import STEPS
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.alone
 

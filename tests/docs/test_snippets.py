@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])

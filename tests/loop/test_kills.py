@@ -9,8 +9,8 @@ import pytest
 
 from outlive.testing.crash_lab import Lab, Play, Report
 from outlive.testing.crash_points import Point
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.loop import errands
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]

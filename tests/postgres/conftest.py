@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
 from tests.crash.conftest import chance, trials
+from tests.harness.postgres_server import PostgresServer
 from tests.processes.stage import Stage
 from tests.workers.yard import Yard
 

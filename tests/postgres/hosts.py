@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy
 from tests.processes import cast, players
 

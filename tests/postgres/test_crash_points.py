@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from outlive.testing.crash_lab import Lab
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
 from tests.crash.test_crash_points import HALVES, assert_sound, lab
+from tests.harness.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
 

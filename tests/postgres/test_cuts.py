@@ -12,10 +12,10 @@ from outlive.journal.immediate import run_immediate
 from outlive.store import Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
 from tests.cuts.rules import CutRules
 from tests.cuts.test_kills import REACHED_MIN, SCENES, Killing
+from tests.harness.postgres_server import PostgresServer
 
 
 class TestFromServerToFile(CutRules):

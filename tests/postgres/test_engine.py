@@ -13,8 +13,8 @@ import pytest
 
 import outlive
 from outlive.settings import Settings
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy
 from tests.processes import players
 from tests.processes.stage import Stage, pid, submit, until

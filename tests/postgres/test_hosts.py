@@ -8,8 +8,8 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.hosts import NETWORK, has_namespaces, two_hosts, work
 from tests.processes import cast
 from tests.processes.stage import Stage, pid, until

@@ -9,8 +9,8 @@ from outlive.stores import postgres_prompt
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_wire import Row
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, held
+from tests.harness.postgres_server import PostgresServer
 
 PATIENT_SECONDS = 30.0
 NAMES = "SELECT name FROM pg_prepared_statements ORDER BY name"

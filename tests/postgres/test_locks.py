@@ -13,9 +13,9 @@ import outlive
 from outlive.opening import open_app
 from outlive.store import Conflict, Posting, Query
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, header, held, takeover
 from outlive.transactional import Attempt
+from tests.harness.postgres_server import PostgresServer
 
 Verb: TypeAlias = Callable[[PostgresStore], Awaitable[Sequence[Any] | None]]
 Db: TypeAlias = psycopg.AsyncConnection[Any]

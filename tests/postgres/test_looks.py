@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import FLOW, FORMAT, VERSION, WANTED, entry, parked
 from outlive.testing.store_queued import Desk, limit_queue, queued
+from tests.harness.postgres_server import PostgresServer
 
 RUNS, LOOKS = 600, 150
 #: Runs in a line, and those that a look may read, whatever the length of that.

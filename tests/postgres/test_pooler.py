@@ -14,12 +14,12 @@ from outlive.ports import Ports
 from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_connection import Statement
-from outlive.testing.postgres_pooler import PostgresPooler
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import LEASE_SECONDS, HandClock, entry, held
 from outlive.testing.store_suite import StoreSuite
 from outlive.testing.store_suite_leases import LeaseRules
 from outlive.testing.store_suite_mail import MailRules
+from tests.harness.postgres_pooler import PostgresPooler
+from tests.harness.postgres_server import PostgresServer
 
 _numbers = count(1)
 

@@ -17,8 +17,8 @@ from outlive.settings import Settings
 from outlive.store import Entry
 from outlive.stores import postgres_prompt
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry, held
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import COMMITS, Proxy
 
 PATIENT_SECONDS = 30.0

@@ -13,10 +13,10 @@ from outlive.journal.sealed_extras import seal_store
 from outlive.ports import Ports
 from outlive.store import Store
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import LEASE_SECONDS, HandClock
 from outlive.testing.store_suite import StoreSuite
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.seal.test_secrets import SECRETS, found_in, live_it
 
 KEY = new_key(os.urandom)

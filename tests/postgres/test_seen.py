@@ -15,7 +15,6 @@ from outlive.store import Conflict, Entry
 from outlive.stores import postgres_seen
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_seen import AGE_SECONDS_MAX, Seen
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import (
     START_MS,
     WANTED,
@@ -26,6 +25,7 @@ from outlive.testing.store_entries import (
     parked,
     takeover,
 )
+from tests.harness.postgres_server import PostgresServer
 
 #: Puts run r back to an earlier head; 0: it was never there.
 Rewind = Callable[[int], None]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from outlive.stores.postgres import PostgresStore
-from outlive.testing import postgres_server
-from outlive.testing.postgres_server import NoPostgres, PostgresServer, server_programs
 from outlive.testing.store_entries import entry
+from tests.harness import postgres_server
+from tests.harness.postgres_server import NoPostgres, PostgresServer, server_programs
 
 
 def test_it_never_runs_as_root(postgres: PostgresServer) -> None:
@@ -32,7 +32,7 @@ def test_it_ends_with_its_starter() -> None:
     """Even if that is killed."""
     program = (
         "import time\n"
-        "from outlive.testing.postgres_server import PostgresServer\n"
+        "from tests.harness.postgres_server import PostgresServer\n"
         "server = PostgresServer().create().start()\n"
         "print(server.pid, server.folder, flush=True)\n"
         "time.sleep(600)\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.sleepers_postgres import measure
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 
 RESIDENT_MB_MAX = 250.0
 LATE_MS_MAX = 1_000.0

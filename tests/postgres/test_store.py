@@ -18,8 +18,8 @@ from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_news import ANYBODY, Pace
 from outlive.stores.postgres_schema import MIGRATIONS
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import WANTED, HandClock, entry, header, held, parked
+from tests.harness.postgres_server import PostgresServer
 
 Execute = Callable[[str], list[Any]]
 

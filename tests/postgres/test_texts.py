@@ -11,7 +11,7 @@ import outlive
 from outlive.errors import StoreUnavailable
 from outlive.model.ids import NAME_BYTES_MAX, NAME_CHARS_MAX
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 
 async def test_the_longest_names_fit_the_indices(url: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from outlive.errors import StoreUnavailable
 from outlive.stores.postgres import PostgresStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import entry
+from tests.harness.postgres_server import PostgresServer
 
 
 def certify(folder: Path, name: str) -> tuple[Path, Path]:

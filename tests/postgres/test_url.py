@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from outlive.errors import UnknownStore
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_url import parse_place
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 
 OURS = "schema=apart&limit=3&outage=9&unsafe=yes"
 #: The place, and libpq's options.

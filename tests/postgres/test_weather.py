@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import COMMITS, Proxy
 from tests.postgres.weather import STILL_SECONDS_MAX, Weather
 from tests.processes.stage import Stage, until

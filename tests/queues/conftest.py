@@ -13,7 +13,7 @@ from outlive.store import Store
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.conftest import postgres, url
 
 __all__ = ["postgres", "url"]

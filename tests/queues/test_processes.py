@@ -14,8 +14,8 @@ import pytest
 from outlive.app import App
 from outlive.journal.immediate import run_immediate
 from outlive.store import Found, Query
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.processes.stores import open_shared
 from tests.queues import shop
 from tests.workers.yard import Command, Yard

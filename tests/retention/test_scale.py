@@ -16,9 +16,9 @@ from outlive.settings import Settings
 from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.postgres_server import PostgresServer
 from outlive.worker.upkeep import rest_after
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.retention.year import effects_until, fill, percentile
 
 RUNS, RUNS_FULL = 2_000, 100_000

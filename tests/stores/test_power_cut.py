@@ -24,8 +24,6 @@ from outlive.stores.sqlite import SQLiteStore
 from outlive.stores.sqlite_connections import Value
 from outlive.stores.sqlite_log import spill
 from outlive.stores.sqlite_making import PAGE_BYTES
-from outlive.testing.power_cut import Cut, Flush, Operation, Trace, Write, cuts
-from outlive.testing.power_cut_sqlite import TracedConnection, traced_disk
 from outlive.testing.store_entries import (
     START_MS,
     WANTED,
@@ -36,6 +34,8 @@ from outlive.testing.store_entries import (
     parked,
     takeover,
 )
+from tests.harness.power_cut import Cut, Flush, Operation, Trace, Write, cuts
+from tests.harness.power_cut_sqlite import TracedConnection, traced_disk
 
 Instead = Mapping[str, str | tuple[Value, ...]]
 Verb = Callable[[Store], Coroutine[Any, Any, object]]

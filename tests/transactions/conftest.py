@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
 _numbers = count(1)

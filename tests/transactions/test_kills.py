@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from outlive.testing.crash_lab import Lab, Play
-from outlive.testing.postgres_server import PostgresServer
 from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, booked, expected, recover, spawn
 from tests.transactions.places import Place
 from tests.transactions.scene import SERVER

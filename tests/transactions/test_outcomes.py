@@ -22,10 +22,10 @@ from outlive.store import Reading
 from outlive.stores.open import open_store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_transactions import TRANSACTIONS_MAX
-from outlive.testing.postgres_pooler import PostgresPooler
-from outlive.testing.postgres_server import PostgresServer
 from outlive.testing.store_entries import HandClock, entry, header, held
 from outlive.transactional import Attempt, Unsure
+from tests.harness.postgres_pooler import PostgresPooler
+from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy
 from tests.transactions.booking import QUICK, Here, booked, expected, recover, trip
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace

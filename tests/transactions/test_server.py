@@ -13,7 +13,7 @@ import pytest
 from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, Here, booked, expected, trip
 from tests.transactions.places import PostgresPlace
 

@@ -20,7 +20,7 @@ from outlive.opening import open_app
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres_url import parse_place
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
 

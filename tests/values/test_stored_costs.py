@@ -10,7 +10,7 @@ import pytest
 from bench.growth import WORKLOADS
 from bench.values import run_on_postgres, run_on_sqlite
 from bench.values_costs import put_costs, read_costs, small_costs
-from outlive.testing.postgres_server import PostgresServer
+from tests.harness.postgres_server import PostgresServer
 from tests.values.test_stored_once import Figure
 
 

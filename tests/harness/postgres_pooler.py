@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from outlive.testing.postgres_server import (
+from tests.harness.postgres_server import (
     HOST,
     ROLE,
     NoPostgres,

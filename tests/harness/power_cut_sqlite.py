@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from outlive.stores.sqlite_connections import Value
-from outlive.testing.power_cut import Flush, Image, Make, Remove, Trace, Write
+from tests.harness.power_cut import Flush, Image, Make, Remove, Trace, Write
 
 
 class _File:
