@@ -206,35 +206,6 @@ async def test_a_failover_loses_no_acknowledged_event(
         standby.remove()
 
 
-@pytest.mark.alone
-async def test_a_standby_that_is_gone_is_not_done_without(own_postgres: PostgresServer) -> None:
-    """A commit that its standby did not confirm is not acknowledged, even if an operator cuts it
-    short: the server says done then, with a warning, and only asking again settles it.
-    """
-    standby = own_postgres.add_standby()
-    store = PostgresStore(own_postgres.url())
-    try:
-        with Appending(store) as appending:
-            appending.wait_for_more(20)
-            standby.crash()
-            while not waiting_for_standby(own_postgres):
-                pass
-            acknowledged, cancelled = appending.acknowledged, 0
-            while cancelled < 3:
-                cancelled += waiting_for_standby(own_postgres, cancel=True)
-            without_standby = appending.acknowledged - acknowledged
-            standby.start()
-            appending.wait_for_more(20)
-
-        assert 0 == without_standby
-        assert [] == appending.refused
-        reading = await seen(store, "r")
-        assert list(range(1, appending.acknowledged + 1)) == [r.seq for r in reading.records]
-    finally:
-        await store.close()
-        standby.remove()
-
-
 def waiting_for_standby(server: PostgresServer, *, cancel: bool = False) -> int:
     """How many commits wait for the standby; an operator may cut that short."""
     act = sql.SQL("pg_cancel_backend(pid)" if cancel else "pid")

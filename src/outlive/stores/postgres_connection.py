@@ -4,7 +4,8 @@ Calls block, and are made from threads that may (the keeper's, the lane's, the p
 wait, other threads run. No session is relied on, so a pooler that hands out a server per
 transaction is fine; one of our own keeps what is asked all the time, parsed and planned, and may
 forget it. A connection whose time ran out is closed, never cancelled: a cancelled commit that waits
-for a standby would count as done without it.
+for a standby would count as done without it. Others may cancel it: the server warns of that, so
+each commit sees to it that warnings are shown, whatever roles and other sessions say.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from psycopg import pq
 
 from outlive.ports import Clock
 from outlive.stores.postgres_errors import Refused, Unreachable
-from outlive.stores.postgres_wire import Parameter, Row, rows_of, text
+from outlive.stores.postgres_wire import Parameter, Row, boolean, rows_of, text
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ _SETTINGS = (
     " current_setting('synchronous_commit'), current_setting('server_version_num')::int8,"
     " pg_backend_pid()::int8, current_setting('server_encoding')"
 )
+#: The one sign that a commit did not wait for its standby is a warning.
+_SHOW_WARNINGS = "SELECT set_config('client_min_messages', 'warning', $1)"
 SERVER_VERSION_MIN = 130000
 SERVER_ENCODING = "UTF8"
 
@@ -91,7 +94,7 @@ class PostgresConnection:
         self._kept: set[bytes] = set()
 
     def look_around(self) -> None:
-        """Read back what durability depends on; give a session of our own its time limits."""
+        """Read back what durability depends on; give a session of our own what it needs."""
         ((row,),) = self.run(Statement(_SETTINGS))
         fsync, full_pages, synchronous, self.release, process, self.encoding = row
         self.is_direct = process == self._libpq.backend_pid
@@ -102,6 +105,7 @@ class PostgresConnection:
             names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
             calls = ", ".join(f"set_config('{name}', $1, false)" for name in names)
             self.run(Statement(f"SELECT {calls}", [text(limit)]))
+            self.run(Statement(_SHOW_WARNINGS, [boolean(False)]))
 
     def _notice(self, diagnostic: Any) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -115,6 +119,8 @@ class PostgresConnection:
 
     def run_at_once(self, statement: Statement, seconds: float) -> list[Row] | None:
         """The rows, if they come within this time; None: they are for ``finish``.
+
+        Only for a session of our own: it needs no statement beside this one.
 
         Raises: as ``run``.
         """
@@ -160,11 +166,21 @@ class PostgresConnection:
 
     def _exchange(self, statements: Sequence[Statement]) -> list[list[Row]]:
         until = self._clock.monotonic() + self._limit
+        if not self.is_direct:
+            return self._exchange_pooled(statements, until)
         if len(statements) == 1:
             results = self._exchange_one(statements[0], until)
         else:
             results = self._exchange_many([partial(self._send, each) for each in statements], until)
         return [rows_of(result) for result in results]
+
+    def _exchange_pooled(self, statements: Sequence[Statement], until: float) -> list[list[Row]]:
+        """For a session that somebody else had before us: say in each transaction what we need."""
+        show = Statement(_SHOW_WARNINGS, [boolean(True)])
+        place = 1 if statements[0].sql.startswith("BEGIN") else 0  # before a query, or not at all
+        all_ = [*statements[:place], show, *statements[place:]]
+        results = self._exchange_many([partial(self._send, each) for each in all_], until)
+        return [rows_of(result) for number, result in enumerate(results) if number != place]
 
     def _exchange_one(self, statement: Statement, until: float) -> list[Any]:
         name = statement.name

@@ -10,7 +10,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
-from psycopg import AsyncConnection, Connection, pq
+from psycopg import AsyncConnection, Connection, adapters, pq
+from psycopg.adapt import AdaptersMap
 from psycopg.rows import tuple_row
 
 from outlive.errors import UsageError
@@ -26,7 +27,24 @@ OURS = (
 C = TypeVar("C", "StepConnection", "AsyncStepConnection")
 
 
-class StepConnection(Connection[Any]):
+class Lent:
+    """What the body of one step has registered with its connection is not the next one's."""
+
+    _registered: AdaptersMap | None = None
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        """How values are written and read; psycopg's own until a body changes it."""
+        if self._registered is None:
+            self._registered = AdaptersMap(adapters)
+        return self._registered
+
+    def forget_adapters(self) -> None:
+        """Begin again with psycopg's own."""
+        self._registered = None
+
+
+class StepConnection(Lent, Connection[Any]):
     """A connection whose transaction the engine begins and ends; the body only writes."""
 
     def commit(self) -> NoReturn:
@@ -42,7 +60,7 @@ class StepConnection(Connection[Any]):
         raise UsageError(f"`with connection` would commit: {OURS}")
 
 
-class AsyncStepConnection(AsyncConnection[Any]):
+class AsyncStepConnection(Lent, AsyncConnection[Any]):
     """The same for a body that awaits."""
 
     async def commit(self) -> NoReturn:
@@ -73,6 +91,7 @@ class Kept(Generic[C]):
     def give_back(self, db: C) -> None:
         """For the next who needs one, if it is as good as new."""
         db.row_factory = tuple_row  # what a body has set is its own
+        db.forget_adapters()
         if db.pgconn.transaction_status == pq.TransactionStatus.IDLE:
             with self._lock:
                 self._idle.append((self._clock.monotonic(), db))

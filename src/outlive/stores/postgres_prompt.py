@@ -63,6 +63,9 @@ class Commits:
         db = self._pool.take_kept("commit") if _is_small(batch) else None
         if db is None:
             raise TooLate
+        if not db.is_direct:  # a pooler's sessions need more than one statement
+            self._pool.keep("commit", db)
+            raise TooLate
         try:
             rows = db.run_at_once(statement, MOMENT_SECONDS)
         except (Unreachable, Refused) as error:

@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq, sql
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq
 from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, UsageError
@@ -44,6 +44,10 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
 _LIMIT_MS_MAX = 2**31 - 1
 #: A body may have taken another role; RESET ALL says nothing about that.
 _OWN_ROLE = ("RESET SESSION AUTHORIZATION", "RESET ROLE")
+#: Nor about these, by which one body could mislead the next.
+_LEFT_BEHIND = ("DISCARD TEMP", "UNLISTEN *", "SELECT pg_advisory_unlock_all()")
+#: A commit that did not wait for its standby is told by a warning; a body may want none.
+_SHOW_WARNINGS = "SET LOCAL client_min_messages = warning"
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 
 
@@ -58,21 +62,22 @@ class _Words:
     def begin(self) -> bytes:
         """BEGIN, with its mark and its limits; what a body before has set is its own.
 
-        It ends with the body, and its role with the commit.
+        That is forgotten in a transaction before: by some of it the next one begins.
         """
         mark = _literal(f"{writable(self._attempt.step)} {self._attempt.seq}")
         limits = ("statement_timeout", "idle_in_transaction_session_timeout")
         said = [f"SET LOCAL {name} = {self._limit}" for name in limits]
-        begin = ["RESET ALL", *_OWN_ROLE, "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]
-        return "; ".join(begin).encode()
+        afresh = ["BEGIN", "RESET ALL", *_OWN_ROLE, *_LEFT_BEHIND, "COMMIT"]
+        return "; ".join([*afresh, "BEGIN", f"SET LOCAL {MARK} = {mark}", *said]).encode()
 
     def commit(self, outcome: bytes) -> bytes:
         """What the body has put off, the outcome in our own name, the epoch's lock, COMMIT."""
         given = self._attempt
         place = f"{_literal(writable(given.run_id))}, {_literal(writable(given.step))}"
-        kept = f"{place}, {given.seq}, {given.epoch}, '\\x{outcome.hex()}'::bytea"
+        kept = f"{place}, {given.seq}, {given.epoch}, decode('{outcome.hex()}', 'hex')"
         keep = f'SELECT "{self._schema}".keep_v1({kept})'
-        return "; ".join(["SET CONSTRAINTS ALL IMMEDIATE", *_OWN_ROLE, keep, "COMMIT"]).encode()
+        end = ["SET CONSTRAINTS ALL IMMEDIATE", *_OWN_ROLE, keep, _SHOW_WARNINGS, "COMMIT"]
+        return "; ".join(end).encode()
 
     def meaning(
         self, error: psycopg.Error, db: Connection[Any] | AsyncConnection[Any]
@@ -332,4 +337,10 @@ async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Excep
 
 
 def _literal(text: str) -> str:
-    return sql.Literal(text).as_string(None)
+    """The text in SQL that means the same with any standard_conforming_strings and any encoding."""
+    return "E'" + "".join(map(_escaped, text)) + "'"
+
+
+def _escaped(letter: str) -> str:
+    is_plain = letter.isascii() and letter.isprintable() and letter not in "'\\"
+    return letter if is_plain else f"\\U{ord(letter):08x}"

@@ -50,6 +50,11 @@ def text(value: str | None) -> Parameter:
     return TEXT, None if value is None else writable(value).encode()
 
 
+def boolean(value: bool) -> Parameter:
+    """Yes or no."""
+    return BOOL, b"\1" if value else b"\0"
+
+
 def int8(value: int | None) -> Parameter:
     """A whole number."""
     return INT8, None if value is None else _INT8.pack(value)
