@@ -29,6 +29,9 @@ from outlive.store import Found, Store
 from outlive.stores.open import open_store, shown_place
 from outlive.worker.upkeep import rest_after
 
+#: Whoever is asked to clear away what is old rests for as long as it works.
+ASKED_REST_FACTOR = 1.0
+
 NO_RULES = (
     "no rules say what may be deleted; set OUTLIVE_RETENTION, for example "
     '"completed=30d,failed=90d", or give a Retention'
@@ -74,7 +77,8 @@ class Tending(Looking):
             began = clock.monotonic()
             if not await self._lane(sweep.step()):
                 return sweep.swept
-            await asyncio.sleep(0 if dry_run else rest_after(clock.monotonic() - began))
+            took = clock.monotonic() - began
+            await asyncio.sleep(0 if dry_run else rest_after(took, ASKED_REST_FACTOR))
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run that has ended, now; its id and keys stay taken. False: it is needed.

@@ -18,8 +18,18 @@ async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     for statement in ("DROP TABLE queues", "DROP TABLE spent", "DROP TABLE outcomes"):
         db.execute(statement)
-    for index in ("due", "with_mail", "queued", "oldest", "woken", "held_of_queue"):
+    for index in (
+        "due",
+        "with_mail",
+        "queued",
+        "oldest",
+        "woken",
+        "held_of_queue",
+        "by_end",
+        "again",
+    ):
         db.execute(f"DROP INDEX runs_{index}")
+    db.execute("DROP INDEX tombstones_again")
     for column in ("queue_key", "priority", "units"):
         db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     for statement in (

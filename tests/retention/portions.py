@@ -11,7 +11,8 @@ from outlive import Retention
 from outlive.app import App
 from outlive.clearing import Deletion
 from outlive.errors import CorruptRecord, RunIdTaken
-from outlive.journal.sweeping import RUNS_AT_ONCE
+from outlive.journal import sweeping
+from outlive.journal.sweeping import runs_at_once
 from outlive.model.ids import is_run
 from outlive.store import Conflict, Entry, Query, Reading
 from tests.retention.calendar import Calendar
@@ -32,7 +33,9 @@ class PortionRules:
         self, app: App, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With one flush for a portion, and one for the keys that its runs hold."""
-        count = 2 * RUNS_AT_ONCE + 5
+        monkeypatch.setattr(sweeping, "RUNS_AT_ONCE_SERVED", 8)
+        at_once = runs_at_once(app.store)
+        count = 2 * at_once + 5
         for number in range(count):
             await (await app.start(shop, str(number), id=f"shop-{number}"))
         calendar.pass_days(11)
@@ -41,7 +44,7 @@ class PortionRules:
         swept = await app.retain(OLD)
 
         assert {"deleted": count} == dict(swept.fates)
-        assert [RUNS_AT_ONCE, RUNS_AT_ONCE, 5] == deleted == committed
+        assert [at_once, at_once, 5] == deleted == committed
         with pytest.raises(RunIdTaken):
             await app.start(shop, "7", id="shop-7")
         assert "receipt 8 for 7" == await (await app.start(shop, "7", id="asks"))

@@ -41,9 +41,14 @@ from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Header, Query, Reading,
 
 logger = logging.getLogger("outlive")
 
-#: Runs that are found at once; that are looked at, archived in one file, deleted in one commit; and
-#: how many events these have at most: who has more goes alone.
-LOOKED_AT, RUNS_AT_ONCE, EVENTS_AT_ONCE = 30, 6, 600
+#: Runs that are looked at, archived in one file, deleted in one commit: few, for on one file all
+#: others wait while somebody writes.
+RUNS_AT_ONCE = 6
+#: On a server nobody waits for a deletion, and each costs a round trip and a flush.
+RUNS_AT_ONCE_SERVED = 200
+#: For each of them: how many are found in one look, and how many events they have at most; who has
+#: more goes alone.
+LOOKED_AT_PER_RUN, EVENTS_PER_RUN = 5, 100
 #: Bytes of journals after which an archive's file is closed.
 ARCHIVED_BYTES = 8 * 1024 * 1024
 #: Marks that nobody removed go after so long.
@@ -112,6 +117,7 @@ class Sweep:
         self._newest: dict[str, list[tuple[int, str]]] = {}
         self._spared: frozenset[str] = frozenset()
         #: Found, not looked at; looked at and archived.
+        self._size = runs_at_once(store)
         self._doomed: deque[Found] = deque()
         self._ready: deque[tuple[Retiree, Header]] = deque()
         self._orphans = Orphans(store, self._now, ports.failpoint)
@@ -147,6 +153,19 @@ class Sweep:
             self._after = None
         return bool(self._ready or self._doomed or self._phases)
 
+    @property
+    def _looked_at(self) -> int:
+        return min(PAGE_MAX, self._size * LOOKED_AT_PER_RUN)
+
+    def _portion(self, waiting: deque[T], events: Callable[[T], int]) -> list[T]:
+        """The next few, and few events of them; at least one."""
+        some: list[T] = []
+        left = self._size * EVENTS_PER_RUN
+        while waiting and len(some) < self._size and (not some or events(waiting[0]) <= left):
+            some.append(waiting.popleft())
+            left -= events(some[-1])
+        return some
+
     async def _page(self, query: Query, limit: int) -> tuple[Sequence[Found], bool]:
         page = await self._store.find(query, self._after, limit)
         self._after = page.next
@@ -178,7 +197,7 @@ class Sweep:
     async def _find_old(self) -> bool:
         youngest = self._rules.youngest_ms
         assert youngest is not None, "or nobody would look"
-        items, more = await self._page(Query(ended_by=self._now - youngest), LOOKED_AT)
+        items, more = await self._page(Query(ended_by=self._now - youngest), self._looked_at)
         for found in items:
             if is_run(found.head.run_id) and found.header.status in ENDED:
                 self._consider(found)
@@ -198,7 +217,7 @@ class Sweep:
 
     async def _take_leave(self) -> None:
         """Look at some closely, and archive those that may go."""
-        some = _portion(self._doomed, lambda found: found.head.seq)
+        some = self._portion(self._doomed, lambda found: found.head.seq)
         reasons = await self._needed(some)
         for found in some:
             if found.head.run_id in reasons:
@@ -286,7 +305,7 @@ class Sweep:
         return reading.header.ended_at is None or reading.header.status == "failed"
 
     async def _delete_some(self) -> None:
-        some = _portion(self._ready, lambda ready: ready[0].seq)
+        some = self._portion(self._ready, lambda ready: ready[0].seq)
         gone = await self._delete([retiree for retiree, _ in some])
         for retiree, header in some:
             if retiree.run_id in gone:
@@ -309,7 +328,7 @@ class Sweep:
 
     def _silent(self, status: str) -> Phase:
         async def look() -> bool:
-            items, more = await self._page(Query(status=status), LOOKED_AT)
+            items, more = await self._page(Query(status=status), self._looked_at)
             for found in items:
                 await self._look_at_silent(found)
             return more
@@ -343,7 +362,7 @@ class Sweep:
     async def _clear_keys(self) -> bool:
         """Keys whose run and its tombstone are gone."""
         by = self._now - self._rules.id_window_ms
-        items, more = await self._page(Query(prefix=KEY_PREFIX, ended_by=by), LOOKED_AT)
+        items, more = await self._page(Query(prefix=KEY_PREFIX, ended_by=by), self._looked_at)
         holders = {name: run_id for name, run_id in await self._holders(items) if run_id}
         free = await gone_for_good(self._store, set(holders.values()))
         batch = [
@@ -387,11 +406,7 @@ class Sweep:
         return False
 
 
-def _portion(waiting: deque[T], events: Callable[[T], int]) -> list[T]:
-    """The next few, and few events of them; at least one."""
-    some: list[T] = []
-    left = EVENTS_AT_ONCE
-    while waiting and len(some) < RUNS_AT_ONCE and (not some or events(waiting[0]) <= left):
-        some.append(waiting.popleft())
-        left -= events(some[-1])
-    return some
+def runs_at_once(store: Store) -> int:
+    """How many runs go in one commit."""
+    is_served = isinstance(getattr(store, "threads", None), int)
+    return RUNS_AT_ONCE_SERVED if is_served else RUNS_AT_ONCE

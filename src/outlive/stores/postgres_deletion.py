@@ -73,12 +73,26 @@ BEGIN
 END $$
 """
 #: The same; a tombstone stays for as long as somebody may remember its run.
-_DELETE = _DELETE_V2.replace("delete_v2", "delete_v3").replace(
+_DELETE_V3 = _DELETE_V2.replace("delete_v2", "delete_v3").replace(
     "o.keep_until <= {s}.now_v1(at)", f"o.keep_until <= {{s}}.now_v1(at) - {KEPT_MS_MAX}"
+)
+#: The same; the time is read once, so that an index finds the tombstones whose time is over. Asked
+#: of each row, it was a look at all of them: 46 runs went per second without any, 3 with a million.
+_DELETE = (
+    _DELETE_V3.replace("delete_v3", "delete_v4")
+    .replace(
+        "DECLARE\n", f"DECLARE\n    fallen CONSTANT bigint := {{s}}.now_v1(at) - {KEPT_MS_MAX};\n"
+    )
+    .replace(f"o.keep_until <= {{s}}.now_v1(at) - {KEPT_MS_MAX}", "o.keep_until <= fallen")
 )
 DELETIONS = (_DELETE_V2,)
 #: Since ids may be used again soon.
-DELETIONS_REMEMBERED = (_DELETE,)
+DELETIONS_REMEMBERED = (_DELETE_V3,)
+#: Since there may be any number of tombstones; and ended runs are found by their end.
+DELETIONS_AT_ANY_NUMBER = (
+    _DELETE,
+    "CREATE INDEX runs_by_end ON {s}.runs (ended_at) WHERE ended_at IS NOT NULL",
+)
 
 #: Sends a statement, answers with its rows; sends some in one round trip.
 Ask = Callable[..., list[Row]]
@@ -94,7 +108,7 @@ def delete_runs(ask: Ask, batch: Sequence[Deletion], now: int | None) -> list[bo
         int8s([each.keep_until for each in batch]),
         int8(now),
     ]
-    rows = ask("SELECT * FROM {s}.delete_v3($1, $2, $3, $4, $5)", *parameters)
+    rows = ask("SELECT * FROM {s}.delete_v4($1, $2, $3, $4, $5)", *parameters)
     gone = {run_id for (run_id,) in rows}
     return [each.run_id in gone for each in batch]
 

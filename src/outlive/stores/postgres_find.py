@@ -39,10 +39,11 @@ def find_runs(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int,
 
 
 def _are_few(ask: Ask, query: Query) -> bool:
-    """Whether a prefix names so few that they are better found by it than by their numbers."""
-    if not query.prefix:
+    """Whether they are better found by their prefix, or by their end, than by their numbers."""
+    if not query.prefix and query.ended_by is None:
         return False
-    conditions, values = _conditions(Query(prefix=query.prefix), 2)
+    narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
+    conditions, values = _conditions(narrow, 2)
     where = " AND ".join(conditions)
     sql = f"SELECT count(*) FROM (SELECT 1 FROM {{s}}.runs r WHERE {where} LIMIT $1) AS x"
     ((count,),) = ask(sql, int8(PAGE_MAX + 1), *values)

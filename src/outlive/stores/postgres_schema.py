@@ -19,7 +19,11 @@ from contextlib import contextmanager
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
-from outlive.stores.postgres_deletion import DELETIONS, DELETIONS_REMEMBERED
+from outlive.stores.postgres_deletion import (
+    DELETIONS,
+    DELETIONS_AT_ANY_NUMBER,
+    DELETIONS_REMEMBERED,
+)
 from outlive.stores.postgres_enlist import ENLISTING
 from outlive.stores.postgres_errors import Refused, Unreachable, translate
 from outlive.stores.postgres_families import FAMILIES
@@ -40,7 +44,7 @@ from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -157,6 +161,7 @@ MIGRATIONS = {
     4: DELETIONS_REMEMBERED,
     5: (*ENLISTING, *FUNCTIONS_OF_OPEN_IDS),
     6: LANES,
+    7: DELETIONS_AT_ANY_NUMBER,
 }
 
 Failpoint = Callable[[str], None]

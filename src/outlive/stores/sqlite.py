@@ -60,7 +60,7 @@ from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_making import Making
 from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of, records_of
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, check_missing, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
@@ -145,6 +145,7 @@ class SQLiteStore:
                 f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)
             ).fetchone()
             if row is None:
+                check_missing(db, run_id)
                 return None
             found = found_of(row)
             head, header = found.head, found.header
@@ -296,6 +297,12 @@ class SQLiteStore:
                 "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
                 (attempt.run_id, attempt.step),
             ).fetchone()
+            if row is None:
+                # What is not there is done again: no index is believed in that. They are few.
+                row = db.execute(
+                    "SELECT body FROM outcomes WHERE +run_id = ? AND +step = ?",
+                    (attempt.run_id, attempt.step),
+                ).fetchone()
         return None if row is None else row[0]
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:

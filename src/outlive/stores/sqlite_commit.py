@@ -21,7 +21,7 @@ from outlive.store import Conflict, Entry, Header
 from outlive.stores.gate import is_gated
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_queues import refused_by_queues
-from outlive.stores.sqlite_rows import HEADER_COLUMNS
+from outlive.stores.sqlite_rows import HEADER_COLUMNS, NAMED
 from outlive.stores.tables import header_values, waves
 
 #: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 27 columns.
@@ -105,8 +105,12 @@ VIEWS = {
         INSERT OR IGNORE INTO runs (run_id, seq, epoch, link, worker, {HEADER_COLUMNS})
             SELECT NEW.run_id, NEW.last, NEW.epoch, NEW.link, NEW.worker, {_NEW_HEADER}
             WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.run_id)
+            AND NOT EXISTS (SELECT 1 FROM runs WHERE run_id || '' = NEW.run_id)
             AND NOT EXISTS (
                 SELECT 1 FROM tombstones WHERE run_id = NEW.run_id AND keep_until > NEW.now
+            )
+            AND NOT EXISTS (
+                SELECT 1 FROM tombstones WHERE run_id || '' = NEW.run_id AND keep_until > NEW.now
             )
             AND (NEW.joins IS NULL OR EXISTS (SELECT 1 FROM runs WHERE run_id = NEW.joins));
         INSERT INTO records (run, seq, body)
@@ -328,10 +332,14 @@ def _look_up(db: Connection, entry: Entry, now: int) -> Conflict | None:
 
 
 def _look_up_refusal(db: Connection, run_id: str, now: int) -> Conflict:
-    row = db.execute("SELECT seq, epoch FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if row is not None:
-        return Conflict(seq=row[0], epoch=row[1])
-    row = db.execute(
-        "SELECT seq FROM tombstones WHERE run_id = ? AND keep_until > ?", (run_id, now)
-    ).fetchone()
+    for named in NAMED:
+        row = db.execute(f"SELECT seq, epoch FROM runs WHERE {named}", (run_id,)).fetchone()
+        if row is not None:
+            return Conflict(seq=row[0], epoch=row[1])
+    for named in NAMED:
+        row = db.execute(
+            f"SELECT seq FROM tombstones WHERE {named} AND keep_until > ?", (run_id, now)
+        ).fetchone()
+        if row is not None:
+            break
     return Conflict(seq=row[0] if row else 0, epoch=0, gone=row is not None)

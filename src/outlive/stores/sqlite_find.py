@@ -53,12 +53,14 @@ def _bounds(prefix: str) -> tuple[str, str | bytes]:
 
 
 def _are_few(db: Connection, query: Query) -> bool:
-    """Whether a prefix names so few that they are better found by it than by their numbers."""
-    if not query.prefix:
+    """Whether they are better found by their prefix, or by their end, than by their numbers."""
+    if not query.prefix and query.ended_by is None:
         return False
+    narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
+    conditions, values = _conditions(narrow)
     row = db.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM runs WHERE {_PREFIXED} LIMIT ?)",
-        (*_bounds(query.prefix), PAGE_MAX + 1),
+        f"SELECT count(*) FROM (SELECT 1 FROM runs WHERE {' AND '.join(conditions)} LIMIT ?)",
+        (*values, PAGE_MAX + 1),
     ).fetchone()
     return bool(row[0] <= PAGE_MAX)
 

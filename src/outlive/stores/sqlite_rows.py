@@ -9,6 +9,7 @@ import msgspec
 
 from outlive.errors import CorruptRecord
 from outlive.store import Found, Head, Header, StoredRecord
+from outlive.stores.sqlite_connections import Connection
 from outlive.stores.tables import damaged_run, read_tags
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
@@ -18,6 +19,8 @@ HEADER_COLUMNS = (
 )
 #: What ``found_of`` reads; whatever is selected before it is the caller's.
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"
+#: A run by its id: by the index, and, where that finds nothing, by another one.
+NAMED = ("run_id = ?", "run_id || '' = ?")
 _HEAD_NAMES = HEAD_COLUMNS.split(", ")
 _HEADER_NAMES = HEADER_COLUMNS.split(", ")
 _FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
@@ -40,6 +43,19 @@ def found_of(row: Sequence[Any]) -> Found:
         return Found(head=head, header=msgspec.convert(named, Header))
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
+
+
+def check_missing(db: Connection, run_id: str) -> None:
+    """Confirm that there is no such run, by another index than the one that did not find it.
+
+    Raises:
+        CorruptRecord: there is one; the index is damaged.
+    """
+    if db.execute(f"SELECT 1 FROM runs WHERE {NAMED[1]}", (run_id,)).fetchone() is not None:
+        why = (
+            "the index of runs does not have it; stop the workers, then let SQLite REINDEX the file"
+        )
+        raise CorruptRecord(run_id, 0, why)
 
 
 def listed_of(row: Sequence[Any]) -> Found:

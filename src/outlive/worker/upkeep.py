@@ -88,6 +88,6 @@ class Upkeep:
         return ttl is not None and turn % max(1, ttl // SILENT_LOOKS // self._period_ms) == 0
 
 
-def rest_after(seconds: float) -> float:
+def rest_after(seconds: float, factor: float = REST_FACTOR) -> float:
     """How long whoever sweeps leaves the store to others after a portion that took so long."""
-    return min(max(seconds * REST_FACTOR, REST_SECONDS_MIN), REST_SECONDS_MAX)
+    return min(max(seconds * factor, REST_SECONDS_MIN), REST_SECONDS_MAX)

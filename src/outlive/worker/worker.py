@@ -43,6 +43,9 @@ from outlive.worker.watchers import News, Watchers
 logger = logging.getLogger("outlive")
 
 CLAIM_LIMIT = 200
+#: A worker that drives nothing and found nothing asks a server so many times as rarely: less than
+#: twice a second by default. It hears of work in between, unless a pooler keeps it from that.
+IDLE_FACTOR = 2.6
 
 
 class Worker:
@@ -88,6 +91,9 @@ class Worker:
         self._postman = Postman(setting, self._drives, self._fail)
         #: When the next run that may be driven here gets due, as far as is known; monotonic.
         self._next_look: float | None = None
+        #: Each look is a transaction of a server; the last one found nothing to do.
+        self._is_served = isinstance(getattr(setting.store, "threads", None), int)
+        self._is_idle = False
         self._departure = Departure(setting.host)
         self._pulse: Pulse | None = None
         self._task: asyncio.Task[None] | None = None
@@ -290,7 +296,7 @@ class Worker:
             await self._halt()
 
     async def _rest(self) -> None:
-        seconds = self._setting.poll_seconds
+        seconds = self._setting.poll_seconds * (IDLE_FACTOR if self._is_idle else 1)
         if self._admission.probation.waiting:
             seconds = min(seconds, LOOK_SECONDS)
         if self._next_look is not None:
@@ -310,6 +316,7 @@ class Worker:
         limit = max(1, min(room, CLAIM_LIMIT)) + self._admission.in_vain
         claims = await self._admission.ask(self.id, self._wanted(), limit)
         self._next_look = next_look(claims, self._setting.ports.clock)
+        self._is_idle = self._is_served and not (self._drives or claims.offers)
         await self._postman.bring(claims.mail)
         offers = await self._admission.admit(claims.offers)
         if claims.crowded or (offers and room <= 0):
