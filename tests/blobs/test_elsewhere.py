@@ -211,19 +211,13 @@ async def test_blobs_from_before_are_found(places: dict[str, str]) -> None:
         assert CONTENT[:2_000] == await bytes_of(app, blob)
 
 
-@pytest.fixture(scope="module")
-def server() -> Any:
-    with PostgresServer() as server:
-        yield server
-
-
-async def test_blobs_in_postgresql(tmp_path: Path, server: PostgresServer) -> None:
+async def test_blobs_in_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
     """A file for the journal, a server for what is large, and the other way round."""
     file = f"sqlite:///{tmp_path}/o.db"
     for number, (url, blobs) in enumerate(
         [
-            (file, server.url(schema="chunks")),
-            (server.url(schema="journal"), f"sqlite:///{tmp_path}/chunks.db"),
+            (file, postgres.url(schema="chunks")),
+            (postgres.url(schema="journal"), f"sqlite:///{tmp_path}/chunks.db"),
         ]
     ):
         async with open_app(url, blobs=blobs, key="") as app:

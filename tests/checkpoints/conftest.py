@@ -9,9 +9,6 @@ import pytest
 import pytest_asyncio
 
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
-from tests.postgres.conftest import postgres, url
-
-__all__ = ["postgres", "url"]
 
 
 @pytest.fixture

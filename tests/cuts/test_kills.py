@@ -11,11 +11,8 @@ import pytest
 
 from outlive.testing.crash_lab import Lab, Play
 from tests.conftest import Figure
-from tests.crash.conftest import chance, trials
 
 pytestmark = [pytest.mark.alone]
-
-__all__ = ["chance", "trials"]
 
 ROOT = str(Path(__file__).parents[2])
 SCENES = ("take", "restore", "go_on", "take_back")

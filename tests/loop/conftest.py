@@ -11,10 +11,6 @@ import pytest_asyncio
 from outlive.app import App
 from outlive.opening import open_app
 from outlive.settings import Settings
-from tests.crash.conftest import chance, trials
-from tests.postgres.conftest import postgres, url
-
-__all__ = ["chance", "postgres", "trials", "url"]
 
 QUICK = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0)
 

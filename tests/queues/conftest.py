@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,6 @@ from outlive.store import Store
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
-from tests.harness.postgres_server import PostgresServer
-from tests.postgres.conftest import postgres, url
-
-__all__ = ["postgres", "url"]
 
 #: Runs that wait stay in memory for long: it is their queue that makes them leave.
 STAYING = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=60.0, drain_seconds=2)
@@ -62,10 +58,3 @@ async def open_app(open_stores: Callable[[], Store]) -> AsyncIterator[OpenApp]:
     yield begin
     for app in apps:
         await app.aclose()
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[PostgresServer]:
-    """A server that is loaded by many processes."""
-    with PostgresServer() as server:
-        yield server

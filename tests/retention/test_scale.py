@@ -99,11 +99,12 @@ async def test_a_year_goes_without_stalling_work(
 
 @pytest.mark.alone
 @pytest.mark.timeout(3600)
-async def test_the_same_on_a_server(full: bool, figure: Figure) -> None:
+async def test_the_same_on_a_server(
+    own_postgres: PostgresServer, full: bool, figure: Figure
+) -> None:
     """In PostgreSQL, where whoever deletes locks nobody else out."""
-    with PostgresServer() as server:
-        store = PostgresStore(server.url(schema="year"), ports=Ports(), lease_seconds=60.0)
+    store = PostgresStore(own_postgres.url(schema="year"), ports=Ports(), lease_seconds=60.0)
 
-        ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
+    ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
 
     assert ratio < RATIO_MAX[full]

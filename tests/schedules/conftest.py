@@ -1,4 +1,4 @@
-"""Clockworks on every local store; chance that can be replayed; a PostgreSQL server."""
+"""Clockworks on every local store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.crash.conftest import chance, trials
-from tests.postgres.conftest import postgres, url
 from tests.schedules.clockwork import Clockwork
-
-__all__ = ["chance", "postgres", "trials", "url"]
 
 
 @pytest_asyncio.fixture(params=["memory", "sqlite"])

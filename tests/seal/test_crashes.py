@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figure
-from tests.crash.conftest import chance, trials
 from tests.crash.test_crash_points import HALVES, assert_sound, lab, until_hits
 
-__all__ = ["chance", "trials"]
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
 
 CALLS_EACH = 12

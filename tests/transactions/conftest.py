@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.harness.postgres_server import PostgresServer
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of this process."""
-    with PostgresServer() as server:
-        yield server
 
 
 @pytest.fixture
@@ -28,9 +16,9 @@ def sqlite_place(tmp_path: Path) -> SQLitePlace:
 
 
 @pytest.fixture
-def postgres_place(postgres: PostgresServer) -> PostgresPlace:
+def postgres_place(url: str) -> PostgresPlace:
     """A new schema."""
-    return PostgresPlace(postgres.url(schema=f"shared_{next(_numbers)}"))
+    return PostgresPlace(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

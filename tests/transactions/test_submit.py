@@ -174,17 +174,18 @@ async def test_another_file_is_refused(place: Place, tmp_path: Path) -> None:
     wrong.close()
 
 
-async def test_another_server_is_refused(postgres_place: PostgresPlace) -> None:
+async def test_another_server_is_refused(
+    postgres_place: PostgresPlace, own_postgres: PostgresServer
+) -> None:
     """Even if a store of the same name is there."""
-    with PostgresServer() as server:
-        there = PostgresPlace(server.url(schema=parse_place(postgres_place.url).schema))
-        async with open_app(postgres_place.url) as app:
-            with there.connect() as db, pytest.raises(UsageError, match="another database"):
+    there = PostgresPlace(own_postgres.url(schema=parse_place(postgres_place.url).schema))
+    async with open_app(postgres_place.url) as app:
+        with there.connect() as db, pytest.raises(UsageError, match="another database"):
+            await app.submit(welcome, "Ann", connection=db)
+        with there.connect() as db:
+            db.execute(f"DROP SCHEMA {parse_place(there.url).schema} CASCADE")
+            with pytest.raises(UsageError, match="another database"):
                 await app.submit(welcome, "Ann", connection=db)
-            with there.connect() as db:
-                db.execute(f"DROP SCHEMA {parse_place(there.url).schema} CASCADE")
-                with pytest.raises(UsageError, match="another database"):
-                    await app.submit(welcome, "Ann", connection=db)
 
 
 async def test_unsafe_settings_are_refused(sqlite_place: SQLitePlace) -> None:

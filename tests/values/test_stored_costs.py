@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ async def test_a_server_holds_what_is_new(
 
     figure(f"stored once, PostgreSQL: {workload.name}", f"{kept.ratio:.3f}")
     assert kept.ratio <= workload.on_postgres
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 @pytest.mark.alone

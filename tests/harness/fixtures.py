@@ -1,4 +1,7 @@
-"""Where crash tests keep their trials, and where their samples come from."""
+"""What tests of every folder may ask for: servers, places for trials, chance that can be repeated.
+
+``tests/conftest.py`` takes them in, so that a process of tests has one server, not one per folder.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,39 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Figure
+from tests.harness.postgres_server import PostgresServer
 
 #: A kill loses nothing that the kernel has, so a file system in memory serves as well as a disk.
 MEMORY = Path("/dev/shm")
 TRIALS_KEPT = 5
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of this process that do it no harm."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server that a test may crash or load."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    """A place of its own for each test: a schema that does not exist yet."""
+    return postgres.url(schema=f"test_{next(_numbers)}")
 
 
 @pytest.fixture
@@ -33,7 +59,7 @@ def trials(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def chance(figure: Figure, request: pytest.FixtureRequest) -> random.Random:
+def chance(figure: Callable[[str, object], None], request: pytest.FixtureRequest) -> random.Random:
     """Where samples come from: a new seed each time, printed; ``OUTLIVE_TEST_SEED`` repeats one."""
     seed = int(os.environ.get("OUTLIVE_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     figure(f"crash points, seed of {request.node.name}", seed)
