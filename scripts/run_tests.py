@@ -1,12 +1,13 @@
-"""Runs the tests in two phases and adds them up: most of them side by side, then those that
-kill, stop or time processes (marker ``alone``) one after the other.
+"""Run the tests in three phases and add them up.
 
-A machine has its moods, and there are thousands of tests with real processes, threads and disks.
-So the few that failed are run again, by themselves; what passes then is named in the last lines, as
-something to look at. Not so what has no clock but its own (``STRICT``), and not in full.
+1. ``together``: what needs nothing to itself, one worker per core.
+2. ``queues``: what kills, stops or crashes processes and servers of its own. Each resource
+   (marker ``alone("postgres")`` and so on) is one queue, and the queues run side by side.
+3. ``time``: what measures durations (``alone("time")``), one after the other with nothing beside.
 
-The last lines are the figures that tests printed and the sums; the exit code is 1 if a test
-failed for good. ``--quick`` runs only what ``make check`` needs.
+Nothing is run again: a test that fails at random has found something. The last lines are the
+figures that tests printed, the slowest tests, the quarantined ones with their reasons, and the
+sums; the exit code is 1 if a test failed. ``--quick`` runs only what ``make check`` needs.
 """
 
 from __future__ import annotations
@@ -18,81 +19,70 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 QUICK = ("tests/unit", "tests/values", "tests/test_tidy.py", "tests/test_api.py")
 CLOSING = re.compile(r"^=+ (?P<counts>.*\b(passed|failed|errors?|deselected|no tests ran)\b.*) in ")
 COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed|xpassed)")
-FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/\S+?::.+?)(?: - .*)?$")
-TESTS_FAILED, NO_TESTS_RAN = 1, 5
-#: More failures than these are no mood.
-AGAIN_MAX = 3
-#: Seeds, schedules and mutants: one that fails has found something.
-STRICT = ("tests/simulation/", "tests/mutants/", "tests/cuts/", "tests/queues/test_simulation.py")
+SLOW = re.compile(r"^slow: (?P<seconds>[\d.]+) s (?P<test>.+)$")
+NO_TESTS_RAN = 5
+SLOWEST = 20
+#: Queues that run side by side: their tests wait for leases and time limits more than they compute.
+QUEUES_MAX = 3
 IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
-BAD = Counter({"failed": 1 << 30, "error": 1 << 30})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Phase:
     """What one call of pytest said."""
 
-    exit_code: int
-    counts: Counter[str]
-    figures: list[str]
-    failed: list[str]
+    exit_code: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    figures: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+    slow: list[tuple[float, str]] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        """Take sums, figures and times from a line of the output."""
+        if line.startswith("figure: "):
+            self.figures.append(line)
+        elif line.startswith("quarantine: "):
+            self.quarantined.append(line)
+        elif found := SLOW.match(line):
+            self.slow.append((float(found["seconds"]), found["test"]))
+        elif found := CLOSING.match(line):
+            self.counts = Counter({kind: int(n) for n, kind in COUNT.findall(found["counts"])})
 
 
 def run_phase(*arguments: str) -> Phase:
     """Run pytest, pass its output on, and take the sums and figures from it."""
-    counts: Counter[str] = Counter()
-    figures: list[str] = []
-    failed: list[str] = []
+    phase, began = Phase(), time.monotonic()
     command = [sys.executable, "-m", "pytest", *arguments]
     print("$ pytest", *arguments, flush=True)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as pytest:
         for line in pytest.stdout or ():
             print(line, end="", flush=True)
-            if line.startswith("figure: "):
-                figures.append(line.rstrip())
-            elif found := FAILED.match(line):
-                failed.append(found["test"])
-            elif found := CLOSING.match(line):
-                counts = Counter({kind: int(n) for n, kind in COUNT.findall(found["counts"])})
-    return Phase(exit_code=pytest.returncode, counts=counts, figures=figures, failed=failed)
+            phase.read(line.rstrip())
+    phase.exit_code, phase.seconds = pytest.returncode, time.monotonic() - began
+    return phase
 
 
 def phases(*, quick: bool) -> list[Phase]:
     """All of them are run, even after one that failed."""
-    side_by_side = ("-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal")
+    together = ("-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal")
+    together = (*together, "--phase", "together")
     if quick:
         paths = [path for path in QUICK if (ROOT / path).exists()]
-        return [run_phase(*side_by_side, "-m", "not alone", *paths)]
+        return [run_phase(*together, *paths)]
     limit = ("--timeout", "14400") if IS_FULL else ()
     return [
-        run_phase(*side_by_side, "-m", "not alone", "--durations=10", *limit),
-        run_phase("-m", "alone", "--durations=10", *limit),
+        run_phase(*together, *limit),
+        run_phase("-n", str(QUEUES_MAX), "--dist", "loadgroup", "--phase", "queues", *limit),
+        run_phase("--phase", "time", *limit),
     ]
-
-
-def run_again(ran: list[Phase]) -> list[Phase]:
-    """The same, with the few that failed run by themselves; those that fail again have failed."""
-    failed = sorted({test for phase in ran for test in phase.failed})
-    is_strict = any(test.startswith(STRICT) for test in failed)
-    if IS_FULL or is_strict or not 0 < len(failed) <= AGAIN_MAX:
-        return ran
-    again = run_phase(*failed)
-    if again.exit_code or again.counts["passed"] != len(failed):
-        return ran
-    told = [f"figure: failed beside others, passed by itself = {test}" for test in failed]
-    rest = [_excused(phase) if phase.exit_code == TESTS_FAILED else phase for phase in ran]
-    return [*rest, replace(again, figures=[*again.figures, *told])]
-
-
-def _excused(phase: Phase) -> Phase:
-    return replace(phase, exit_code=0, counts=phase.counts - BAD)
 
 
 def compile_all() -> None:
@@ -102,22 +92,35 @@ def compile_all() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
+def tell(ran: list[Phase]) -> None:
+    """What is worth a look: figures, the slowest tests, and those in quarantine."""
+    print()
+    for line in sorted({line for phase in ran for line in phase.figures}):
+        print(line)
+    slow = sorted((each for phase in ran for each in phase.slow), reverse=True)[:SLOWEST]
+    print("\nslowest tests, seconds")
+    for seconds, test in slow:
+        print(f"{seconds:8.1f}  {test}")
+    print("phases, seconds:", ", ".join(f"{phase.seconds:.0f}" for phase in ran))
+    for line in sorted({line for phase in ran for line in phase.quarantined}):
+        print(line)
+
+
 def main() -> int:
     """Run, add up, say how it went."""
     began = time.monotonic()
     compile_all()
-    ran = run_again(phases(quick="--quick" in sys.argv[1:]))
+    ran = phases(quick="--quick" in sys.argv[1:])
     total = sum((phase.counts for phase in ran), Counter[str]())
     bad = [p.exit_code for p in ran if p.exit_code not in (0, NO_TESTS_RAN)]
     failed = total["failed"] + total["error"]
-    print()
-    for line in sorted({line for phase in ran for line in phase.figures}):
-        print(line)
+    tell(ran)
     if bad and not failed:
         print(f"pytest ended with exit code {bad[0]} without a failed test")
     if total["skipped"]:
         print("a test that can't run must fail and say what it needs: none may be skipped")
-    others = "".join(f", {total[kind]} {kind}" for kind in ("skipped", "xfailed") if total[kind])
+    kinds = ("skipped", "xfailed", "xpassed")
+    others = "".join(f", {total[kind]} {kind}" for kind in kinds if total[kind])
     seconds = time.monotonic() - began
     print(f"{total['passed']} passed, {failed} failed{others} in {seconds:.0f} s")
     return 1 if bad or total["skipped"] or not total["passed"] else 0

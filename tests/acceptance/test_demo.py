@@ -22,7 +22,7 @@ from outlive.cli.demo.kills import BETWEEN, IN_CALL, KILLS_MIN, Moment, plan_kil
 from outlive.cli.demo.story import Tally
 from outlive.cli.demo.verdict import failures, incoherences
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 ENTRY = "import sys; from outlive.cli import main; sys.exit(main(sys.argv[1:]))"
 ROW = re.compile(r"^\W*([a-z][a-z ]+?) +\W+ +([\d.]+|-) +\W+ +([\d.]+|-)", re.M)

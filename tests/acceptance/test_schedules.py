@@ -12,8 +12,6 @@ from outlive import sync as outlive
 from tests.acceptance.conftest import Cli
 from tests.acceptance.shop import greet
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture
 def shop(cli: Cli) -> Any:

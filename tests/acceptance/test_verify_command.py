@@ -147,7 +147,6 @@ def test_mail_that_can_not_be_read_stops_nobody(cli: Cli, spoiler: Spoiler) -> N
     assert 0 == cli("verify").code
 
 
-@pytest.mark.alone
 def test_a_worker_reports_a_damaged_run_and_ends_the_others(cli: Cli, spoiler: Spoiler) -> None:
     """Damage to one run costs nobody else anything."""
     record, _, seq, body = spoiler.records("napping")[0]

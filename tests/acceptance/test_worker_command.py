@@ -12,8 +12,6 @@ import pytest
 
 from tests.acceptance.conftest import SECONDS_MAX, Cli
 
-pytestmark = pytest.mark.alone
-
 
 def until(condition: Callable[[], object]) -> None:
     """Wait for something to happen."""

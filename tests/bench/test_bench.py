@@ -35,7 +35,7 @@ SAFE = [
 ]
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_every_contestant_answers_and_the_page_is_written(tmp_path: Path) -> None:
     """One round at tiny sizes: no errors, safe settings, nothing repeated, a page of it."""
     paths = run.main(["tiny", "--out", str(tmp_path), "--stores", str(tmp_path)])
@@ -56,7 +56,7 @@ def test_every_contestant_answers_and_the_page_is_written(tmp_path: Path) -> Non
     assert "fsync=on, synchronous_commit=on, full_page_writes=on" in text
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_the_chapter_of_values_is_written(tmp_path: Path) -> None:
     """What is stored, put, read and sealed, each with a table, two with a curve."""
     path = values_run.main(["tiny", "--out", str(tmp_path), "--stores", str(tmp_path)])
@@ -106,7 +106,7 @@ def test_a_chapter_can_be_asked_for_by_its_name() -> None:
     assert {"sequential"} == {case.work for case in asked}
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_an_effect_is_one_round_trip_and_one_transaction(tmp_path: Path) -> None:
     """Counted on the wire and by the server: 40 effects more, 40 more of each, 1 per batch."""
     with Databases() as databases:
@@ -123,7 +123,7 @@ def test_an_effect_is_one_round_trip_and_one_transaction(tmp_path: Path) -> None
     assert many["commits"] == many["commit_trips"]
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_a_server_that_can_not_be_had_is_told_in_the_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +189,7 @@ def test_arguments_and_outcomes_have_their_size_and_half_of_them_are_distinct() 
     assert 101 == len(set(arguments)) == len(set(outcomes))  # and the one that comes again
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_a_turn_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """What a contestant started does not go on beside the next one's turn."""
     note = tmp_path / "pid"

@@ -14,7 +14,7 @@ from tests.checkpoints.victim import STEPS
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("sweep")
 
 
 def play(where: str, template: str, folder: Path, numbers: list[int]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from outlive.checkpoints import SnapshotStore
 from tests.conftest import Figure
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 RACERS, SAVES = 4, 15
 

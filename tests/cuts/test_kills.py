@@ -12,7 +12,7 @@ import pytest
 from outlive.testing.crash_lab import Lab, Play
 from tests.conftest import Figure
 
-pytestmark = [pytest.mark.alone]
+pytestmark = [pytest.mark.alone("sweep")]
 
 ROOT = str(Path(__file__).parents[2])
 SCENES = ("take", "restore", "go_on", "take_back")

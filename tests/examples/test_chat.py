@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.examples.conftest import Desk
-
-pytestmark = pytest.mark.alone
 
 
 def test_it_remembers_over_deaths_and_chapters(desk: Desk) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.examples.conftest import Desk, Program
 
-pytestmark = pytest.mark.alone
 #: Planning; then executing, observing and reflecting for each of four things.
 TRANSITIONS = 1 + 3 * 4
 SECONDS = "0.15"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.examples.conftest import Desk, until
 
-pytestmark = pytest.mark.alone
 COUNT = 1000
 BAD = ("r7", "r400", "r993")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.examples.conftest import Desk, until
 
-pytestmark = pytest.mark.alone
 WORDS = ("python", "nightly.py", "2024-05-01")
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.examples.conftest import Desk
 
-pytestmark = pytest.mark.alone
 WORDS = ("python", "own_loop.py")
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.examples.conftest import Desk, Program, until
 
-pytestmark = pytest.mark.alone
 QUESTION = json.dumps(["I was charged twice for order 7"])
 
 

@@ -6,11 +6,8 @@ import re
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.examples.conftest import Desk, Program, until
-
-pytestmark = pytest.mark.alone
 
 
 class Site:

@@ -13,7 +13,7 @@ from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.loop import errands
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.alone("sweep"), pytest.mark.timeout(3600)]
 
 ROOT = str(Path(__file__).parents[2])
 PARALLEL = 12

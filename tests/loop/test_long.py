@@ -112,7 +112,6 @@ async def gone_on_with(path: Path) -> tuple[Measured, float]:
     return store, Count.went_on[-1] - began
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(7200)
 async def test_going_on_reads_the_last_checkpoint_and_nothing_else(
     tmp_path: Path, figure: Figure, full: bool

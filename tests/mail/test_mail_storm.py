@@ -95,7 +95,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'o.db'}"
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 async def test_every_letter_is_read_once_and_no_run_sleeps_with_mail(
     url: str, full: bool, figure: Figure
 ) -> None:

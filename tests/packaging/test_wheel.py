@@ -19,8 +19,6 @@ IMPORT_RATIO_MAX = 3.0
 PROBES = 5
 PROBE = "import time; began = time.perf_counter(); import {}; print(time.perf_counter() - began)"
 
-pytestmark = pytest.mark.alone
-
 
 def run(*command: str | Path, cwd: Path) -> str:
     """The command's output; it must end well. Nothing of this environment reaches it."""
@@ -93,6 +91,7 @@ def test_the_wheel_is_typed(installed: Path, tmp_path: Path) -> None:
     assert "True" == run(installed, "-c", code, cwd=tmp_path).strip()
 
 
+@pytest.mark.alone("time")
 def test_import_is_quick(
     installed: Path, tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:

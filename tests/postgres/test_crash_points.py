@@ -14,7 +14,7 @@ from tests.conftest import Figure
 from tests.crash.test_crash_points import HALVES, assert_sound, lab
 from tests.harness.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
+pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(4 * 3600)]
 
 #: Of each half; of the store's calls, in full, all.
 CALLS = 20

@@ -50,7 +50,7 @@ class TestFromFileToServer(TestFromServerToFile):
         run_immediate(store.close())
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 @pytest.mark.parametrize("scene", SCENES)
 def test_killed_at_every_store_call(
     scene: str, killing: Callable[[float], Killing], full: bool, figure: Figure

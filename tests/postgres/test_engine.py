@@ -96,7 +96,7 @@ async def ordering_at_once(order: str) -> str:
     return await pay(order, 1)
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 @pytest.mark.parametrize("settings", [players.QUICK, Settings()], ids=["1 s", "default"])
 def test_a_killed_workers_runs_are_taken_over_after_the_lease(
     stage: Stage, figure: Figure, settings: Settings
@@ -136,7 +136,7 @@ async def charging(count: int) -> int:
     return sum([await charge(number) for number in range(count)])
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_runs_go_on_after_a_crash_of_the_server(
     own_postgres: PostgresServer, figure: Figure
 ) -> None:
@@ -167,7 +167,7 @@ async def paying_on(count: int) -> int:
     return sum([await charge(number) for number in range(count)])
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_a_server_that_does_not_answer_blocks_no_loop(
     postgres: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_leaving_a_server_that_does_not_answer_blocks_no_loop(
     postgres: PostgresServer, url: str
 ) -> None:

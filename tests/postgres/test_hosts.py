@@ -14,7 +14,7 @@ from tests.postgres.hosts import NETWORK, has_namespaces, two_hosts, work
 from tests.processes import cast
 from tests.processes.stage import Stage, pid, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("postgres")
 
 KINDS = ("keyed", "checked")
 #: A host that hears nothing finds that out after so long.

@@ -160,7 +160,7 @@ class Appending:
         self._thread.join()
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_a_crash_of_the_server_loses_no_acknowledged_event(
     own_postgres: PostgresServer, full: bool
 ) -> None:
@@ -179,7 +179,7 @@ async def test_a_crash_of_the_server_loses_no_acknowledged_event(
     await store.close()
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_a_failover_loses_no_acknowledged_event(
     own_postgres: PostgresServer, figure: Figure
 ) -> None:

@@ -33,7 +33,7 @@ __all__ = [
     "test_zombies_are_refused_at_their_first_append",
 ]
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("postgres")
 
 
 @pytest.fixture

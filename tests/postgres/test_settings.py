@@ -41,7 +41,7 @@ def set_for_all(server: PostgresServer, setting: str) -> None:
         db.execute(f"ALTER ROLE outlive SET {setting}".encode())
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 @pytest.mark.parametrize("way", ["direct", "pooled"])
 async def test_a_standby_that_is_gone_is_not_done_without(
     own_postgres: PostgresServer, way: str

@@ -15,7 +15,7 @@ LATE_MS_MAX = 1_000.0
 SLOWER_MAX = 3.0
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 async def test_ten_thousand_sleepers(
     own_postgres: PostgresServer, figure: Figure, full: bool
 ) -> None:

@@ -227,7 +227,6 @@ async def test_a_server_that_answers_before_it_flushes_is_refused(
     await store.close()
 
 
-@pytest.mark.alone
 def test_a_server_that_never_flushes_is_refused() -> None:
     """The same for fsync, which only a server as a whole has."""
     with (

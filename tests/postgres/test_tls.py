@@ -55,7 +55,7 @@ def url_of(server: PostgresServer, certificate: Path, host: str = "localhost") -
     return url.replace("@127.0.0.1:", f"@{host}:")
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 async def test_a_server_is_known_by_its_certificate(
     tls_postgres: PostgresServer, tmp_path: Path
 ) -> None:

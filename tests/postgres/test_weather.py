@@ -17,7 +17,7 @@ from tests.postgres.proxy import COMMITS, Proxy
 from tests.postgres.weather import STILL_SECONDS_MAX, Weather
 from tests.processes.stage import Stage, until
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(3600)]
 
 #: Seconds that one statement may take: a connection that is half open is given up then.
 LIMIT_SECONDS = 1.0

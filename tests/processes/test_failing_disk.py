@@ -15,7 +15,7 @@ from tests.conftest import Figure
 from tests.processes import cast
 from tests.processes.stage import Stage, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 STORE_ERROR = 3
 RUNS = 3

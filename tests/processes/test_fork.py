@@ -9,7 +9,7 @@ import pytest
 from tests.processes import players
 from tests.processes.stage import Stage
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 VERBS = ("start", "submit", "find", "get", "nudge", "resolve", "status", "outcome")
 

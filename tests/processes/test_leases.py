@@ -13,7 +13,7 @@ from tests.processes import players
 from tests.processes.players import LEASE_SECONDS
 from tests.processes.stage import Stage, submit, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 LONG = 3 * LEASE_SECONDS
 RUNS = [

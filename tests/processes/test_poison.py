@@ -12,7 +12,7 @@ from tests.conftest import Figure
 from tests.processes import cast, players
 from tests.processes.stage import Stage, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 HEALTHY = 20
 

@@ -14,7 +14,7 @@ from tests.processes.cast import EFFECTS
 from tests.processes.racers import WAYS, Heat, race
 from tests.processes.stage import CHILDREN, Stage
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 RACES = 200
 RACERS_MAX = 8

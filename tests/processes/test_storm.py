@@ -22,7 +22,7 @@ from tests.processes import cast, players
 from tests.processes.cast import EFFECTS
 from tests.processes.stage import Stage, pid, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 WORKERS = 3
 RUNS = 60

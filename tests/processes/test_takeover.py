@@ -16,7 +16,7 @@ from tests.conftest import Figure
 from tests.processes import players
 from tests.processes.stage import Stage, pid, submit, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("time")
 
 #: P5, on one machine.
 TAKEOVER_SECONDS_MAX = 1.0

@@ -20,7 +20,7 @@ from tests.processes import players
 from tests.processes.cast import EFFECTS, POSITIONS, Position
 from tests.processes.stage import Stage, pid, state_of, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 REPEATS, REPEATS_FULL = 2, 6
 

@@ -112,7 +112,7 @@ def check(yard: Yard, monitor: Monitor, figure: Figure, name: str) -> None:
     figure(f"queues: 8 processes on {name}, looks, most seen", f"{monitor.looks}, {monitor.most}")
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_limits_hold_among_processes_on_sqlite(full: bool, tmp_path: Path, figure: Figure) -> None:
     """At no instant are more held, by key, by worker or in all; nor do more begin in time."""
     for seed in range(10 if full else 1):
@@ -125,7 +125,7 @@ def test_limits_hold_among_processes_on_sqlite(full: bool, tmp_path: Path, figur
             yard.close()
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_limits_hold_among_processes_on_postgresql(
     full: bool, tmp_path: Path, own_postgres: PostgresServer, figure: Figure
 ) -> None:

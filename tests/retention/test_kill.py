@@ -99,7 +99,6 @@ async def go_on(path: Path) -> None:
             assert f"receipt {number + 1} for {number}" == await handle.outcome("20s")
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(("moment", "number"), MOMENTS, ids=str)
 def test_a_sweep_that_is_killed_is_gone_on_with(
     moment: str, number: int, tmp_path: Path, figure: Figure
@@ -124,7 +123,6 @@ def test_a_sweep_that_is_killed_is_gone_on_with(
     figure("retention: moments at which a sweep was killed", len(MOMENTS))
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("moment", ["fork.marked", "fork.planned", "commit.before", "commit.after"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_fork_that_is_killed_is_made_or_not(moment: str, number: int, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> f
     return ratio
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 @pytest.mark.timeout(3600)
 async def test_a_year_goes_without_stalling_work(
     full: bool, figure: Figure, tmp_path: Path
@@ -97,7 +97,7 @@ async def test_a_year_goes_without_stalling_work(
     assert ratio < RATIO_MAX[full]
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 @pytest.mark.timeout(3600)
 async def test_the_same_on_a_server(
     own_postgres: PostgresServer, full: bool, figure: Figure

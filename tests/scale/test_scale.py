@@ -39,7 +39,6 @@ def run(folder: Path, flow: str, count: int, limit: int, **settings: str) -> lis
     return told
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(("flow", "limit"), [("over_steps", 50), ("over_children", 100)])
 def test_a_thousand_parts(tmp_path: Path, flow: str, limit: int, figure: Figure) -> None:
     """Steps, and children: each failure is told and none keeps the others."""
@@ -49,7 +48,6 @@ def test_a_thousand_parts(tmp_path: Path, flow: str, limit: int, figure: Figure)
     assert (most - first) * 1000 < KB_PER_PROCESS + 1000 * KB_PER_PART
 
 
-@pytest.mark.alone
 def test_a_parent_of_many_is_evicted_while_they_run(
     tmp_path: Path, full: bool, figure: Figure
 ) -> None:

@@ -21,7 +21,7 @@ from tests.schedules import toll
 from tests.schedules.laws import check_schedule, takeovers_while_firing
 from tests.schedules.ringers import work
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.alone("sweep"), pytest.mark.timeout(3600)]
 
 ROOT = str(Path(__file__).parents[2])
 POINTS, PARALLEL = 24, 8

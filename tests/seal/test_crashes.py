@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Figure
 from tests.crash.test_crash_points import HALVES, assert_sound, lab, until_hits
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(4 * 3600)]
+pytestmark = [pytest.mark.alone("sweep"), pytest.mark.timeout(4 * 3600)]
 
 CALLS_EACH = 12
 SYSCALLS_MIN = 15

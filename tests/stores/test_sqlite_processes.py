@@ -21,8 +21,6 @@ from outlive.testing.store_entries import LEASE_SECONDS, WANTED, HandClock, entr
 HERE = Path(__file__).parent
 #: New files that eight processes open at once.
 OPENINGS = 40
-pytestmark = pytest.mark.alone
-
 Start = Callable[[str], "Process"]
 
 

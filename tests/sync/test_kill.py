@@ -26,7 +26,7 @@ SAMPLE = 24
 SEED = 11
 
 
-@pytest.mark.alone
+@pytest.mark.alone("sweep")
 def test_a_plain_agent_killed_anywhere_goes_on(tmp_path: Path, full: bool, figure: Figure) -> None:
     """Every effect once, every letter once, the same outcome."""
     with Lab(PLAY, tmp_path, parallel=2) as lab:

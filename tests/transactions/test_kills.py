@@ -19,7 +19,7 @@ from tests.transactions.booking import PARTS, booked, expected, recover, spawn
 from tests.transactions.places import Place
 from tests.transactions.scene import SERVER
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.alone("sweep"), pytest.mark.timeout(3600)]
 
 #: Kills at named moments, and from outside at any moment, on each store.
 AT_MOMENTS, AT_MOMENTS_FULL = 16, 450

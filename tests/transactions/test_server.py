@@ -17,7 +17,7 @@ from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, Here, booked, expected, trip
 from tests.transactions.places import PostgresPlace
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(600)]
 
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.05)
 

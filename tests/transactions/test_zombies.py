@@ -14,7 +14,7 @@ from tests.conftest import Figure
 from tests.transactions.booking import booked, expected, recover, spawn
 from tests.transactions.places import PostgresPlace
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(600)]
 
 
 def is_stopped(pid: int) -> bool:

@@ -213,7 +213,6 @@ async def test_a_closed_app_starts_nothing() -> None:
         await app.start(counting, 1)
 
 
-@pytest.mark.alone
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 async def test_after_a_fork_the_childs_app_is_closed(tmp_path: Path) -> None:
     """Two processes can't share threads, locks and connections; the parent's goes on."""
@@ -243,7 +242,7 @@ def _code_of_child(app: App) -> int:
     return 0 if refused == len(verbs) else 1
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 async def test_a_flow_that_blocks_its_loop_keeps_its_lease(tmp_path: Path) -> None:
     """Beats come from a thread of their own: nobody takes the run over meanwhile."""
     begun = tmp_path / "begun"

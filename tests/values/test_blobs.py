@@ -163,7 +163,6 @@ async def test_a_blob_is_refused_where_nothing_can_keep_it(tmp_path: Path) -> No
             await (await app.start(misused)).outcome()
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_gigabyte_is_killed_resumed_and_never_in_memory(
     tmp_path: Path, full: bool, figure: Figure
@@ -182,7 +181,6 @@ def test_a_gigabyte_is_killed_resumed_and_never_in_memory(
     figure(f"blobs: kB resident with {megabytes} MB in and out", resident)
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_the_same_with_blobs_elsewhere(
     tmp_path: Path, full: bool, figure: Figure, monkeypatch: pytest.MonkeyPatch

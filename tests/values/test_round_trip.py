@@ -150,7 +150,7 @@ def measured(action: Callable[[], object], number: int) -> float:
     return best / number * 1e6
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 def test_what_it_costs(figure: Figure) -> None:
     """Times are printed, not judged: they say more about the machine than about the code."""
     flat = {"id": "A-12345", "mail": "a@example.com", "cents": 1999, "note": "x" * 130, "ok": True}

@@ -37,7 +37,7 @@ async def test_a_server_holds_what_is_new(
     assert kept.ratio <= workload.on_postgres
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 @pytest.mark.parametrize(("length", "size"), [(50, 1_000), (200, 10_000), (1_000, 1_000)])
 def test_a_list_that_is_passed_on_costs_little_per_message(
     length: int, size: int, figure: Figure
@@ -50,7 +50,7 @@ def test_a_list_that_is_passed_on_costs_little_per_message(
     assert told["beyond"] < told["whole"]
 
 
-@pytest.mark.alone
+@pytest.mark.alone("time")
 def test_small_values_cost_little_more_than_the_codec(figure: Figure) -> None:
     """Two hundred bytes: nothing of them stands by itself."""
     told = small_costs()

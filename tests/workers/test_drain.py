@@ -10,7 +10,7 @@ from outlive.model.events import EffectDoubted, EffectIntended, Parked
 from tests.workers import deploy
 from tests.workers.yard import Command, Yard, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 #: What the end of a process may take on a busy machine, beside the limits under test.
 SLACK_SECONDS = 6.0

@@ -12,7 +12,7 @@ from tests.conftest import Figure
 from tests.workers import deploy
 from tests.workers.yard import Command, Yard, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone("processes")
 
 HEALTHY = 200
 WORKERS = 2
