@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
+from pathlib import Path
 
 import outlive
 
@@ -29,3 +32,20 @@ async def limited(number: int) -> int:
 async def unlimited(number: int) -> int:
     await work(0.02)
     return number
+
+
+@outlive.step
+async def linger(seconds: float) -> int:
+    """Says again and again which process it runs in."""
+    path = Path(os.environ["DEPLOY_FOLDER"], "lingering")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with path.open("a") as file:
+            file.write(f"{time.monotonic()} {os.getpid()}\n")
+        await asyncio.sleep(0.02)
+    return os.getpid()
+
+
+@outlive.flow(queue="models")
+async def lingering(seconds: float) -> int:
+    return await linger(seconds)

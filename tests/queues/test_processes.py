@@ -18,13 +18,15 @@ from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.processes.stores import open_shared
 from tests.queues import shop
-from tests.workers.yard import Command, Yard
+from tests.workers.yard import Command, Yard, until
 
 WORKERS = 8
 RUNS, OTHERS = 60, 20
 LIMITS = shop.models
 #: From when a claim is counted until others see it: a busy machine may stop us in between.
 COMMIT_SECONDS = 1.0
+#: A worker notices at a beat, a third of its lease (2 s) later at most; then it looks for work.
+LATE_SECONDS = 1.5
 
 
 class Monitor:
@@ -138,3 +140,31 @@ def test_limits_hold_among_processes_on_postgresql(
             check(yard, play(yard, seed), figure, "PostgreSQL")
         finally:
             yard.close()
+
+
+@pytest.mark.alone
+def test_a_body_ends_soon_after_its_claim(tmp_path: Path, figure: Figure) -> None:
+    """A worker that was stopped for longer than its lease calls off what others took over."""
+    yard = Yard(tmp_path)
+    try:
+        first = yard.hire_ready(module="tests.queues.shop")
+        yard.submit(("slow", shop.lingering, (5.0,)))
+        until(lambda: _bodies(yard), "the body to begin")
+        first.tell(signal.SIGSTOP)
+        second = yard.hire_ready(module="tests.queues.shop")
+        until(lambda: second.pid in {pid for _, pid in _bodies(yard)}, "the run to be taken over")
+        woken = time.monotonic()
+        first.tell(signal.SIGCONT)
+        until(lambda: yard.status("slow") == "completed", "the run to end")
+
+        late = max((at - woken for at, pid in _bodies(yard) if pid == first.pid), default=0.0)
+        assert late < LATE_SECONDS
+        figure("queues: seconds that a body outlived its claim after a stop", f"{late:.2f}")
+    finally:
+        yard.close()
+
+
+def _bodies(yard: Yard) -> list[tuple[float, int]]:
+    path = yard.folder / "lingering"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(float(at), int(pid)) for at, pid in (line.split() for line in lines)]

@@ -92,13 +92,13 @@ class Yard:
         self.commands.append(Command(self, words, **environment))
         return self.commands[-1]
 
-    def hire(self, *words: str, **environment: str) -> Command:
+    def hire(self, *words: str, module: str = MODULE, **environment: str) -> Command:
         """A worker."""
-        return self.command("worker", MODULE, *words, **environment)
+        return self.command("worker", module, *words, **environment)
 
-    def hire_ready(self, *words: str, **environment: str) -> Command:
+    def hire_ready(self, *words: str, module: str = MODULE, **environment: str) -> Command:
         """The same, once it looks for work."""
-        worker = self.hire(*words, **environment)
+        worker = self.hire(*words, module=module, **environment)
         until(lambda: worker.worker_id is not None or not worker.is_alive, "the worker")
         return worker
 

@@ -53,6 +53,11 @@ class StorePeer:
         reading = await self._lane(self._store.read(run_id, 1 << 62))
         return reading is None or reading.header.ended_at is not None
 
+    async def is_held(self, run_id: str, worker: str) -> bool:
+        """Whether this worker still has the right to drive a run."""
+        reading = await self._lane(self._store.read(run_id, 1 << 62))
+        return reading is not None and reading.head.worker == worker
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         reading = await self._lane(read_whole(self._store, run_id))

@@ -72,6 +72,9 @@ class Worker:
         self._watchers = Watchers()
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
+        self._peer = StorePeer(setting.store, setting.lane)
+        #: The lease's lapses when it was last asked which runs are still held.
+        self._lapses = 0
         kin = StoreKin(setting.store, setting.lane, setting.keeper, setting.host, self._want_child)
         kin.on_post, kin.learn = self.has_mail, self.learn
         self._env = Env(
@@ -79,7 +82,7 @@ class Worker:
             keeper=setting.keeper,
             ports=setting.ports,
             lease=setting.lease,
-            peer=StorePeer(setting.store, setting.lane),
+            peer=self._peer,
             kin=kin,
             worker=self.id,
             idle_ms=setting.idle_ms,
@@ -108,6 +111,7 @@ class Worker:
         """Enlist and begin to look for work. Starting twice is fine."""
         if self._task is None:
             self._pulse = self._setting.start_pulse(self.id, self._pulse_failed)
+            self._lapses = self._setting.lease.lapses
             self._setting.keeper.on_end.append(self._keeper_ended)
             self._task = self._setting.host.create_task(self._work())
             self._unwatch = begin_beside(self._setting, self.id, self._poke.set)
@@ -309,6 +313,8 @@ class Worker:
 
     async def _round(self) -> None:
         """Claim what may be claimed, bring mail to those who have some."""
+        if self._lapses != self._setting.lease.lapses:
+            await self._call_off_lost()
         if not (self._everything or self._only):
             return
         room = self._concurrency - len(self._drives)
@@ -359,6 +365,19 @@ class Worker:
         drive.begin(events)
         if self._departure.is_asked:
             drive.drain()
+
+    async def _call_off_lost(self) -> None:
+        """Stop what others took over while the lease had lapsed: no outcome of it could count.
+
+        Without this its bodies would go on beside those of the new driver until they end.
+        """
+        self._lapses = self._setting.lease.lapses
+        for run_id, drive in list(self._drives.items()):
+            if not await self._peer.is_held(run_id, self.id) and not drive.stopped:
+                logger.warning(
+                    "run %s was taken over: this worker did not beat for a whole lease", run_id
+                )
+                drive.leaving.lost(LeaseLost(run_id))
 
     # ends
 
