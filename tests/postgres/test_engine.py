@@ -15,9 +15,10 @@ import outlive
 from outlive.settings import Settings
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import pid_of, until
 from tests.postgres.proxy import Proxy
 from tests.processes import players
-from tests.processes.stage import Stage, pid, submit, until
+from tests.processes.stage import Stage, submit
 from tests.processes.test_takeover import let_go, wait_for_takeover
 
 #: P5, beyond the lease.
@@ -109,7 +110,7 @@ def test_a_killed_workers_runs_are_taken_over_after_the_lease(
     stage.spawn_worker(players.work, ["ticking"], settings)
 
     killed_at = time.time()
-    os.kill(pid(worker), signal.SIGKILL)
+    os.kill(pid_of(worker), signal.SIGKILL)
     times = wait_for_takeover(stage, run_ids, killed_at)
 
     let_go(stage, run_ids)

@@ -10,9 +10,10 @@ import pytest
 
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import pid_of, seconds_until, until
 from tests.postgres.hosts import NETWORK, has_namespaces, two_hosts, work
 from tests.processes import cast
-from tests.processes.stage import Stage, pid, until
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("postgres")
 
@@ -43,7 +44,7 @@ def submit(stage: Stage) -> None:
 
 
 def is_in_the_middle(stage: Stage, worker: BaseProcess, kinds: tuple[str, ...] = KINDS) -> bool:
-    return all((stage.folder / f"wiring-{pid(worker)}-{kind}").exists() for kind in kinds)
+    return all((stage.folder / f"wiring-{pid_of(worker)}-{kind}").exists() for kind in kinds)
 
 
 def refusals(stage: Stage, worker: BaseProcess, run_id: str) -> int:
@@ -70,14 +71,18 @@ def test_a_host_that_is_cut_off_in_the_middle_of_an_effect(
 
         one.cut()
         successor = stage.spawn_worker(work, other.address, "wiring")
-        seconds = until(lambda: all(len(stage.claims(k)) == 2 for k in KINDS), "the takeover")
+        seconds = seconds_until(
+            lambda: all(len(stage.claims(k)) == 2 for k in KINDS), "the takeover"
+        )
         until(lambda: is_in_the_middle(stage, successor, ("keyed",)), "the repeat, by its key")
         assert "running" == stage.status("checked"), "it may still happen, so nobody repeats it"
         (stage.folder / "go").touch()
         until(lambda: all("completed" == stage.status(k) for k in KINDS), "both runs to end")
 
         one.mend()
-        back = until(lambda: all(refusals(stage, lost, k) for k in KINDS), "it to be refused")
+        back = seconds_until(
+            lambda: all(refusals(stage, lost, k) for k in KINDS), "it to be refused"
+        )
         assert lost.is_alive()
 
     assert [] == stage.audit()

@@ -13,9 +13,10 @@ import pytest
 
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.processes import until
 from tests.postgres.proxy import COMMITS, Proxy
 from tests.postgres.weather import STILL_SECONDS_MAX, Weather
-from tests.processes.stage import Stage, until
+from tests.processes.stage import Stage
 
 pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(3600)]
 

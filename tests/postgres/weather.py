@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from outlive.model.run import fold
+from tests.harness.processes import until
 from tests.processes import cast, players
-from tests.processes.stage import Stage, read_appends, until
+from tests.processes.stage import Stage, read_appends
 
 WORKERS, RUNS = 2, 6
 #: Effects that need no human when they are in doubt.

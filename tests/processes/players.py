@@ -23,9 +23,9 @@ from outlive.engine.definitions import Flow
 from outlive.handle import Handle
 from outlive.ports import Ports
 from outlive.settings import Settings
+from tests.harness.stores import open_witnessed, store_url
 from tests.processes import cast
 from tests.processes.cast import Position
-from tests.processes.stores import open_witnessed, store_url
 
 LEASE_SECONDS = 1.0
 CHILD_SECONDS_MAX = 600.0

@@ -16,8 +16,8 @@ import outlive
 import outlive.handle
 import outlive.opening
 from outlive.app import App
+from tests.harness.stores import open_witnessed, store_url
 from tests.processes import cast, players
-from tests.processes.stores import open_witnessed, store_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

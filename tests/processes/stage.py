@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from outlive.app import App
-from outlive.journal.immediate import run_immediate
-from outlive.journal.reader import read_events
 from outlive.journal.record import unpack
-from outlive.journal.restored import read_whole
-from outlive.model.events import Claimed, Event
-from outlive.store import Query, Reading
-from outlive.testing.auditor import Receipt, audit
 from outlive.testing.ledger import Ledger
+from tests.harness.processes import CHILDREN, ROOT, SharedFolder, end_child, until
+from tests.harness.stores import open_shared
 from tests.processes import cast
-from tests.processes.stores import Shared, open_shared, store_url
 
-ROOT = Path(__file__).parent.parent.parent
 QUICK_ENVIRONMENT = {
     "OUTLIVE_LEASE_SECONDS": "1",
     "OUTLIVE_POLL_SECONDS": "0.05",
@@ -37,20 +29,17 @@ QUICK_ENVIRONMENT = {
 #: run, last seq, epoch, lease, done, when
 Append: TypeAlias = tuple[str, int, int, str, bool, float]
 
-#: Forked from a server that has imported everything: a child costs some 10 ms.
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["tests.processes.players", "outlive"])
 
-
-class Stage:
+class Stage(SharedFolder):
     """The test's side."""
 
+    policies = cast.POLICIES
+
     def __init__(self, folder: Path, database: Path | None = None) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.database = database or folder / "journal.db"
         self.children: list[BaseProcess] = []
         self.commands: list[subprocess.Popen[str]] = []
-        self._store: Shared | None = None
 
     # children
 
@@ -91,68 +80,25 @@ class Stage:
             command.communicate()
         self.commands.clear()
         for child in self.children:
-            if child.is_alive():
-                os.kill(pid(child), signal.SIGKILL)
-            child.join()
-            child.close()
+            end_child(child)
         self.children.clear()
-        if self._store is not None:
-            run_immediate(self._store.close())
+        super().close()
 
     # what there is
 
     @property
     def url(self) -> str:
         """Where the journals are."""
-        url = store_url(self.folder)
+        url = super().url
         return f"sqlite:///{self.database}" if url.startswith("sqlite:") else url
-
-    def move_to(self, url: str) -> None:
-        """Keep the journals there, for everybody who comes after this."""
-        (self.folder / "store.url").write_text(url)
-
-    @property
-    def store(self) -> Shared:
-        """The shared store, as a reader sees it."""
-        if self._store is None:
-            self._store = open_shared(self.url)
-        return self._store
 
     def ledger(self, run_id: str) -> Ledger:
         """What the receiver wrote down of a run."""
         return cast.Process(self.folder).ledger(run_id)
 
-    def receipts(self) -> list[Receipt]:
-        """All that happened."""
-        return [each for path in self.folder.glob("*.ledger") for each in Ledger(path).receipts()]
-
     def open_app(self) -> App:
         """An app of the test itself, which drives nothing."""
         return App(open_shared(self.url), drive=False)
-
-    def reading(self, run_id: str) -> Reading | None:
-        return run_immediate(read_whole(self.store, run_id))
-
-    def events(self, run_id: str) -> list[Event]:
-        reading = self.reading(run_id)
-        return [] if reading is None else read_events(reading)
-
-    def status(self, run_id: str) -> str:
-        reading = self.reading(run_id)
-        return "" if reading is None else reading.header.status
-
-    def claims(self, run_id: str) -> list[Claimed]:
-        return [event for event in self.events(run_id) if isinstance(event, Claimed)]
-
-    def run_ids(self, prefix: str = "") -> list[str]:
-        found: list[str] = []
-        after: str | None = None
-        while True:
-            page = run_immediate(self.store.find(Query(prefix=prefix), after, 1000))
-            found += [each.head.run_id for each in page.items]
-            after = page.next
-            if after is None:
-                return found
 
     def appends(self, child: BaseProcess) -> list[Append]:
         """What a child committed."""
@@ -186,17 +132,6 @@ class Stage:
         assert seq <= reading.head.seq
         return stale
 
-    def audit(self, *, events_min: int = 3) -> list[str]:
-        """Every broken promise, over all runs and the ledger."""
-        journals = {run_id: self.events(run_id) for run_id in self.run_ids()}
-        return audit(
-            journals,
-            self.receipts(),
-            policies=cast.POLICIES,
-            acknowledged=self.acknowledged(),
-            events_min=events_min,
-        )
-
 
 def submit(stage: Stage, flow: str, count: int, *more: object) -> list[str]:
     """Runs ``r0``, ``r1``, ... of a flow whose first argument is their number."""
@@ -214,20 +149,6 @@ def read_appends(text: str) -> list[Append]:
     return [tuple(json.loads(line)) for line in text.split("\n")[:-1]]
 
 
-def pid(child: BaseProcess) -> int:
-    assert child.pid is not None, "it was not started"
-    return child.pid
-
-
 def state_of(child: BaseProcess) -> str:
     """The kernel's letter for it: T is stopped."""
     return Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0]
-
-
-def until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> float:
-    """Look until it is so; return how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + seconds, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
-    return time.monotonic() - began

@@ -12,8 +12,9 @@ import pytest
 
 from outlive.errors import StoreFailed
 from tests.conftest import Figure
+from tests.harness.processes import until
 from tests.processes import cast
-from tests.processes.stage import Stage, until
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 

@@ -9,9 +9,10 @@ import pytest
 
 from outlive.model.events import RunCompleted
 from tests.conftest import Figure
+from tests.harness.processes import until
 from tests.processes import players
 from tests.processes.players import LEASE_SECONDS
-from tests.processes.stage import Stage, submit, until
+from tests.processes.stage import Stage, submit
 
 pytestmark = pytest.mark.alone("processes")
 

@@ -9,8 +9,9 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.conftest import Figure
+from tests.harness.processes import until
 from tests.processes import cast, players
-from tests.processes.stage import Stage, until
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 

@@ -10,9 +10,10 @@ from multiprocessing.connection import Connection
 import pytest
 
 from tests.conftest import Figure
+from tests.harness.processes import CHILDREN
 from tests.processes.cast import EFFECTS
 from tests.processes.racers import WAYS, Heat, race
-from tests.processes.stage import CHILDREN, Stage
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 

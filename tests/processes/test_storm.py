@@ -18,9 +18,10 @@ from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuaranti
 from outlive.model.ids import recorded_key
 from outlive.model.run import fold
 from tests.conftest import Figure
+from tests.harness.processes import pid_of, until
 from tests.processes import cast, players
 from tests.processes.cast import EFFECTS
-from tests.processes.stage import Stage, pid, until
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 
@@ -104,14 +105,14 @@ class Storm:
         if self._dice.random() < PAUSES:
             self._pause(worker)
             return
-        os.kill(pid(worker), signal.SIGKILL)
+        os.kill(pid_of(worker), signal.SIGKILL)
         worker.join()
         self._workers[place] = self._hire()
         self.kills += 1
 
     def _pause(self, worker: BaseProcess) -> None:
         """It wakes by a timer: it may hold the file's lock, and then we would wait for it."""
-        os.kill(pid(worker), signal.SIGSTOP)
+        os.kill(pid_of(worker), signal.SIGSTOP)
         seconds = self._dice.uniform(1.1, 1.8)
         waking = threading.Timer(seconds, wake, [worker])
         waking.start()
@@ -125,7 +126,7 @@ class Storm:
 
 def wake(worker: BaseProcess) -> None:
     if worker.is_alive():
-        os.kill(pid(worker), signal.SIGCONT)
+        os.kill(pid_of(worker), signal.SIGCONT)
 
 
 def test_a_storm_of_kills_loses_and_repeats_nothing(

@@ -13,8 +13,9 @@ import pytest
 from outlive.model.events import Claimed, StepDone
 from outlive.settings import Settings
 from tests.conftest import Figure
+from tests.harness.processes import pid_of, until
 from tests.processes import players
-from tests.processes.stage import Stage, pid, submit, until
+from tests.processes.stage import Stage, submit
 
 pytestmark = pytest.mark.alone("time")
 
@@ -29,7 +30,7 @@ INTERRUPTED = 200
 def kill(child: BaseProcess) -> float:
     """Returns the wall time of the kill."""
     killed_at = time.time()
-    os.kill(pid(child), signal.SIGKILL)
+    os.kill(pid_of(child), signal.SIGKILL)
     child.join()
     return killed_at
 

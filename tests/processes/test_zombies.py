@@ -16,9 +16,10 @@ from outlive.errors import StepNotInDoubt
 from outlive.model.events import RunCompleted
 from outlive.model.mail import Verdict
 from tests.conftest import Figure
+from tests.harness.processes import pid_of, until
 from tests.processes import players
 from tests.processes.cast import EFFECTS, POSITIONS, Position
-from tests.processes.stage import Stage, pid, state_of, until
+from tests.processes.stage import Stage, state_of
 
 pytestmark = pytest.mark.alone("processes")
 
@@ -55,7 +56,7 @@ def is_settled(stage: Stage, case: Case) -> bool:
 
 def wake(cases: Sequence[Case]) -> None:
     for case in cases:
-        os.kill(pid(case.zombie), signal.SIGCONT)
+        os.kill(pid_of(case.zombie), signal.SIGCONT)
 
 
 async def resolve_doubts(stage: Stage, cases: Sequence[Case]) -> int:
@@ -130,7 +131,7 @@ def test_nobody_can_say_too_early_that_it_did_not_happen(stage: Stage) -> None:
 
     with pytest.raises(StepNotInDoubt, match="may still be running"):
         asyncio.run(say(stage, "not_happened"))
-    os.kill(pid(zombie), signal.SIGCONT)
+    os.kill(pid_of(zombie), signal.SIGCONT)
     until(lambda: 1 == len(stage.receipts()), "the zombie's payment")
     asyncio.run(say(stage, "happened"))
     zombie.join(30)

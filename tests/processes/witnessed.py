@@ -8,7 +8,7 @@ from pathlib import Path
 
 import outlive.opening
 from outlive.cli import main
-from tests.processes.stores import open_witnessed
+from tests.harness.stores import open_witnessed
 
 if __name__ == "__main__":
     folder = Path(os.environ["CAST_FOLDER"])

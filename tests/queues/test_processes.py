@@ -16,7 +16,7 @@ from outlive.journal.immediate import run_immediate
 from outlive.store import Found, Query
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
-from tests.processes.stores import open_shared
+from tests.harness.stores import open_shared
 from tests.queues import shop
 from tests.workers.yard import Command, Yard, until
 

@@ -13,8 +13,8 @@ from outlive.app import App
 from outlive.ports import Ports
 from outlive.store import Conflict, Entry
 from outlive.stores.open import open_store
+from tests.harness.stores import store_url
 from tests.processes.players import QUICK, enter
-from tests.processes.stores import store_url
 from tests.schedules.toll import NAME, toll
 
 Answers = Sequence[Conflict | None]

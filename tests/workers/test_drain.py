@@ -7,8 +7,9 @@ import signal
 import pytest
 
 from outlive.model.events import EffectDoubted, EffectIntended, Parked
+from tests.harness.processes import until
 from tests.workers import deploy
-from tests.workers.yard import Command, Yard, until
+from tests.workers.yard import Command, Yard
 
 pytestmark = pytest.mark.alone("processes")
 

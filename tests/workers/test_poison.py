@@ -9,8 +9,9 @@ import pytest
 
 from outlive.model.decide import CLAIMS_MAX
 from tests.conftest import Figure
+from tests.harness.processes import until
 from tests.workers import deploy
-from tests.workers.yard import Command, Yard, until
+from tests.workers.yard import Command, Yard
 
 pytestmark = pytest.mark.alone("processes")
 

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import re
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from outlive.app import App
-from outlive.journal.immediate import run_immediate
-from outlive.journal.reader import read_events
-from outlive.journal.restored import read_whole
-from outlive.model.events import Claimed, Event
 from outlive.store import Query, Reading
-from outlive.testing.auditor import Receipt, audit
-from outlive.testing.ledger import Ledger
-from tests.processes.stores import Shared, open_shared
+from tests.harness.processes import CHILDREN, SharedFolder, end_child, pid_of, until
+from tests.harness.stores import open_shared
 from tests.workers import deploy
 from tests.workers.player import play
 
@@ -33,10 +26,6 @@ QUICK = {
     "OUTLIVE_IDLE_SECONDS": "0",
     "OUTLIVE_DRAIN_SECONDS": "10",
 }
-
-#: Forked from a server that has all but the deployed module imported: a child costs some 10 ms.
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["outlive.cli", "outlive.app", "outlive.testing.ledger"])
 
 
 class Command:
@@ -53,8 +42,7 @@ class Command:
 
     @property
     def pid(self) -> int:
-        assert self.process.pid is not None, "it was started"
-        return self.process.pid
+        return pid_of(self.process)
 
     def said(self, name: str) -> str:
         path = self._folder / f"{self.pid}.{name}"
@@ -77,16 +65,17 @@ class Command:
         return self.process.is_alive()
 
 
-class Yard:
+class Yard(SharedFolder):
     """The test's side."""
 
+    policies = deploy.POLICIES
+
     def __init__(self, folder: Path, url: str | None = None) -> None:
-        self.folder = folder
-        self.database = folder / "journal.db"
-        self.url = url or f"sqlite:///{self.database}"
+        super().__init__(folder)
+        if url is not None:
+            self.move_to(url)
         self.commands: list[Command] = []
         deploy.FOLDER = folder
-        self._store: Shared | None = None
 
     def command(self, *words: str, **environment: str) -> Command:
         self.commands.append(Command(self, words, **environment))
@@ -105,20 +94,10 @@ class Yard:
     def close(self) -> None:
         """Nobody of ours lives on."""
         for command in self.commands:
-            if command.is_alive:
-                command.tell(signal.SIGKILL)
-            command.process.join()
-            command.process.close()
-        if self._store is not None:
-            run_immediate(self._store.close())
+            end_child(command.process)
+        super().close()
 
     # what there is
-
-    @property
-    def store(self) -> Shared:
-        if self._store is None:
-            self._store = open_shared(self.url)
-        return self._store
 
     def submit(self, *runs: tuple[str, Any, tuple[Any, ...]]) -> None:
         """Hand in runs: id, flow, arguments."""
@@ -130,59 +109,26 @@ class Yard:
         asyncio.run(hand_in())
 
     def reading(self, run_id: str) -> Reading:
-        reading = run_immediate(read_whole(self.store, run_id))
+        reading = super().reading(run_id)
         assert reading is not None, f"there is no run {run_id}"
         return reading
 
-    def events(self, run_id: str, *kinds: type[Any]) -> list[Any]:
-        events: list[Event] = read_events(self.reading(run_id))
-        return [event for event in events if not kinds or isinstance(event, kinds)]
-
-    def status(self, run_id: str) -> str:
-        return self.reading(run_id).header.status
-
     def claimers(self, run_id: str) -> list[str]:
-        return [claim.worker for claim in self.events(run_id, Claimed)]
+        return [claim.worker for claim in self.claims(run_id)]
 
     def statuses(self, flow: str) -> Counter[str]:
         """How many runs of a flow stand where."""
-        counts: Counter[str] = Counter()
-        after: str | None = None
-        while True:
-            page = run_immediate(self.store.find(Query(flow=flow), after, 1000))
-            counts.update(found.header.status for found in page.items)
-            after = page.next
-            if after is None:
-                return counts
+        return Counter(found.header.status for found in self.find(Query(flow=flow)))
 
     def bodies(self) -> Counter[str]:
         """How often each body was begun."""
         path = self.folder / "bodies"
         return Counter(path.read_text().splitlines() if path.exists() else ())
 
-    def receipts(self) -> list[Receipt]:
-        return [each for path in self.folder.glob("*.ledger") for each in Ledger(path).receipts()]
-
-    def audit(self) -> list[str]:
-        """Every broken promise, over all runs and the ledgers."""
-        found = run_immediate(self.store.find(Query(), None, 1000)).items
-        journals = {each.head.run_id: self.events(each.head.run_id) for each in found}
-        return audit(journals, self.receipts(), policies=deploy.POLICIES, events_min=3)
-
     def asleep_with_mail(self) -> list[str]:
         """Runs that nobody drives though something was posted to them."""
-        found = run_immediate(self.store.find(Query(), None, 1000)).items
         return [
             each.head.run_id
-            for each in found
+            for each in self.find()
             if each.head.worker is None and each.head.posted != each.head.consumed
         ]
-
-
-def until(condition: Callable[[], object], what: str, *, seconds: float = 60.0) -> float:
-    """Look until it is so; return how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + seconds, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
-    return time.monotonic() - began
