@@ -9,7 +9,7 @@ import outlive
 from outlive.errors import CorruptRecord
 from outlive.journal.tail import Tail
 from outlive.store import StoredRecord
-from tests.engine.theatre import Theatre
+from tests.harness.theatre import Theatre
 
 
 @outlive.flow

@@ -8,8 +8,8 @@ import outlive
 from outlive.engine import fanout, people
 from outlive.engine.verbs import carry
 from outlive.model.events import ChapterBegan, SignalReceived
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay
+from tests.harness.theatre import Theatre
 
 MESSAGES = 5
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.engine.theatre import EVICTING, STAYING, Theatre
 from tests.engine.world import world
+from tests.harness.theatre import EVICTING, STAYING, Theatre
 
 
 @pytest_asyncio.fixture(params=["memory-0", "memory-2", "sqlite-0", "sqlite-2"])

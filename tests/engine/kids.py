@@ -6,8 +6,8 @@ import outlive
 from outlive.engine import fanout
 from outlive.errors import RunIdTaken
 from outlive.model.events import ChildIntended
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay
+from tests.harness.theatre import Theatre
 
 
 @outlive.flow

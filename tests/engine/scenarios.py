@@ -19,8 +19,8 @@ from outlive.model.events import (
     SignalReceived,
 )
 from tests.engine import chapters
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, world
+from tests.harness.theatre import Theatre
 
 Tick = Callable[[Theatre], Awaitable[object]]
 

@@ -21,8 +21,8 @@ from outlive.model.events import (
     StepDone,
 )
 from outlive.model.events import RunCancelled as RunWasCancelled
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, ring, world
+from tests.harness.theatre import Theatre
 
 
 @outlive.flow

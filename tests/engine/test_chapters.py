@@ -26,8 +26,8 @@ from outlive.opening import open_app
 from outlive.store import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
-from tests.engine.theatre import STAYING, Theatre
 from tests.engine.world import note, world
+from tests.harness.theatre import STAYING, Theatre
 
 Figure = Callable[[str, object], None]
 

@@ -26,8 +26,8 @@ from outlive.model.events import (
 )
 from outlive.model.ids import recorded_key
 from outlive.stores.memory import MemoryStore
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, ring, world
+from tests.harness.theatre import Theatre
 from tests.order.journals import write
 
 

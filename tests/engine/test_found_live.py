@@ -35,8 +35,8 @@ from outlive.model.mail import Cancel, encode_letter
 from outlive.model.run import fold
 from outlive.store import Mail, StoredRecord
 from outlive.worker.quarantine import judge
-from tests.engine.theatre import STAYING, Theatre, breathe
 from tests.engine.world import note, world
+from tests.harness.theatre import STAYING, Theatre, breathe
 
 #: Records are full and too large at a 256th of the real sizes.
 SMALL_BODY = 2**20 - record.ENVELOPE_BYTES

@@ -12,8 +12,8 @@ from outlive.app import App
 from outlive.engine import fanout
 from outlive.errors import RunFailed
 from outlive.model.events import ChildSpawned, DeadlinePassed
-from tests.engine.theatre import Theatre, breathe
 from tests.engine.world import note, world
+from tests.harness.theatre import Theatre, breathe
 
 
 @outlive.flow

@@ -33,8 +33,8 @@ from outlive.model.events import (
     RunStarted,
 )
 from tests.engine.kids import calling, child, child_of, patient, sleepy
-from tests.engine.theatre import Theatre, breathe
 from tests.engine.world import note, pay, world
+from tests.harness.theatre import Theatre, breathe
 
 # ---------------------------------------------------------------- ending with their parent
 

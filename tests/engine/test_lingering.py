@@ -7,7 +7,7 @@ import asyncio
 import outlive
 from outlive.engine import people
 from outlive.model.events import Claimed, Parked
-from tests.engine.theatre import STAYING, Theatre
+from tests.harness.theatre import STAYING, Theatre
 
 
 @outlive.flow

@@ -11,8 +11,8 @@ import outlive
 from outlive.engine import fanout
 from outlive.errors import DefinitionRefused, RunCancelled, RunFailed
 from outlive.model.events import ChildIntended, Claimed, EffectDone, Parked, StepDone
-from tests.engine.theatre import Theatre
 from tests.engine.world import pay, world
+from tests.harness.theatre import Theatre
 
 busy: list[int] = [0, 0]
 

@@ -7,8 +7,8 @@ from outlive.engine import people
 from outlive.engine.typed import decode_as
 from outlive.model.events import Parked, Replied, SignalReceived, TimerFired
 from outlive.model.mail import Signal
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, world
+from tests.harness.theatre import Theatre
 
 
 @outlive.flow

@@ -13,8 +13,8 @@ from outlive.engine import fanout, people
 from outlive.errors import RetryRefused, RunCancelled, RunFailed, TimedOut
 from outlive.model.events import Claimed, EffectDone, RunRetried, TimerFired
 from outlive.testing.auditor import JOURNAL_RULES
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, ring, world
+from tests.harness.theatre import Theatre
 
 
 async def failed(theatre: Theatre, flow: Any, *args: Any) -> App:

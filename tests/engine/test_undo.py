@@ -19,8 +19,8 @@ from outlive.model.events import (
 )
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.ids import recorded_key
-from tests.engine.theatre import Theatre
 from tests.engine.world import find, pay, take_back, world
+from tests.harness.theatre import Theatre
 
 
 @outlive.flow

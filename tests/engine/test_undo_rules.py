@@ -17,8 +17,8 @@ from outlive.model.events import (
     Parked,
 )
 from tests.engine.test_undo import failing, fails
-from tests.engine.theatre import Theatre
 from tests.engine.world import note, pay, ring, world
+from tests.harness.theatre import Theatre
 
 
 async def test_an_undo_gets_the_arguments_that_were_recorded(stage: Theatre) -> None:

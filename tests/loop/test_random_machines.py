@@ -135,7 +135,7 @@ class Dying(Door):
         answers = await super().commit(batch)
         if self._number == 0:
             self.slam()
-        self._check()
+        self.enter("commit")
         return answers
 
 

@@ -14,7 +14,7 @@ from outlive.model.schedules import NAME_TAG
 from outlive.store import Query
 from outlive.worker.repertoire import all_of
 from outlive.worker.worker import Worker
-from tests.engine.theatre import Theatre
+from tests.harness.theatre import Theatre
 
 #: How time goes by while everything settles: by a tick at each look, and once it drifted so far
 #: from the instant that a test named, at every so many looks. A slow machine looks often; what is
@@ -84,7 +84,7 @@ class Clockwork(Theatre):
 
     async def crash(self, app: App) -> None:
         """Kill a process with its worker."""
-        self.doors[app].slam()
+        self.kill(app)
         await self.fire(app)
 
     async def fire(self, app: App) -> None:
@@ -107,8 +107,7 @@ class Clockwork(Theatre):
 
     def set_wall(self, ms: float) -> None:
         """The wall clock jumps; nobody gets older."""
-        self.clock._wall_ms = ms
-        self.clock.advance(0)
+        self.clock.set_wall(ms)
 
     async def jump(self, until: str | float) -> None:
         """Let time go by until an instant, at once, and everything settle that follows from it."""

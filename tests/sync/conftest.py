@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from outlive import sync
-from tests.engine.theatre import Theatre
 from tests.engine.world import world
+from tests.harness.theatre import Theatre
 
 PATIENCE_SECONDS = 20.0
 #: Threads that are left behind on purpose are named so by their tests.

@@ -17,8 +17,8 @@ from outlive.model.events import (
     EffectIntended,
     StepDone,
 )
-from tests.engine.theatre import Theatre
 from tests.engine.world import world
+from tests.harness.theatre import Theatre
 
 
 class Hall:

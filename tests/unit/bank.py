@@ -68,7 +68,7 @@ async def crash_in_body(scene: Scene, bank: Bank, flow: outlive.Flow[[], Any]) -
     app = scene.open()
     await app.start(flow, id="r")
     await scene.until(lambda: bank.calls)
-    scene.crash(app)
+    scene.kill(app)
 
 
 def seconds_after(times: list[int], index: int, begin: int) -> float:

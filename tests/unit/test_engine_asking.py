@@ -45,7 +45,7 @@ async def test_happened_gives_the_effect_its_outcome(scene: Scene, elsewhere: bo
     await app.resolve("r", "0/pay#1", "happened", b'{"number": 3, "paid_to": "amy"}')
     if elsewhere:
         (first, *_) = scene.doors
-        scene.crash(first)
+        scene.kill(first)
         handle = await app.start(bank.flow(), id="r")
 
     assert await scene.outcome(handle) == ["Receipt", 3, "amy"]

@@ -132,7 +132,7 @@ async def test_the_count_of_attempts_survives_a_crash(scene: Scene) -> None:
     handle = await app.start(flow, id="r")
     await scene.until(lambda: flaky.tried)
     await scene.until(lambda: len(scene.doors[app].batches) >= 2)
-    scene.crash(app)
+    scene.kill(app)
     scene.clock.advance(4)
 
     handle = await scene.open().start(flow, id="r")

@@ -98,7 +98,7 @@ async def test_runs_go_on_elsewhere_after_a_failed_flush(scene: Scene) -> None:
     async def count(number: int) -> int:
         ran.append(number)
         if number == 3 and door.error is None:
-            scene.crash(app)
+            scene.kill(app)
         return number
 
     @outlive.effect(doubt="retry")

@@ -214,7 +214,7 @@ async def test_a_claim_survives_its_process(scene: Scene) -> None:
     app = scene.open()
     await app.start(flow, "77", 5, id="one")
     await scene.until(lambda: bank.asked)
-    scene.crash(app)
+    scene.kill(app)
     bank.gate = asyncio.Event()
     bank.gate.set()
 

@@ -115,7 +115,7 @@ async def test_a_sleep_survives_a_crash(scene: Scene) -> None:
     app = scene.open(STAYING)
     await app.start(sleepy, id="r")
     await scene.until(lambda: len(scene.doors[app].batches) >= 2)
-    scene.crash(app)
+    scene.kill(app)
     scene.clock.advance(3600)
 
     handle = await scene.open(STAYING).start(sleepy, id="r")

@@ -19,6 +19,7 @@ from outlive.model.events import (
     RunStarted,
 )
 from outlive.model.run import fold
+from outlive.testing.clock import FakeClock
 from outlive.worker.pulse import LeaseTime
 from tests.unit.worker_scene import BreakingStore, Open, opening_apps
 
@@ -172,33 +173,20 @@ async def test_a_closed_app_says_so(open_app: Open) -> None:
 # ---------------------------------------------------------------- leases
 
 
-class HandClock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 def test_a_lease_that_lapsed_is_known_to_have_lapsed() -> None:
     """A beat after too long a silence renews the lease, but not what was held before."""
-    clock = HandClock()
+    clock = FakeClock()
     lease = LeaseTime(clock, 1.0)
-    lease.renewed(0.0)
+    lease.renewed(clock.monotonic())
     since = lease.lapses
     assert lease.holds(since)
-    clock.seconds = 0.9
-    lease.renewed(0.9)
+    clock.advance(0.9)
+    lease.renewed(clock.monotonic())
     assert lease.holds(since)
 
-    clock.seconds = 2.0
+    clock.advance(1.1)
     assert not lease.holds(since)
-    lease.renewed(2.0)
+    lease.renewed(clock.monotonic())
 
     assert not lease.holds(since)
     assert lease.holds(lease.lapses)

@@ -1,4 +1,4 @@
-"""A theatre for runs that wait: stores, a clock moved by hand, apps that die, people who post.
+"""Apps on one store, in the test's own process: a clock moved by hand, deaths, people who post.
 
 Every app has a door of its own to the shared data. Slamming it is what SIGKILL does: nothing of
 that app is written any more, and the others see that its workers are dead.
@@ -26,38 +26,13 @@ from outlive.settings import Settings
 from outlive.store import Reading
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.clock import START_MS, FakeClock
 
 #: Leases that outlast any test; every wait leaves memory, or only the long ones do.
 EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
 STAYING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=2.0)
 
-START_MS = 1_700_000_000_000
 PATIENCE_SECONDS = 60.0
-
-
-class HandClock:
-    """Both clocks of ``Ports``; the timers of a loop that it rules go by it, too."""
-
-    def __init__(self, now_ms: float = START_MS) -> None:
-        self._wall_ms = now_ms
-        self._seconds = 1000.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def now_ms(self) -> int:
-        return int(self._wall_ms)
-
-    def monotonic(self) -> float:
-        return self._seconds
-
-    def advance(self, seconds: float) -> None:
-        self._seconds += seconds
-        self._wall_ms += seconds * 1000
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(int)
-
-    def rule(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        loop.time = self.monotonic  # type: ignore[method-assign]
 
 
 class Door:
@@ -79,19 +54,21 @@ class Door:
         if not hasattr(self.store, verb):
             raise AttributeError(f"the store has no {verb}")
 
-        name = "commit" if verb == "commit_at_once" else verb
-
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.on_call(name)
-            if self.error is not None:
-                raise self.error
-            if self.faults.get(name):
-                raise self.faults[name].pop(0)
+            self.enter("commit" if verb == "commit_at_once" else verb)
             if verb == "beat":
                 self.workers.add(args[0])
             return await getattr(self.store, verb)(*args, **kwargs)
 
         return call
+
+    def enter(self, verb: str) -> None:
+        """Every call comes by here first."""
+        self.on_call(verb)
+        if self.error is not None:
+            raise self.error
+        if self.faults.get(verb):
+            raise self.faults[verb].pop(0)
 
     def slam(self) -> None:
         """The process is gone."""
@@ -106,6 +83,9 @@ class Door:
 class Theatre:
     """Apps on one store, and the time they live in."""
 
+    #: What stands between an app and the store.
+    door: Callable[[Any], Door] = Door
+
     def __init__(
         self,
         settings: Settings = EVICTING,
@@ -115,7 +95,7 @@ class Theatre:
         now_ms: float = START_MS,
     ) -> None:
         self.settings = settings
-        self.clock = HandClock(now_ms)
+        self.clock = FakeClock(int(now_ms))
         self.clock.rule(asyncio.get_running_loop())
         self.ports = Ports(clock=self.clock)
         self._file = file
@@ -135,15 +115,21 @@ class Theatre:
 
     def open(self, failpoint: Callable[[str], None] | None = None) -> App:
         """Another process on the same data."""
-        door = Door(self.store if self._file is None else self._new_store())
-        ports = Ports(clock=self.clock, failpoint=failpoint or (lambda moment: None))
-        app = App(door, ports=ports, settings=self.settings)  # type: ignore[arg-type]
+        return self._open(self.settings, failpoint or (lambda moment: None))
+
+    def _open(self, settings: Settings, failpoint: Callable[[str], None]) -> App:
+        door: Any = self.door(self.store if self._file is None else self._new_store())
+        app = App(door, ports=Ports(clock=self.clock, failpoint=failpoint), settings=settings)
         self.doors[app] = door
         return app
 
-    async def crash(self, app: App) -> None:
-        """Kill this process: nothing of it is written from here on."""
+    def kill(self, app: App) -> None:
+        """Nothing of this process is written from here on; what it does meanwhile is lost."""
         self.doors[app].slam()
+
+    async def crash(self, app: App) -> None:
+        """Kill this process, and wait until nothing of it is left."""
+        self.kill(app)
         await app.aclose()
 
     async def close(self) -> None:
@@ -186,7 +172,7 @@ class Theatre:
                 self.pass_time(step)
             await breathe()
 
-    async def outcome(self, handle: Handle, step: float = 0.05) -> Any:
+    async def outcome(self, handle: Handle[Any], step: float = 0.05) -> Any:
         """The outcome, time passing meanwhile."""
         waiting = asyncio.ensure_future(handle.outcome())
         try:
