@@ -26,6 +26,7 @@ QUEUES = ("postgres", "processes", "sweep")
 #: Which tests a phase of ``scripts/run_tests.py`` runs.
 PHASES = ("together", "queues", TIME)
 SLOWEST = 20
+IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 @pytest.fixture(scope="session")
 def full() -> bool:
     """True when counts that are too long for every day are wanted (``make test-full``)."""
-    return os.environ.get("OUTLIVE_TEST_FULL") == "1"
+    return IS_FULL
 
 
 # what a test needs to have to itself
@@ -65,7 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if resource in QUEUES:
             item.add_marker(pytest.mark.xdist_group(resource))
         _quarantine(item)
-        (chosen if wanted in (None, _phase(resource)) else others).append(item)
+        is_wanted = wanted in (None, _phase(resource)) and (IS_FULL or not _only_in_full(item))
+        (chosen if is_wanted else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
@@ -79,6 +81,10 @@ def _resource(item: pytest.Item) -> str | None:
     if resource not in (TIME, *QUEUES):
         raise pytest.UsageError(f"{item.nodeid}: alone({resource!r}) is not one of {QUEUES}")
     return resource
+
+
+def _only_in_full(item: pytest.Item) -> bool:
+    return item.get_closest_marker("full") is not None
 
 
 def _phase(resource: str | None) -> str:

@@ -22,6 +22,7 @@ from outlive.testing.store_suite import StoreSuite
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 
 
+@pytest.mark.full
 class TestElsewhere(StoreSuite):
     """Two files, of which one has the chunks."""
 

@@ -11,14 +11,14 @@ import pytest
 
 from outlive.testing.crash_lab import Lab
 from tests.conftest import Figure
-from tests.crash.test_crash_points import HALVES, assert_sound, lab
+from tests.crash.test_crash_points import HALVES, assert_sound, lab, of_each_kind
 from tests.harness.postgres_server import PostgresServer
 
 pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(4 * 3600)]
 
-#: Of each half; of the store's calls, in full, all.
-CALLS = 20
-SYSCALLS, SYSCALLS_FULL = 12, 300
+#: Of each kind of store call; in full, all.
+CALLS_EACH = 1
+SYSCALLS, SYSCALLS_FULL = 8, 300
 
 
 @pytest.fixture(params=HALVES)
@@ -41,7 +41,7 @@ def test_killed_at_every_store_call(
 ) -> None:
     """Killed before and after calls of the store, the runs end as if nothing had been."""
     points = list(crashes.survey().call_points())
-    some = points if full else chance.sample(points, CALLS)
+    some = points if full else of_each_kind(points, CALLS_EACH, chance)
     report = crashes.crash_at(some)
 
     figure(

@@ -21,6 +21,11 @@ from tests.processes import players
 from tests.processes.stage import Stage, submit
 from tests.processes.test_takeover import let_go, wait_for_takeover
 
+#: A lease of a second, and in full that of the defaults.
+SETTINGS = [
+    pytest.param(players.QUICK, id="1 s"),
+    pytest.param(Settings(), id="default", marks=pytest.mark.full),
+]
 #: P5, beyond the lease.
 TAKEOVER_SECONDS_MAX = 2.0
 
@@ -98,7 +103,7 @@ async def ordering_at_once(order: str) -> str:
 
 
 @pytest.mark.alone("postgres")
-@pytest.mark.parametrize("settings", [players.QUICK, Settings()], ids=["1 s", "default"])
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_a_killed_workers_runs_are_taken_over_after_the_lease(
     stage: Stage, figure: Figure, settings: Settings
 ) -> None:

@@ -167,7 +167,7 @@ async def test_a_crash_of_the_server_loses_no_acknowledged_event(
     """It is ended as by a power cut again and again, in the middle of commits."""
     store = PostgresStore(own_postgres.url())
     with Appending(store) as appending:
-        for _ in range(20 if full else 4):
+        for _ in range(20 if full else 2):
             appending.wait_for_more()
             own_postgres.crash()
             own_postgres.start()

@@ -35,6 +35,7 @@ def url(postgres: PostgresServer, pooler: PostgresPooler) -> str:
     return postgres.url(port=pooler.port, schema=f"pooled_{next(_numbers)}")
 
 
+@pytest.mark.full
 class TestPooled(MailRules, LeaseRules):
     """The part of the suite that has most to do with many at once."""
 

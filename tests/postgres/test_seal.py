@@ -22,6 +22,7 @@ from tests.seal.test_secrets import SECRETS, found_in, live_it
 KEY = new_key(os.urandom)
 
 
+@pytest.mark.full
 class TestSealedPostgres(StoreSuite):
     """On a real server; each opening has to find the keys there."""
 

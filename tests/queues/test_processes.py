@@ -14,14 +14,14 @@ import pytest
 from outlive.app import App
 from outlive.journal.immediate import run_immediate
 from outlive.store import Found, Query
-from tests.conftest import Figure
+from tests.conftest import IS_FULL, Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.stores import open_shared
 from tests.queues import shop
 from tests.workers.yard import Command, Yard, until
 
 WORKERS = 8
-RUNS, OTHERS = 60, 20
+RUNS, OTHERS = (60, 20) if IS_FULL else (32, 12)
 LIMITS = shop.models
 #: From when a claim is counted until others see it: a busy machine may stop us in between.
 COMMIT_SECONDS = 1.0

@@ -21,6 +21,7 @@ from outlive.testing.store_suite import StoreSuite
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 
 
+@pytest.mark.full
 class TestSealedMemory(StoreSuite):
     """Another opening of it has to find the keys in the store."""
 

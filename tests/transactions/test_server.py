@@ -22,8 +22,16 @@ pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(600)]
 SETTINGS = Settings(lease_seconds=30.0, poll_seconds=0.05)
 
 
-@pytest.mark.parametrize("moment", ["transaction.before", "transaction.after"])
-@pytest.mark.parametrize("number", [1, len(PARTS)])
+#: At the first commit and at the last, before and behind it: both on ordinary days, crosswise.
+CRASHES = (
+    ("transaction.before", 1),
+    ("transaction.after", len(PARTS)),
+    pytest.param("transaction.after", 1, marks=pytest.mark.full),
+    pytest.param("transaction.before", len(PARTS), marks=pytest.mark.full),
+)
+
+
+@pytest.mark.parametrize(("moment", "number"), CRASHES)
 async def test_a_server_that_crashes_around_the_commit(moment: str, number: int) -> None:
     """Right before the user's commit, when all is undone, or right behind it, when all is there."""
     with ThreadPoolExecutor(1) as keeper, PostgresServer() as server:
