@@ -303,6 +303,7 @@ KILLERS: dict[str, Scene] = {
     "mail lost at park": killers_waits.sleepers_hear_their_mail,
     "signal out of order": killers_waits.signals_keep_their_order,
     "answer taken twice": killers_waits.answers_count_once,
+    "text not compared": killers_waits.answers_are_for_their_text,
     "undo before settling": killers_waits.doubts_are_settled_before_undoing,
     "undone in order": killers_waits.the_last_is_undone_first,
     "deadline ignored after restart": killers_waits.deadlines_survive_restarts,

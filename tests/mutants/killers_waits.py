@@ -23,6 +23,7 @@ from outlive.model.events import (
     EffectDone,
     EffectRaised,
     Event,
+    MailRead,
     QuestionAsked,
     RunUndoing,
 )
@@ -130,6 +131,32 @@ def answers_count_once(folder: Path) -> None:
         return await events_of(store, "r", Answered)
 
     assert ["ann"] == [event.by for event in play(scene)]
+
+
+def answers_are_for_their_text(folder: Path) -> None:
+    """A yes to one text is not taken for another that changed code asks at the same place."""
+
+    def deleting(name: str) -> Any:
+        @outlive.flow(name="deleting")
+        async def flow() -> bool:
+            return await outlive.ask(f"delete {name}?", type=bool)  # type: ignore[no-any-return]
+
+        return flow
+
+    async def asked(app: App, store: MemoryStore) -> None:
+        await app.start(deleting("beta"), id="r")
+        await until_there(store, "r", QuestionAsked)
+
+    async def answered(app: App, store: MemoryStore) -> Any:
+        await store.post("r", "answer/1", encode_letter(Answer("0/ask#1", b"true", "ann")))
+        handle = await app.start(deleting("delta"), id="r")
+        await until_there(store, "r", MailRead)
+        await store.post("r", "answer/2", encode_letter(Answer("0/ask#1~2", b"false", "ann")))
+        return await handle.outcome()
+
+    store = MemoryStore()
+    play(asked, store)
+    assert not play(answered, store)
 
 
 # ---------------------------------------------------------------- ends

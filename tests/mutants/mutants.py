@@ -213,6 +213,7 @@ MUTANTS = {
         Mutant(name="mail lost at park", apply=waits.mail_lost_at_park),
         Mutant(name="signal out of order", apply=waits.signal_out_of_order),
         Mutant(name="answer taken twice", apply=waits.answer_taken_twice),
+        Mutant(name="text not compared", apply=waits.text_not_compared, is_simulated=False),
         Mutant(name="undo before settling", apply=waits.undo_before_settling),
         Mutant(name="undone in order", apply=waits.undone_in_order),
         Mutant(name="deadline ignored after restart", apply=waits.deadline_ignored_after_restart),

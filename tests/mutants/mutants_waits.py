@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.engine import leaving
+from outlive.engine import leaving, waits
 from outlive.engine.drive import Drive
 from outlive.engine.ending import Deadline, Ending
 from outlive.engine.leaving import Leaving
@@ -73,6 +73,11 @@ def answer_taken_twice(patch: pytest.MonkeyPatch) -> None:
         self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
 
     patch.setattr(Waits, "take_answer", take_answer)
+
+
+def text_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A question is its place: whatever stood there was answered."""
+    patch.setattr(waits, "changed_part", lambda asked, recorded: "")
 
 
 # ---------------------------------------------------------------- ends

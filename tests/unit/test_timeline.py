@@ -20,6 +20,7 @@ def test_every_kind_of_event_has_a_row() -> None:
         "started", "claimed", "done", "raised", "attempt failed", "intended", "in doubt", "parked",
         "claimed", "mail read", "done", "intended", "raised", "timer fired", "parked",
         "quarantined", "completed", "failed", "key held", "key kept", "marked", "signal", "replied",
+        "taken",
         "asked", "answered", "closed", "child intended", "child started", "child failed",
         "cancel asked",
         "deadline passed", "undoing", "intended", "cancelled", "parent told",

@@ -44,6 +44,7 @@ _LOOKS = {
     "closed": Look("✗", "yellow"),
     "signal": Look("»", "magenta"),
     "replied": Look("«", "magenta"),
+    "taken": Look("«", "magenta"),
     "timer fired": Look("◷", "blue"),
     "cancel asked": Look("✗", "bold red"),
     "deadline passed": Look("✗", "bold red"),

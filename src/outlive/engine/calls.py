@@ -217,11 +217,23 @@ class Calls:
             if waits.was_refused(event):
                 continue
             try:
-                return decode_as(hint, event.value, is_json=event.is_json)
+                return self.taken(event, hint)
             except ValueRefused as refused:
                 if not waits.may_refuse:
                     raise
                 self.refuse(event.signal_id, refused)
+
+    def taken(self, event: SignalReceived, hint: Any) -> Any:
+        """The value of a signal as the type that the flow wants, which is recorded.
+
+        Raises:
+            ValueRefused: it is of another type.
+        """
+        waits = self._drive.waits
+        waits.compare_type(event, hint)
+        value = decode_as(hint, event.value, is_json=event.is_json)
+        waits.note_taken(event.signal_id, hint)
+        return value
 
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""

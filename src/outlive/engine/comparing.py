@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from outlive.engine.ops import Op
-from outlive.engine.replay import Replay, difference, is_plainly_same, mismatch, outcome_of
+from outlive.engine.replay import (
+    Replay,
+    describe,
+    difference,
+    is_plainly_same,
+    mismatch,
+    outcome_of,
+)
 from outlive.engine.waiting import Waiting
 from outlive.errors import OutliveError, ValueRefused
 from outlive.model.events import Event
@@ -38,10 +45,10 @@ class Comparing:
         """Code and journal do not fit, for this reason."""
         self.misfit = self.misfit or error
 
-    def differs(self, event: Event, asked: str = "") -> None:
+    def differs(self, event: Event, asked: str = "", recorded: str = "") -> None:
         """The journal has this event where the code asks for something else."""
-        wanted = [asked] if asked else self._drive.asked()
-        self.refuse(mismatch(self._drive.run_id, self._replay.seq_of(event), event, wanted))
+        wanted, seq = [asked] if asked else self._drive.asked(), self._replay.seq_of(event)
+        self.refuse(mismatch(self._drive.run_id, seq, recorded or describe(event), wanted))
 
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""

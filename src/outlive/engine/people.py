@@ -15,7 +15,7 @@ from outlive.engine.definitions import Definition, Effect
 from outlive.engine.options import milliseconds
 from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
 from outlive.engine.redacting import recorded_args, shown_args
-from outlive.engine.typed import decode_as, schema_of
+from outlive.engine.typed import schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
 from outlive.journal.redacting import Hider
 from outlive.model.events import QuestionAsked
@@ -191,7 +191,7 @@ async def requests(
         except TimedOut:
             return
         try:
-            value = decode_as(type, event.value, is_json=event.is_json)
+            value = branch.drive.taken(event, type)
         except ValueRefused as refused:
             branch.drive.refuse(event.signal_id, refused)
         else:

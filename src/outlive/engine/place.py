@@ -39,6 +39,10 @@ class Driven(Protocol):
         """The next signal of that name and type; one of another is refused."""
         ...
 
+    def taken(self, event: Any, hint: Any) -> Any:
+        """The value of a signal as the type that the flow wants, which is recorded."""
+        ...
+
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
         ...

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from outlive.engine.faults import exception_of
 from outlive.engine.ops import Op
 from outlive.errors import ReplayMismatch, RunError
 from outlive.journal.forking import changed_in
+from outlive.journal.redacting import same_text
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -32,11 +34,12 @@ from outlive.model.events import (
     Replied,
     RunUndoing,
     SignalReceived,
+    SignalTaken,
     StepDone,
     StepRaised,
     TimerFired,
 )
-from outlive.model.ids import digest, recorded_digest
+from outlive.model.ids import digest, place_of_question, recorded_digest
 from outlive.model.past import Past, past_of
 from outlive.model.run import Run
 
@@ -83,6 +86,10 @@ _UNASKED = frozenset(
 _OF_EFFECTS = frozenset({EffectIntended, EffectDone, EffectRaised, EffectDoubted})
 
 
+#: Of a question's text, where it is told in an error.
+TEXT_SHOWN = 300
+
+
 class Replay:
     """The recorded past of a run."""
 
@@ -95,6 +102,8 @@ class Replay:
         self._past = Past()
         self._changed: list[Event] = []
         self._refusals: dict[str, Replied] | None = None
+        self._asked: dict[str, str] | None = None
+        self._taken: dict[str, SignalTaken] | None = None
 
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
@@ -121,6 +130,20 @@ class Replay:
             replies = (event for _, event in self._past.events if isinstance(event, Replied))
             self._refusals = {reply.signal_id: reply for reply in replies if reply.error}
         return self._refusals.get(signal_id)
+
+    def taken(self, signal_id: str) -> SignalTaken | None:
+        """That the flow took this signal, and as what."""
+        if self._taken is None:
+            events = (event for _, event in self._past.events if isinstance(event, SignalTaken))
+            self._taken = {event.signal_id: event for event in events}
+        return self._taken.get(signal_id)
+
+    def question_at(self, place: str) -> str:
+        """The id of the question that was asked last at a place of the flow."""
+        if self._asked is None:
+            events = (event for _, event in self._past.events if type(event) is QuestionAsked)
+            self._asked = {place_of_question(each.question): each.question for each in events}
+        return self._asked.get(place, place)
 
     def since(self, ahead: int) -> Iterator[Event]:
         """What the flow did after its last delivery, the last first; so many are still ahead."""
@@ -152,14 +175,10 @@ class Replay:
             return event if recorded_digest(event) == op.digest else None
         return event if event is None else self._insist(event, op.id, op.digest)
 
-    def known_answer(self, asked: QuestionAsked) -> Event | None:
-        """A human's answer to this very question, from before the run was given another try.
-
-        Raises:
-            RunError: it was about other arguments.
-        """
-        event = self._past.known.pop(asked.question, None)
-        return event if event is None else self._insist(event, asked.question, asked.digest)
+    def known_answer(self, place: str) -> tuple[QuestionAsked, Answered] | None:
+        """A human's answer from before the run was given another try, and what was asked then."""
+        answer = self._past.known.pop(place, None)
+        return (self._past.asked[place], answer) if isinstance(answer, Answered) else None
 
     def _insist(self, event: Event, place: str, digest: bytes) -> Event:
         if self._past.digests.get(place) != digest:
@@ -212,14 +231,48 @@ def describe(event: Event) -> str:
         case TimerFired():
             return f"timer {event.timer}"
         case QuestionAsked():
-            return f"question {event.question}"
+            return f"question {shown_question(event)}"
+        case SignalTaken():
+            return f"signal {event.signal_id} taken as {event.type_name}"
         case ChildIntended():
             return f"run {event.child_id} of flow {event.flow} at {event.step}"
         case _:
             return type(event).__name__
 
 
-def mismatch(run_id: str, seq: int, event: Event, asked: Sequence[str]) -> ReplayMismatch:
+def shown_question(asked: QuestionAsked, *, with_schema: bool = False) -> str:
+    """A question as a person would name it."""
+    text = asked.text if len(asked.text) <= TEXT_SHOWN else f"{asked.text[:TEXT_SHOWN]}…"
+    schema = asked.schema.decode() or "anything"
+    return f"{asked.question} “{text}”" + (f", answered by {schema}" if with_schema else "")
+
+
+def changed_part(asked: QuestionAsked, recorded: QuestionAsked) -> str:
+    """What makes this another question than the recorded one; empty if it is the same.
+
+    An approval is for an effect and its arguments; how these look is not compared.
+    """
+    if asked.digest != recorded.digest:
+        return "arguments"
+    texts = asked.text, recorded.text
+    if asked.digest:
+        texts = _approved(asked), _approved(recorded)
+    if not same_text(*texts):
+        return "text"
+    same_schema = asked.schema == recorded.schema or _open(asked.schema) == _open(recorded.schema)
+    return "" if same_schema else "schema"
+
+
+def _approved(asked: QuestionAsked) -> str:
+    """The name of the effect that an approval is for."""
+    return asked.text.partition("(")[0]
+
+
+def _open(schema: bytes) -> object:
+    return msgspec.json.decode(schema) if schema else None
+
+
+def mismatch(run_id: str, seq: int, recorded: str, asked: Sequence[str]) -> ReplayMismatch:
     """What to tell when code and journal part ways."""
     code = f"asks for {', '.join(asked)}" if asked else "asks for nothing"
     if asked == ["returned"]:
@@ -227,7 +280,7 @@ def mismatch(run_id: str, seq: int, event: Event, asked: Sequence[str]) -> Repla
     return ReplayMismatch(
         run_id,
         seq,
-        recorded=describe(event),
+        recorded=recorded,
         code=code,
         remedy="put the old code back to finish this run, or give the changed flow a new "
         "version=; run `outlive show` to see what was recorded",

@@ -73,6 +73,19 @@ def _pydantic(hint: Any) -> Any:
         raise TypeError(f"{hint!r} is of no known kind") from error
 
 
+def name_of(hint: Any) -> str:
+    """A type as people write it; the same wherever its module is run from."""
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__qualname__
+    args = ", ".join(map(name_of, get_args(hint)))
+    kind = get_origin(hint)
+    if kind in (Union, UnionType):
+        return args.replace(", ", " | ")
+    if kind is Literal or kind is None or not args:
+        return repr(hint).replace("typing.", "")
+    return f"{name_of(kind)}[{args}]"
+
+
 def encode_own(value: object) -> bytes:
     """A value sent to a run by a program that has its type."""
     return _codec(type(value)).encode(value)

@@ -2,8 +2,10 @@
 
 A signal is an event when it is read, whether or not anyone waits for it: it is kept for the next
 one who does. A question is written down with the schema of its answer; the answer's mail id is the
-question's id, so that the store itself refuses a second one. What the flow must still write down
-(a question, its end, a reply) is owed until the replay is over, then written once.
+question's id, so that the store itself refuses a second one. Changed code may ask something else at
+the same place: as long as nobody has answered, the old question is closed and the new one asked
+under an id of its own. What the flow must still write down (a question, its end, a reply) is owed
+until the replay is over, then written once.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from outlive.engine.comparing import Comparing
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
-from outlive.engine.replay import Replay
-from outlive.engine.typed import from_json
-from outlive.errors import RunError, ValueRefused
+from outlive.engine.replay import Replay, changed_part, shown_question
+from outlive.engine.typed import from_json, name_of
+from outlive.errors import ValueRefused
 from outlive.model.events import (
     Answered,
     Event,
@@ -31,7 +33,9 @@ from outlive.model.events import (
     QuestionClosed,
     Replied,
     SignalReceived,
+    SignalTaken,
 )
+from outlive.model.ids import changed_question, place_of_question
 from outlive.model.mail import Answer, Signal
 from outlive.model.run import Run
 
@@ -54,10 +58,11 @@ class Flowing(Recorder, Protocol):
 
 
 class _Wait:
-    __slots__ = ("future", "hint", "question")
+    __slots__ = ("future", "hint", "id", "question")
 
-    def __init__(self, future: asyncio.Future[Any], hint: Any, question: QuestionAsked | None):
-        self.future, self.hint, self.question = future, hint, question
+    def __init__(self, wait_id: str, hint: Any, question: QuestionAsked | None):
+        self.id, self.hint, self.question = wait_id, hint, question
+        self.future: asyncio.Future[Any]
 
 
 class Waits:
@@ -73,8 +78,13 @@ class Waits:
         self._replied: set[str] = set()
         self._closed: list[str] = []
         self._owed_replies: dict[str, Replied] = {}
-        #: What the code asked while it was replayed.
+        #: What the flow took while it was replayed, and what of it is not in the journal.
+        self._taken: set[str] = set()
+        self._owed_taken: list[SignalTaken] = []
+        #: What the code asked while it was replayed, by place.
         self._known: dict[str, QuestionAsked] = {}
+        #: Closed because the code asks something else at its place, under this id.
+        self._replaced: dict[str, str] = {}
 
     def open_ids(self) -> list[str]:
         """What the flow waits for, by id."""
@@ -106,7 +116,7 @@ class Waits:
         waiting = self._by_name.setdefault(name, deque())
         waiting.append(wait_id)
         try:
-            event: SignalReceived = await self._wait(wait_id, None, None)
+            event: SignalReceived = await self._wait(_Wait(wait_id, None, None))
             return event
         finally:
             if wait_id in waiting:
@@ -116,10 +126,12 @@ class Waits:
         """A human's answer."""
         if not self._drive.is_live:
             self._known[asked.question] = asked
+            asked = replace(asked, question=self._replay.question_at(asked.question))
+        wait = _Wait(asked.question, hint, asked)
         try:
-            event = await self._wait(asked.question, hint, asked)
+            event = await self._wait(wait)
         except asyncio.CancelledError:
-            self._close(asked.question)
+            self._close(wait.id)
             raise
         try:
             return from_json(hint, event.value), event
@@ -128,18 +140,18 @@ class Waits:
             self._drive.comparing.refuse(refused)
             raise RunStopped from None
 
-    async def _wait(self, wait_id: str, hint: Any, question: QuestionAsked | None) -> Any:
-        future = self._drive.loop.create_future()
-        self._waiting[wait_id] = _Wait(future, hint, question)
-        if question is not None and self._drive.is_live:
-            self._ask(question)
+    async def _wait(self, wait: _Wait) -> Any:
+        wait.future = self._drive.loop.create_future()
+        self._waiting[wait.id] = wait
+        if wait.question is not None and self._drive.is_live:
+            self._ask(wait.question)
         try:
-            return await future
+            return await wait.future
         except asyncio.CancelledError:
-            self._put_back(future)
+            self._put_back(wait.future)
             raise
         finally:
-            self._waiting.pop(wait_id, None)
+            self._waiting.pop(wait.id, None)
 
     def _put_back(self, future: asyncio.Future[Any]) -> None:
         """Who waited was cancelled when the signal had just come: it is the next one's."""
@@ -165,6 +177,25 @@ class Waits:
             self.reply(refusal)
         return refusal is not None
 
+    def compare_type(self, event: SignalReceived, hint: Any) -> None:
+        """The flow gets this signal as the type that it took it as, or no further."""
+        recorded = None if self._drive.is_live else self._replay.taken(event.signal_id)
+        if recorded is not None and recorded.type_name != name_of(hint):
+            self._drive.comparing.differs(recorded, f"signal {event.name} as {name_of(hint)}")
+            raise RunStopped
+
+    def note_taken(self, signal_id: str, hint: Any) -> None:
+        """The flow has a signal: write down its type, unless that is in the journal."""
+        if hint is Any:
+            return
+        taken = SignalTaken(self._drive.at(), signal_id, name_of(hint))
+        if self._drive.is_live:
+            self._drive.note(taken)
+            return
+        if self._replay.taken(signal_id) is None and self.may_refuse:
+            self._owed_taken.append(taken)
+        self._taken.add(signal_id)
+
     @property
     def may_refuse(self) -> bool:
         """A signal of another type can be kept from the flow.
@@ -180,10 +211,13 @@ class Waits:
         match event:
             case Replied(signal_id=signal_id):
                 return signal_id in self._owed_replies
+            case SignalTaken(signal_id=signal_id):
+                return signal_id in self._taken
             case QuestionAsked(question=question):
-                return question in self._known
+                return place_of_question(question) in self._known
             case QuestionClosed(question=question):
-                return question in self._closed
+                asked_last = self._replay.question_at(place_of_question(question))
+                return question in self._closed or question != asked_last
             case _:
                 return False
 
@@ -191,7 +225,7 @@ class Waits:
         if reply.error is not None:
             run_id, why = self._drive.run_id, reply.error.message
             logger.warning("run %s refuses signal %s: %s", run_id, reply.signal_id, why)
-        self._drive.note(msgspec.structs.replace(reply, at=self._drive.at()))
+        self._drive.note(replace(reply, at=self._drive.at()))
 
     # what is owed to the journal
 
@@ -201,6 +235,9 @@ class Waits:
         for reply in self._owed_replies.values():
             self._note_reply(reply)
         self._owed_replies.clear()
+        for taken in self._owed_taken:
+            self._drive.note(replace(taken, at=self._drive.at()))
+        self._owed_taken.clear()
         for question in self._closed:
             self._note_closed(question)
         self._closed.clear()
@@ -210,21 +247,23 @@ class Waits:
 
     def _ask(self, question: QuestionAsked) -> None:
         if question.question not in self._asked:
-            asked = msgspec.structs.replace(question, at=self._drive.at())
+            asked = replace(question, at=self._drive.at())
             self._asked[question.question] = asked
             self._drive.note(asked)
             if self._replay.knows:
                 self._answer_as_before(asked)
 
     def _answer_as_before(self, asked: QuestionAsked) -> None:
-        try:
-            known = self._replay.known_answer(asked)
-        except RunError as error:
-            self._drive.comparing.refuse(error)
+        known = self._replay.known_answer(asked.question)
+        if known is None:
             return
-        if known is not None:
-            del self._asked[asked.question]
-            self._drive.record(msgspec.structs.replace(known, at=self._drive.at()))
+        before, answer = known
+        asked = self._as_recorded(asked)
+        if changed := changed_part(asked, before):
+            self._differs(before, asked, changed)
+            return
+        del self._asked[asked.question]
+        self._drive.record(replace(answer, at=self._drive.at(), question=asked.question))
 
     def _close(self, question: str) -> None:
         if self._drive.stopped:
@@ -242,11 +281,37 @@ class Waits:
 
     def compare(self, event: QuestionAsked) -> None:
         """A question in the journal: an answer to it must not be taken for one to another."""
-        asked = self._known.get(event.question)
+        place = place_of_question(event.question)
+        asked = self._known.get(place)
         if asked is None:
             self._drive.comparing.differs(event)
-        elif asked.digest != event.digest:
-            self._drive.comparing.differs(event, f"{event.question} with other arguments")
+        elif event.question != self._replay.question_at(place):
+            return  # the code was changed since: it was closed unanswered, and replaced
+        elif changed := changed_part(self._as_recorded(asked), event):
+            if event.question in self._asked:
+                self._replace(event.question)
+            else:
+                self._differs(event, self._as_recorded(asked), changed)
+
+    def _replace(self, question: str) -> None:
+        """Nobody has answered what the code no longer asks: close it, ask what it asks now."""
+        anew = self._replaced[question] = changed_question(question)
+        self._closed.append(question)
+        wait = self._waiting.pop(question, None)
+        if wait is not None and wait.question is not None:
+            wait.id, wait.question = anew, replace(wait.question, question=anew)
+            self._waiting[anew] = wait
+
+    def _as_recorded(self, asked: QuestionAsked) -> QuestionAsked:
+        return replace(asked, text=self._drive.hider.text(asked.text))
+
+    def _differs(self, event: QuestionAsked, asked: QuestionAsked, changed: str) -> None:
+        """It was answered, or its flow has gone on without: what is asked now is something else."""
+        before, now = (
+            shown_question(each, with_schema=changed == "schema") for each in (event, asked)
+        )
+        now = f"{now} with other arguments" if changed == "arguments" else now
+        self._drive.comparing.differs(event, now, f"question {before}")
 
     def replayed(self, event: Replied) -> None:
         """A reply that is in the journal already."""
@@ -264,7 +329,10 @@ class Waits:
         at = self._drive.at()
         wait = self._waiting.get(letter.question)
         if wait is None or letter.question not in self._asked:
-            self._drive.note(MailRead(at, mail_id, "nobody waits for this answer"), mail_id)
+            why = "nobody waits for this answer"
+            if anew := self._replaced.get(letter.question):
+                why = f"the code no longer asks {letter.question}: it asks {anew} instead"
+            self._drive.note(MailRead(at, mail_id, why), mail_id)
             return
         try:
             from_json(wait.hint, letter.value)

@@ -187,6 +187,15 @@ class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
     error: Fault | None = None
 
 
+class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """The flow took a signal or request as a value of the type that it waited for."""
+
+    at: int
+    signal_id: str
+    #: The type's name; a wait for anything leaves no such event.
+    type_name: str
+
+
 class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """The run waits for a human. Whoever looks sees the question and what an answer must be."""
 
@@ -356,6 +365,7 @@ Event: TypeAlias = (
     | MailRead
     | SignalReceived
     | Replied
+    | SignalTaken
     | QuestionAsked
     | Answered
     | QuestionClosed

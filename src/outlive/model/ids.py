@@ -63,6 +63,17 @@ def digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
+def place_of_question(question: str) -> str:
+    """The place in the flow that asks it: its id, without the number of a changed question."""
+    return question.partition("~")[0]
+
+
+def changed_question(question: str) -> str:
+    """The id under which a question is asked that replaces this one at its place."""
+    place, _, number = question.partition("~")
+    return f"{place}~{int(number or 1) + 1}"
+
+
 def key_journal(key: str) -> str:
     """The journal that says who holds a user's key."""
     if len(key.encode()) > KEY_BYTES_MAX:

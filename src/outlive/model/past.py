@@ -35,7 +35,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
-from outlive.model.ids import recorded_digest
+from outlive.model.ids import place_of_question, recorded_digest
 
 #: What a flow is told of.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
@@ -58,10 +58,12 @@ class Past:
 
     #: Each with its seq.
     events: list[tuple[int, Event]] = field(default_factory=list)
-    #: By step or question: outcomes that were recorded after a failure.
+    #: By step or place of a question: outcomes that were recorded after a failure.
     known: dict[str, Outcome] = field(default_factory=dict)
-    #: By effect or question: the digest of its arguments.
+    #: By effect: the digest of its arguments.
     digests: dict[str, bytes] = field(default_factory=dict)
+    #: By place: the question that was asked last there.
+    asked: dict[str, QuestionAsked] = field(default_factory=dict)
 
 
 def past_of(events: Sequence[Event], first: int) -> Past:
@@ -80,7 +82,7 @@ def past_of(events: Sequence[Event], first: int) -> Past:
                 past.digests.setdefault(step, recorded_digest(event))
                 past.events.append((seq, event))
             case QuestionAsked(question=question):
-                past.digests.setdefault(question, event.digest)
+                past.asked[place_of_question(question)] = event
                 past.events.append((seq, event))
             case _:
                 past.events.append((seq, event))
@@ -117,7 +119,7 @@ def _remember(past: Past, event: Event) -> None:
             # It may have happened: never again unasked.
             past.known[event.step] = event
         case Answered():
-            past.known[event.question] = event
+            past.known[place_of_question(event.question)] = event
         case _:
             pass
 

@@ -49,6 +49,7 @@ from outlive.model.events import (
     RunStarted,
     RunUndoing,
     SignalReceived,
+    SignalTaken,
     StepDone,
     StepRaised,
     TimerFired,
@@ -116,7 +117,7 @@ def apply(run: Run, event: Event) -> None:
         case EffectDoubted():
             run.at = event.at
             _doubt(run, event)
-        case MailRead() | Replied() | ForkMade():
+        case MailRead() | Replied() | SignalTaken() | ForkMade():
             run.at = event.at
         case Patched():
             run.at = event.at

@@ -42,6 +42,7 @@ from outlive.model.events import (
     RunStarted,
     RunUndoing,
     SignalReceived,
+    SignalTaken,
     StepDone,
     StepRaised,
     TimerFired,
@@ -82,7 +83,9 @@ OfStep: TypeAlias = (
     | EffectRaised
     | EffectDoubted
 )
-OfMail: TypeAlias = SignalReceived | Replied | QuestionAsked | Answered | QuestionClosed | MailRead
+OfMail: TypeAlias = (
+    SignalReceived | SignalTaken | Replied | QuestionAsked | Answered | QuestionClosed | MailRead
+)
 OfChild: TypeAlias = ChildIntended | ChildSpawned | ChildEnded | ParentTold
 OfEnd: TypeAlias = (
     RunCompleted
@@ -108,7 +111,7 @@ def row_of(seq: int, at: int, event: Event) -> Row:
             changes = _beside(event)
         case SignalReceived() | Replied() | QuestionAsked() | Answered() | QuestionClosed():
             changes = _of_mail(event)
-        case MailRead():
+        case MailRead() | SignalTaken():
             changes = _of_mail(event)
         case ChildIntended() | ChildSpawned() | ChildEnded() | ParentTold():
             changes = _of_child(event)
@@ -207,6 +210,8 @@ def _of_mail(event: OfMail) -> dict[str, object]:
             value = from_json(event.value) if event.is_json else event.value
             note = f"id {event.signal_id}"
             return {"what": "signal", "step": event.name, "value": value, "note": note}
+        case SignalTaken():
+            return {"what": "taken", "note": f"signal {event.signal_id} as {event.type_name}"}
         case Replied():
             if event.error:
                 refused = f"signal {event.signal_id} is refused"
