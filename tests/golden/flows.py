@@ -291,6 +291,15 @@ async def chapters(number: int, heard: list[str]) -> list[str]:
 
 
 @outlive.flow
+async def hoard(number: int) -> str:
+    """What was sent to the first chapter and not taken goes along."""
+    word = await outlive.wait_signal("word", type=str)
+    if number == 0:
+        await outlive.carry(1)
+    return f"{word}, {await outlive.wait_signal('spare', type=str)}"
+
+
+@outlive.flow
 async def child(name: str) -> str:
     word = await outlive.wait_signal("word", type=str)
     if word == "fail":
@@ -414,8 +423,8 @@ class Errands(Loop):
 
 FLOWS: list[Any] = [
     buy, listen, measure, inquire, permit, travel, regret, chat, nap, impatient, persist, chapters,
-    child, parent, founder, many, fan, record, keep, plan, dangerous, moody, answer, tick, aging,
-    plainly, Errands.flow,
+    hoard, child, parent, founder, many, fan, record, keep, plan, dangerous, moody, answer, tick,
+    aging, plainly, Errands.flow,
 ]  # fmt: skip
 
 

@@ -32,7 +32,9 @@ class Golden:
 
     folder: Path
     url: str
+    #: A key opens it; not all of it need be sealed.
     is_sealed: bool
+    is_mixed: bool
 
     @property
     def environment(self) -> dict[str, str]:
@@ -77,7 +79,8 @@ def restore(name: str, folder: Path, server: PostgresServer | None) -> Golden:
     with tarfile.open(STORES / f"{name}.tar.xz") as tar:
         tar.extractall(folder, filter="data")
     url = f"sqlite:///{folder}/store.db" if server is None else _load(folder / "dump.sql", server)
-    return Golden(folder=folder, url=url, is_sealed=name.endswith("-sealed"))
+    kind = name.partition("-")[2]
+    return Golden(folder=folder, url=url, is_sealed=kind != "plain", is_mixed=kind == "mixed")
 
 
 def _load(dump: Path, server: PostgresServer) -> str:

@@ -81,6 +81,7 @@ async def wait_parked(app: App) -> None:
         await app.start(flows.chapters, 0, [], id=name)
     for name in ("family-open", "family-news", "family-failed", "family-cancel"):
         await app.start(flows.parent, name, id=name)
+    await app.start(flows.hoard, 0, id="chapter-kept")
     await app.start(flows.founder, "spawned", id="spawner")
     await app.start(flows.fan, ["fan-a", "fan-b"], id="fan")
     await app.start(flows.keep, MANY, id="values")
@@ -98,6 +99,10 @@ async def wait_parked(app: App) -> None:
         handle = await app.get(name)
         await handle.signal("word", "first", id="first")
         await until_chapter(app, name, 2)
+    hoard = await app.get("chapter-kept")
+    await hoard.signal("spare", "kept")
+    await hoard.signal("word", "first")
+    await until_chapter(app, "chapter-kept", 1)
     # Read and not taken: the flow waits for another name.
     await (await app.get("signal-none")).signal("other", 7, id="other")
     await asyncio.sleep(0.3)
@@ -156,9 +161,10 @@ async def fork(app: App) -> None:
 
 
 async def forget(app: App) -> None:
-    """A run that was deleted, and what stays of it; there is no other one yet."""
+    """A run that was archived and deleted, and what stays of it; there is no other one yet."""
     await (await app.start(flows.buy, "named", "forgotten", id="deleted")).outcome()
-    await app.retain(outlive.Retention(completed=0, id_window=LONG))
+    archive = str(Here.ledger.parent / "archive")
+    await app.retain(outlive.Retention(completed=0, id_window=LONG, archive=archive))
     assert not (await app.find(limit=1)).items
 
 
@@ -316,6 +322,7 @@ async def post(app: App) -> None:
         ("travel-go", "go", True),
         ("chapter-open", "word", "second"),
         ("chapter-undo", "word", "wrong"),
+        ("chapter-kept", "word", "second"),
         ("family-open-child", "word", "hi"),
         ("spawner", "go", None),
         ("values", "go", 7),
@@ -367,7 +374,9 @@ async def limit(app: App) -> None:
     await app.set_queue(QUEUE)
 
 
-#: Each with how its process is set, and how it must end.
+#: Each with how its process is set, and how it must end. A store that is mixed has a key only from
+#: the scene ``checkpoint`` on: what was begun before stays as it is, and gets mail all the same.
+SEALED_FROM = checkpoint
 SCENES: list[tuple[Scene, dict[str, Any], int]] = [
     (limit, {}, 0),
     (forget, {}, 0),

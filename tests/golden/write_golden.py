@@ -38,6 +38,7 @@ from tests.golden.flows import KEY, TIMEOUT, Here, obey_kill, settings_environme
 
 MANIFEST = Path(__file__).parent / "manifest.json"
 TABLE = "CREATE TABLE bookings (what TEXT NOT NULL)"
+NAMES = ("sqlite-plain", "sqlite-sealed", "sqlite-mixed", "postgres-plain", "postgres-sealed")
 SCENE_SECONDS = 120
 Scene: TypeAlias = Callable[[App], Awaitable[None]]
 
@@ -70,9 +71,11 @@ async def _play(scene: Scene, idle: float, dies_at: str) -> None:
         await scene(app)
 
 
-def write_all() -> None:
+def write_all(is_mixed: bool) -> None:
     """Every scene, in order, on the store of the environment."""
     for scene, how, wanted in scenes.SCENES:
+        if is_mixed and scene is scenes.SEALED_FROM:
+            os.environ["OUTLIVE_KEY"] = KEY
         began = time.monotonic()
         code = play(scene, **how)
         name = getattr(scene, "__name__", str(scene))
@@ -124,17 +127,17 @@ def pack(folder: Path, archive: Path) -> None:
                     tar.addfile(entry, file)
 
 
-def write_sqlite(folder: Path) -> None:
+def write_sqlite(folder: Path, is_mixed: bool) -> None:
     """A file, and the folder of its workers."""
     os.environ["OUTLIVE_STORE"] = f"sqlite:///{folder}/store.db"
     open_app().close()
     with sqlite3.connect(folder / "store.db") as db:
         db.execute(TABLE)
     db.close()
-    write_all()
+    write_all(is_mixed)
 
 
-def write_postgres(folder: Path) -> None:
+def write_postgres(folder: Path, is_mixed: bool) -> None:
     """A dump of a database, as SQL that any connection can carry out."""
     # Where the old release has it.
     from outlive.testing.postgres_server import HOST, ROLE, PostgresServer
@@ -148,7 +151,7 @@ def write_postgres(folder: Path) -> None:
         os.waitpid(child, 0)
         with psycopg.connect(server.url()) as connection:
             connection.execute(TABLE)
-        write_all()
+        write_all(is_mixed)
         place = f"host={HOST} port={server.port} user={ROLE} dbname=postgres"
         dumped = subprocess.run(
             [server.programs / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
@@ -170,7 +173,7 @@ def write(name: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         Here.ledger = folder / "ledger.txt"
-        {"sqlite": write_sqlite, "postgres": write_postgres}[kind](folder)
+        {"sqlite": write_sqlite, "postgres": write_postgres}[kind](folder, sealed == "mixed")
         target.mkdir(parents=True, exist_ok=True)
         pack(folder, target / f"{name}.tar.xz")
     print(f"{name}: {(target / f'{name}.tar.xz').stat().st_size} bytes", flush=True)
@@ -180,6 +183,5 @@ if __name__ == "__main__":
     if TIMEOUT not in os.environ:
         raise SystemExit(f"set {TIMEOUT}=60s: effects hang for a while before they are killed")
     os.environ.update(settings_environment())
-    names = sys.argv[2:] or ["sqlite-plain", "sqlite-sealed", "postgres-plain", "postgres-sealed"]
-    for each in names:
+    for each in sys.argv[2:] or NAMES:
         write(each, Path(sys.argv[1]))
