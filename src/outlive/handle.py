@@ -18,6 +18,7 @@ from outlive.engine.place import refuse_in_flow
 from outlive.engine.typed import decode_as
 from outlive.errors import (
     AppClosed,
+    CorruptRecord,
     NoReply,
     RequestRefused,
     RunCancelled,
@@ -36,9 +37,12 @@ from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
 from outlive.posting import Letterbox, Question
-from outlive.store import LAST_CHAPTER, Reading
+from outlive.store import LAST_CHAPTER, Head, Reading
 from outlive.worker.quarantine import frees
 from outlive.worker.worker import Worker
+
+#: Looks at a run that stands still before its journal is verified, once.
+STILL_LOOKS = round(1.0 / POLL_SECONDS)
 
 T = TypeVar("T")
 #: Makes a fork of a run.
@@ -98,6 +102,7 @@ class Handle(Generic[T]):
         self._check_process()
         if (had := self._had()) is not None:
             return self._value(had.status, had.value, had.error)
+        still = Still()
         while True:
             if self._worker is not None and self._worker.will_tell(self.id):
                 is_here = self._worker.is_driving(self.id)
@@ -106,14 +111,33 @@ class Handle(Generic[T]):
                     return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)
             if reading.header.status in ENDED:
-                run = await self.run()
-                return self._value(run.status, run.value, run.error)
+                run = await self._ended()
+                if run is not None:
+                    return self._value(run.status, run.value, run.error)
+                continue  # somebody gave it another try
             if reading.header.status == "quarantined" and not frees(reading.mail):
                 raise RunQuarantined(self.id, reading.header.reason)
+            if still.is_long(reading.head):
+                await self.run()  # nobody goes on with a journal that can't be read: say so
             if self._worker is None:
                 await asyncio.sleep(POLL_SECONDS)
             else:
                 await self._driven_here(self._worker, POLL_SECONDS)
+
+    async def _ended(self) -> Run | None:
+        """The fold of a run whose header says that it is over; None: it says so no more.
+
+        Raises:
+            CorruptRecord: the journal does not end; nobody will drive it, so nobody may wait.
+        """
+        reading = await self._read_chapter()
+        run = fold(read_events(reading))
+        if run.status in ENDED:
+            return run
+        if reading.header.status in ENDED:
+            shown = f"its header says {reading.header.status}, its journal does not end"
+            raise CorruptRecord(self.id, reading.head.seq, shown)
+        return None
 
     def _had(self) -> Verdict | None:
         """How the run ended here, if that can't change: another try is for those that failed."""
@@ -138,10 +162,13 @@ class Handle(Generic[T]):
 
     async def run(self) -> Run:
         """The fold of the journal, as it stands."""
+        return fold(read_events(await self._read_chapter()))
+
+    async def _read_chapter(self) -> Reading:
         reading = await self._lane(read_whole(self._store, self.id, LAST_CHAPTER))
         if reading is None:
             raise RunNotFound(self.id)
-        return fold(read_events(reading))
+        return reading
 
     async def read(self) -> list[Event]:
         """All events so far, verified."""
@@ -302,6 +329,20 @@ class Handle(Generic[T]):
         if self._flow is not None:
             return self._flow.value_codec
         return codec_for([], registry)
+
+
+class Still:
+    """How long a run has not moved, for somebody who waits for it."""
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+        self._looks = 0
+
+    def is_long(self, head: Head) -> bool:
+        """Whether it stands where it did for so many looks; told once for each place."""
+        self._looks = self._looks + 1 if head == self._head else 0
+        self._head = head
+        return self._looks == STILL_LOOKS
 
 
 async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:

@@ -296,6 +296,7 @@ KILLERS: dict[str, Scene] = {
     "exception taken as nothing happened": exceptions_are_doubts,
     "redaction off": redaction.secrets_stay_out_of_the_journal,
     "living parent ignored": killers_retention.living_parents_keep_their_children,
+    "header believed": killers_retention.headers_delete_nothing,
     "living fork ignored": killers_retention.forks_keep_what_they_share,
     "tombstone not left": killers_retention.ids_stay_taken,
     "archived after deletion": killers_retention.what_goes_is_archived_first,

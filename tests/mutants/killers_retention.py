@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import outlive
 from outlive import Retention
@@ -113,3 +114,18 @@ def forks_keep_what_they_share(folder: Path) -> None:
     fork, forked = play(scene)
     assert fork is None
     assert forked is not None
+
+
+def headers_delete_nothing(folder: Path) -> None:
+    """A run that is under way stays, whatever its header says."""
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        await app.start(parent, id="alive")
+        while (reading := await store.read("alive")) is None or reading.head.worker is not None:
+            await asyncio.sleep(0.01)
+        journal = store._journals["alive"]
+        journal.header = replace(journal.header, status="completed", ended_at=1)
+        await app.retain(ALL)
+        return await store.read("alive")
+
+    assert play(scene) is not None

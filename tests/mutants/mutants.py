@@ -206,6 +206,7 @@ MUTANTS = {
         Mutant(name="repeat answered done after takeover", apply=repeat_after_takeover),
         Mutant(name="exception taken as nothing happened", apply=exception_means_nothing),
         Mutant(name="living parent ignored", apply=retention.living_parent_ignored),
+        Mutant(name="header believed", apply=retention.header_believed, is_simulated=False),
         Mutant(name="living fork ignored", apply=retention.living_fork_ignored),
         Mutant(name="tombstone not left", apply=retention.tombstone_not_left),
         Mutant(name="archived after deletion", apply=retention.archived_after_deletion),

@@ -17,7 +17,7 @@ from outlive.ports import Ports
 from outlive.store import Node
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_news import ANYBODY, Pace
-from outlive.stores.postgres_schema import MIGRATIONS
+from outlive.stores.postgres_schema import MIGRATIONS, SCHEMA_VERSION
 from outlive.testing.store_entries import WANTED, HandClock, entry, header, held, parked
 from tests.harness.postgres_server import PostgresServer
 
@@ -177,7 +177,7 @@ async def test_a_later_schema_is_refused(url: str, execute: Execute) -> None:
     await PostgresStore(url).close()
     execute(f"UPDATE {schema_of(url)}.meta SET value = '99' WHERE name = 'outlive.schema'")
 
-    with pytest.raises(WrongVersion, match=r"schema 99.* schema 7"):
+    with pytest.raises(WrongVersion, match=rf"schema 99.* schema {SCHEMA_VERSION}"):
         PostgresStore(url)
 
 

@@ -24,6 +24,7 @@ from outlive.errors import (
 )
 from outlive.store import Node, Store
 from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite_schema import SCHEMA_VERSION
 from outlive.testing.store_entries import WANTED, entry, held, parked
 from tests.stores.faulty import Faults
 
@@ -166,12 +167,12 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "o.db"
     await SQLiteStore(path).close()
     db = sqlite3.connect(path)
-    db.execute("UPDATE meta SET value = '7' WHERE name = 'outlive.schema'")
+    db.execute("UPDATE meta SET value = '99' WHERE name = 'outlive.schema'")
     db.commit()
     db.close()
     before = path.read_bytes()
 
-    with pytest.raises(WrongVersion, match=r"schema 7.*schema 3"):
+    with pytest.raises(WrongVersion, match=rf"schema 99.*schema {SCHEMA_VERSION}"):
         SQLiteStore(path)
 
     assert before == path.read_bytes()

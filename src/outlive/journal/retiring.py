@@ -64,6 +64,17 @@ def is_unchanged(reading: Reading | None, found: Found) -> bool:
     )
 
 
+def check_ended(reading: Reading, events: Sequence[Event]) -> None:
+    """The journal says, as the header does, that the run is over; nobody else is believed.
+
+    Raises:
+        CorruptRecord: it is under way.
+    """
+    if fold(events).ended_at is None:
+        shown = f"its header says {reading.header.status}, its journal does not end"
+        raise CorruptRecord(reading.head.run_id, reading.head.seq, shown)
+
+
 async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
     """What a run leaves behind. Its values are put together only if some of them stay.
 
@@ -75,6 +86,7 @@ async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
     if any(isinstance(event, EffectIntended) and event.key for event in events):
         events = read_events(reading if reading.nodes else await with_nodes(store, reading))
     first = events[0]
+    check_ended(reading, events)
     return Retiree(
         run_id=run_id,
         mark=fork_mark(first.run_id, run_id) if isinstance(first, Forked) else None,

@@ -299,10 +299,17 @@ class Sweep:
         return reasons
 
     async def _may_ask_again(self, parent: str) -> bool:
-        reading = await self._store.read(parent, 1 << 62, limit=0)
+        reading = await self._store.read(parent, LAST_CHAPTER)
         if reading is None:
             return False
-        return reading.header.ended_at is None or reading.header.status == "failed"
+        if reading.header.ended_at is None or reading.header.status == "failed":
+            return True
+        try:
+            run = fold(read_events(reading, restored=False))
+        except UNREADABLE as error:
+            logger.error("its children are not deleted: %s", error)
+            return True
+        return run.ended_at is None or run.status == "failed"
 
     async def _delete_some(self) -> None:
         some = self._portion(self._ready, lambda ready: ready[0].seq)

@@ -286,7 +286,7 @@ def _doubt(run: Run, event: EffectDoubted) -> None:
 
 def _claim(run: Run, event: Claimed) -> None:
     run.at = max(run.at, event.at)
-    if run.tells_parent:
+    if run.tells_parent or run.status in ENDED:
         run.epoch = event.epoch
         run.header_is_stale = True
         return
@@ -308,6 +308,8 @@ def _note_death(run: Run) -> None:
 
 
 def _park(run: Run, event: Parked) -> None:
+    if run.status in ENDED:
+        return  # its header said that it was under way, and was put right
     run.at, run.wake_at, run.reason = event.at, event.wake_at, event.reason
     # Whoever parks is alive: only workers that died count against a run.
     run.barren = 0

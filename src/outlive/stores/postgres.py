@@ -40,7 +40,7 @@ from outlive.stores.asked import check_headers, parse_page
 from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import FREE, Beats
-from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of, sound
+from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of
 from outlive.stores.postgres_commit import commit_batch
 from outlive.stores.postgres_connection import Statement
 from outlive.stores.postgres_deletion import delete_runs, read_runs
@@ -59,6 +59,7 @@ from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
 from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
 from outlive.stores.silence import Standing
+from outlive.stores.tables import SoundRows
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
@@ -100,6 +101,7 @@ class PostgresStore:
         self.pool.keep("other", first)
         self._news = News(self.pool)
         self._turns = Turns()
+        self._rows = SoundRows(found_of)
         self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
@@ -239,11 +241,12 @@ class PostgresStore:
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        more = self._rows.begin()
         search = Search(
             schema=self._schema,
             wanted=wanted,
             now=self._now(),
-            limit=max(0, limit),
+            limit=max(0, limit) + more,
             worker=worker,
             turns=self._turns,
             lease_ms=self._lease_ms,
@@ -263,12 +266,12 @@ class PostgresStore:
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
         else:
-            named = [run for run in sound(asked[0]) if search.is_drivable(run.header)]
+            named = [run for run in self._rows.found(asked[0]) if search.is_drivable(run.header)]
             found = [run for run in named if is_due(run, standing, now)]
             next_at = next_of(named, now)
         due = {run.head.run_id: run for run in found}.values()
         taken = loads_of(loads)
-        chosen = self._turns.arrange(due, taken, worker, search.limit)
+        chosen = self._turns.arrange(due, taken, worker, max(0, limit))
         behind = self._seen.behind([(run.head.run_id, run.head.seq) for run in chosen])
         self._seen.look_again(self._other, behind)
         return Claims(
@@ -287,11 +290,11 @@ class PostgresStore:
         self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
         ((next_at,),), by_time, by_mail, queued = asked
-        found = [*sound(by_time), *sound(by_mail), *sound(queued)]
+        found = [*self._rows.found([*by_time, *by_mail, *queued])]
         gone = [holder for holder, each in standing.items() if each != "alive"]
         if gone:
             (left,) = self.pool.run("other", search.question_of_the_gone(gone))
-            found += sound(left)
+            found += self._rows.found(left)
         return found, next_at
 
     async def beat(self, worker: str) -> int:

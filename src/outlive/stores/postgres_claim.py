@@ -9,16 +9,14 @@ there may be a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from outlive.errors import CorruptRecord
 from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 from outlive.stores.fair import Turns
 from outlive.stores.gate import Load, Turn
 from outlive.stores.postgres_connection import Statement
-from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres_rows import FOUND_COLUMNS
 from outlive.stores.postgres_wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.silence import Standing
 from outlive.stores.tables import limits_of
@@ -200,16 +198,6 @@ def is_due(run: Found, standing: Mapping[str, Standing], now: int) -> bool:
         return standing.get(run.head.worker, "alive") != "alive"
     wake_at = run.header.wake_at
     return run.head.posted != run.head.consumed or (wake_at is not None and wake_at <= now)
-
-
-def sound(rows: Sequence[Row]) -> Iterator[Found]:
-    """The runs in these rows that can be read.
-
-    Whoever reads or lists a damaged run is told; others must not wait for that to be mended.
-    """
-    for row in rows:
-        with suppress(CorruptRecord):
-            yield found_of(row)
 
 
 def offers_of(chosen: Iterable[Found], standing: Mapping[str, Standing]) -> list[Offer]:

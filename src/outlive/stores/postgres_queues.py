@@ -364,6 +364,17 @@ BEGIN
 END $$
 """
 
+#: The same, whatever nonsense the length of a stretch is: who reads the limits lets nothing begin.
+_ANY_WIDTH = tuple(
+    function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
+        f":= (rate_ms + {SLICES - 1}) / {SLICES};",
+        f":= greatest(1, (least(rate_ms, 1::bigint << 50) + {SLICES - 1}) / {SLICES});",
+    )
+    for function in (_SPENT, _SPEND)
+)
+
 QUEUES = (_SPENT, _SPEND, _ADMIT_V1, _NAMES, KEYS_V1, QUEUED_V1, _LOADS, _SET)
 #: Since no run is too much for its queue.
 QUEUES_OF_ANY_COST = (_ADMIT,)
+#: Since limits may be nonsense.
+QUEUES_OF_ANY_WIDTH = _ANY_WIDTH

@@ -10,7 +10,7 @@ from outlive.errors import CorruptRecord
 from outlive.store import Entry, Found, Head, Header
 from outlive.stores.postgres_functions import HEADER_NAMES
 from outlive.stores.postgres_wire import Parameter, Row, blobs, int8s, texts
-from outlive.stores.tables import damaged_run, header_values, read_tags
+from outlive.stores.tables import check_numbers, damaged_run, header_values, read_tags
 
 _HEAD_NAMES = ("run_id", "seq", "epoch", "link", "worker", "posted", "consumed")
 _NAMES = (*_HEAD_NAMES, *HEADER_NAMES)
@@ -30,10 +30,11 @@ def found_of(row: Row) -> Found:
     head, header = row[: len(_HEAD_NAMES)], list(row[len(_HEAD_NAMES) :])
     try:
         header[_TAGS] = read_tags(header[_TAGS])
-        return Found(
+        found = Found(
             head=Head(**dict(zip(_HEAD_NAMES, head, strict=True))),
             header=Header(**dict(zip(HEADER_NAMES, header, strict=True))),
         )
+        return check_numbers(found)
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
 

@@ -38,13 +38,13 @@ from outlive.stores.postgres_lanes import LANES
 from outlive.stores.postgres_looks import LOOKS
 from outlive.stores.postgres_outcomes import OUTCOMES
 from outlive.stores.postgres_pool import Pool
-from outlive.stores.postgres_queues import QUEUES, QUEUES_OF_ANY_COST
+from outlive.stores.postgres_queues import QUEUES, QUEUES_OF_ANY_COST, QUEUES_OF_ANY_WIDTH
 from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
 from outlive.stores.postgres_wire import int8, text
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -162,6 +162,7 @@ MIGRATIONS = {
     5: (*ENLISTING, *FUNCTIONS_OF_OPEN_IDS),
     6: LANES,
     7: DELETIONS_AT_ANY_NUMBER,
+    8: QUEUES_OF_ANY_WIDTH,
 }
 
 Failpoint = Callable[[str], None]

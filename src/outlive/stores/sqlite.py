@@ -63,6 +63,7 @@ from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite_rows import FOUND_COLUMNS, check_missing, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
+from outlive.stores.tables import SoundRows
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 
@@ -83,6 +84,7 @@ class SQLiteStore:
         self._ports = ports or Ports()
         self._making.make_file()
         self._turns = Turns()
+        self._rows = SoundRows(found_of)
         self._presence = Presence(self._making.workers, self._ports.clock, lease_seconds)
         self._connections = Connections(
             self._path,
@@ -93,7 +95,7 @@ class SQLiteStore:
         self._log = LogRoom(self._connections)
         self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
         with self._connections.reading():
-            pass
+            self._connections.check_files()
         self._making.mark()
 
     def _prepare(self, db: Connection) -> None:
@@ -236,6 +238,8 @@ class SQLiteStore:
                 standing=standing,
                 worker=worker,
                 turns=self._turns,
+                rows=self._rows,
+                more=self._rows.begin(),
             )
             offers, full = search.offers(max(0, limit))
             return Claims(
@@ -251,6 +255,7 @@ class SQLiteStore:
 
     async def beat(self, worker: str) -> int:
         self._connections.check_open()
+        self._connections.check_files()
         try:
             self._presence.beat(worker)
         except OSError as error:

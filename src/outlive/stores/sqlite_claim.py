@@ -9,11 +9,8 @@ through their queue (``sqlite_lanes``), and all that are found have their turn (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from outlive.errors import CorruptRecord
 from outlive.store import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 from outlive.stores.fair import Turns
 from outlive.stores.gate import Load, crowded
@@ -21,7 +18,8 @@ from outlive.stores.silence import Standing
 from outlive.stores.sqlite_connections import Connection, Value
 from outlive.stores.sqlite_lanes import Lanes, next_wake_of, waiting_queues
 from outlive.stores.sqlite_queues import load_queues
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, found_of
+from outlive.stores.sqlite_rows import FOUND_COLUMNS
+from outlive.stores.tables import SoundRows
 
 _DRIVABLE = "flow = ? AND version = ? AND format <= ? AND ended_at IS NULL"
 _UNQUEUED = f"{_DRIVABLE} AND worker IS NULL AND queue = 'default'"
@@ -40,6 +38,8 @@ _IDS_BY_MAIL = f"SELECT run_id FROM runs WHERE {_FREE} AND posted <> consumed"
 _IDS_BY_HOLDER = f"SELECT run_id FROM runs WHERE {_DRIVABLE} AND worker = ?"
 _NEXT_IDS = f"SELECT wake_at, run_id FROM runs WHERE {_UNQUEUED} AND wake_at > ? ORDER BY wake_at"
 _BY_ID = f"SELECT {FOUND_COLUMNS} FROM runs WHERE run_id = ? AND ended_at IS NULL"
+#: Rows that are read past those that can't be.
+_ROWS_MAX = 100_000
 #: Wanted runs that are looked up one by one.
 _FEW = 50
 #: Runs that are looked at for the next one that gets due.
@@ -60,8 +60,8 @@ def holders(db: Connection) -> list[str]:
         row = db.execute(
             "SELECT worker FROM runs WHERE worker > ? ORDER BY worker LIMIT 1", (after,)
         ).fetchone()
-        if row is None:
-            return found
+        if row is None or type(row[0]) is not str:
+            return found  # what is no text comes last, and is nobody
         after = row[0]
         found.append(after)
 
@@ -82,6 +82,9 @@ class Search:
     standing: Mapping[str, Standing]
     worker: str
     turns: Turns
+    rows: SoundRows
+    #: How many rows are asked for in addition, because so many can't be read.
+    more: int
 
     def offers(self, limit: int) -> tuple[list[Offer], list[str]]:
         """The runs whose turn it is, at most ``limit`` of them; and the queues that are crowded."""
@@ -113,8 +116,9 @@ class Search:
                 turn=self.turns.of(queue) if load is None else load.turn,
                 now=self.now,
                 room=limit if load is None else load.room(self.worker, limit),
+                more=self.more,
             )
-            yield from _sound(list(lanes.rows()))
+            yield from self.rows.found(list(lanes.rows()))
 
     def next_at(self) -> int | None:
         """When the next wanted run that nobody holds gets due."""
@@ -162,7 +166,7 @@ class Search:
 
     def _by_id(self) -> Iterator[Found]:
         for run_id in sorted(self._candidates(self.wanted.run_ids or frozenset())):
-            for run in _sound(self.db.execute(_BY_ID, (run_id,)).fetchall()):
+            for run in self.rows.found(self.db.execute(_BY_ID, (run_id,)).fetchall()):
                 if self._is_drivable(run.header):
                     yield run
 
@@ -207,11 +211,10 @@ class Search:
         return run.head.worker is None or self.standing[run.head.worker] == "dead"
 
     def _some(self, sql: str, limit: int, values: Sequence[Value]) -> list[Found]:
-        return list(_sound(self.db.execute(f"{sql} LIMIT ?", (*values, limit)).fetchall()))
-
-
-def _sound(rows: Sequence[Any]) -> Iterator[Found]:
-    # Whoever reads or lists a damaged run is told; others must not wait for that to be mended.
-    for row in rows:
-        with suppress(CorruptRecord):
-            yield found_of(row)
+        rows = self.db.execute(f"{sql} LIMIT ?", (*values, limit + self.more)).fetchall()
+        found = list(self.rows.found(rows))
+        if len(found) < limit and len(rows) == limit + self.more:
+            # So many can't be read that those behind them were not reached.
+            rows = self.db.execute(f"{sql} LIMIT ?", (*values, _ROWS_MAX)).fetchall()
+            found = list(self.rows.found(rows))
+        return found[:limit]

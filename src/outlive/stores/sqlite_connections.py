@@ -26,6 +26,7 @@ from outlive.stores.sqlite_errors import (
     translate,
     translate_opening,
 )
+from outlive.stores.sqlite_files import OpenFiles
 
 T = TypeVar("T")
 Value: TypeAlias = str | bytes | int | None
@@ -113,6 +114,7 @@ class Connections:
         self._free: deque[_Own] = deque()
         self._closed = False
         self._poison = ""
+        self._files = OpenFiles(path)
         _end_before_fork(self)
 
     @contextmanager
@@ -244,13 +246,26 @@ class Connections:
         finally:
             release()
 
+    def check_files(self) -> None:
+        """See that the path still leads to the files that are open.
+
+        Raises:
+            StoreFailed: it does not; nothing is written any more.
+        """
+        moved = self._files.moved()
+        if moved is not None and not self._poison:
+            self._poison = f"{moved} was replaced, moved or deleted while it was in use"
+        self.check_sound()
+
     def check_sound(self) -> None:
         """Refuse after a write that failed."""
         if self._poison:
-            raise StoreFailed(f"{self.path} is not written any more: {self._poison}")
+            raise StoreFailed(
+                f"{self.path} is not written any more: {self._poison}; see the file, start again"
+            )
 
     def _make_ready(self, own: _Own, views: Set[str]) -> None:
-        self.check_sound()
+        self.check_files()
         if not views <= own.views:
             self._create_views(own, views - own.views)
 
@@ -292,6 +307,8 @@ class Connections:
     def _open_own(self) -> _Own:
         with self._opening:
             self.check_open()
+            if self._open:
+                self.check_files()  # or one would be opened that the others do not know
             own = _Own(open_connection(self.path, self._connect, self._prepare))
             self._open.append(own)
             return own
@@ -301,6 +318,7 @@ class Connections:
             own.end()
         self._open.clear()
         self._free.clear()
+        self._files.forget_log()
 
     def before_fork(self) -> None:
         """Leave no connection to the child: SQLite would take its parent's locks for its own."""
@@ -321,7 +339,7 @@ class Connections:
 
 
 def _poison(error: Exception) -> str:
-    return f"an earlier write failed ({error}); see the disk, then start again"
+    return f"an earlier write failed ({error})"
 
 
 def _end_before_fork(connections: Connections) -> None:

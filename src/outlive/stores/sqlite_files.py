@@ -52,6 +52,44 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+class OpenFiles:
+    """The files that a store's path led to when they were opened: the database and its log.
+
+    Whoever replaces, moves or deletes one of them leaves us with a file that nobody else sees:
+    what is written there is lost, and what others write is not seen.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def forget_log(self) -> None:
+        """Nothing is open: whoever opens the database next may begin a new log."""
+        self._known.pop(_LOG, None)
+
+    def moved(self) -> str | None:
+        """The file that is not there any more, or is another one; None: all is well."""
+        for suffix in ("", _LOG):
+            known, found = self._known.get(suffix), _identity(self._path + suffix)
+            if known is None and found is not None:
+                self._known[suffix] = found
+            elif known != found:
+                return self._path + suffix
+        return None
+
+
+#: What SQLite calls its write-ahead log.
+_LOG = "-wal"
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def unavailable(path: str, error: OSError) -> StoreUnavailable:
     """The error of the operating system, as the seam has it."""
     return StoreUnavailable(

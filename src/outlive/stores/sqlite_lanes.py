@@ -63,6 +63,8 @@ def waiting_queues(db: Connection, wanted: Wanted) -> list[str]:
         after = ""
         while row := db.execute(_NEXT_QUEUE.format(epoch=epoch), (after,)).fetchone():
             after = row[0]
+            if type(after) is not str:
+                break  # what is no text comes last, and is no queue
             found.add(after)
     return sorted(found if wanted.queues is None else found & wanted.queues)
 
@@ -87,6 +89,8 @@ class Lanes:
     turn: Turn
     now: int
     room: int
+    #: How many rows are asked for in addition, because so many can't be read.
+    more: int = 0
 
     def rows(self) -> Iterator[Sequence[Value]]:
         """Rows of runs that may be taken: no more of each priority than there is room for."""
@@ -95,11 +99,11 @@ class Lanes:
         full = (self.queue, self._per_key())
         for flow, version, newest in self.pairs:
             kind = (self.queue, flow, version)
-            yield from self._all(_WOKEN, (*kind, self.now, newest, *full, self.room))
-            yield from self._all(_MAILED, (*kind, newest, *full, self.room))
+            yield from self._all(_WOKEN, (*kind, self.now, newest, *full, self.room + self.more))
+            yield from self._all(_MAILED, (*kind, newest, *full, self.room + self.more))
             yield from self._new_of(kind, newest)
             if self.turn.number % FAIR_TURNS + self.room >= FAIR_TURNS:
-                some = 1 + self.room // FAIR_TURNS
+                some = 1 + self.room // FAIR_TURNS + self.more
                 yield from self._all(_OLDEST, (*kind, newest, *full, some))
 
     def _per_key(self) -> int:
@@ -108,7 +112,7 @@ class Lanes:
 
     def _new_of(self, kind: tuple[Value, ...], newest: Value) -> Iterator[Sequence[Value]]:
         found, level = 0, _BELOW_ALL
-        while found < self.room:
+        while found < self.room + self.more:
             row = self.db.execute(_NEXT_LEVEL, (*kind, level)).fetchone()
             if row is None:
                 return
@@ -116,7 +120,7 @@ class Lanes:
             keys = self._keys((*kind, level), self.room)
             each = -(-self.room // max(1, len(keys)))
             for key in keys:
-                rows = self._all(_OF_KEY, (*kind, level, key, newest, each))
+                rows = self._all(_OF_KEY, (*kind, level, key, newest, each + self.more))
                 found += len(rows)
                 yield from rows
 
@@ -142,7 +146,7 @@ class Lanes:
             row = self.db.execute(_FIRST_KEY, lane).fetchone()
         else:
             row = self.db.execute(_NEXT_KEY, (*lane, after)).fetchone()
-        return None if row is None else row[0]
+        return row[0] if row is not None and type(row[0]) is str else None
 
     def _all(self, sql: str, values: Sequence[Value]) -> list[Sequence[Value]]:
         return list(self.db.execute(sql, values).fetchall())

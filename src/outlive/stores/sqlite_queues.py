@@ -42,7 +42,8 @@ def _load(db: Connection, queue: str, now: int) -> Load | None:
         return None
     turn, turn_key, *given = row
     limits = limits_of(given)
-    load = Load(limits=limits, turn=Turn(turn, turn_key), is_waited=True)
+    is_turn = type(turn) is int and type(turn_key) is str
+    load = Load(limits=limits, turn=Turn(turn, turn_key) if is_turn else Turn(), is_waited=True)
     if (limits.concurrency, limits.per_key, limits.per_worker) != (None, None, None):
         for key, worker, count in db.execute(_HELD_BY, (queue,)).fetchall():
             load.held += count
@@ -55,7 +56,7 @@ def _load(db: Connection, queue: str, now: int) -> Load | None:
 
 def _slices(db: Connection, queue: str) -> dict[int, int]:
     rows = db.execute("SELECT slice_at, units FROM spent WHERE queue = ?", (queue,)).fetchall()
-    return dict(rows)
+    return {at: units for at, units in rows if type(at) is type(units) is int}
 
 
 # ---------------------------------------------------------------------- the gate

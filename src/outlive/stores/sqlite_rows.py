@@ -10,7 +10,7 @@ import msgspec
 from outlive.errors import CorruptRecord
 from outlive.store import Found, Head, Header, StoredRecord
 from outlive.stores.sqlite_connections import Connection
-from outlive.stores.tables import damaged_run, read_tags
+from outlive.stores.tables import check_numbers, damaged_run, read_tags
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (
@@ -40,7 +40,7 @@ def found_of(row: Sequence[Any]) -> Found:
         head = msgspec.convert(dict(zip(_HEAD_NAMES, row, strict=False)), Head)
         named = dict(zip(_HEADER_NAMES, row[len(_HEAD_NAMES) :], strict=True))
         named["tags"] = read_tags(named["tags"])
-        return Found(head=head, header=msgspec.convert(named, Header))
+        return check_numbers(Found(head=head, header=msgspec.convert(named, Header)))
     except (msgspec.MsgspecError, TypeError) as error:
         raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
 

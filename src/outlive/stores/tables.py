@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -13,8 +14,17 @@ from outlive.store import DAMAGED, Entry, Found, Head, Header, QueueLimits
 #: What a header's columns hold.
 Value: TypeAlias = str | bytes | int | None
 
+logger = logging.getLogger("outlive")
+#: Damaged rows of one look that are logged one by one.
+_LOGGED_MAX = 20
+
 #: The columns of a queue's limits.
 LIMITS = ("concurrency", "per_key", "per_worker", "rate", "rate_ms")
+
+#: No number in a row is larger: seqs, epochs, counters, instants.
+NUMBER_MAX = 1 << 60
+#: What counts where the limits of a queue can't be read.
+CLOSED = QueueLimits(concurrency=0)
 
 read_tags = msgspec.json.Decoder(dict[str, str]).decode
 _write_tags = msgspec.json.Encoder().encode
@@ -43,16 +53,23 @@ def header_values(header: Header) -> tuple[Value, ...]:
     )
 
 
-def limits_of(row: Sequence[int | None]) -> QueueLimits:
-    """Limits from the values of their columns."""
-    concurrency, per_key, per_worker, rate, rate_ms = row
+def limits_of(row: Sequence[Any]) -> QueueLimits:
+    """Limits from the values of their columns; those that nobody can have set let nothing begin."""
+    *some, rate_ms = row
+    if not (_is_limit(rate_ms) and all(each is None or _is_limit(each) for each in some)):
+        return CLOSED
+    concurrency, per_key, per_worker, rate = some
     return QueueLimits(
         concurrency=concurrency,
         per_key=per_key,
         per_worker=per_worker,
         rate=rate,
-        rate_ms=rate_ms or 1,
+        rate_ms=rate_ms,
     )
+
+
+def _is_limit(value: object) -> bool:
+    return type(value) is int and 0 < value <= NUMBER_MAX
 
 
 def limit_values(limits: QueueLimits) -> tuple[int | None, ...]:
@@ -63,6 +80,55 @@ def limit_values(limits: QueueLimits) -> tuple[int | None, ...]:
 def written_tag(name: str, value: str) -> str:
     """How a tag looks inside the ``tags`` column."""
     return _write_tags({name: value}).decode()[1:-1]
+
+
+def check_numbers(found: Found) -> Found:
+    """A row as it was read, if its numbers can be those of a run.
+
+    Raises:
+        CorruptRecord: one of them can't.
+    """
+    head, header = found.head, found.header
+    counted = (head.epoch, head.posted, head.consumed, header.chapter, header.units)
+    instants = (header.started_at, header.wake_at or 0, header.ended_at or 0)
+    is_sound = 0 < head.seq <= NUMBER_MAX and all(0 <= each <= NUMBER_MAX for each in counted)
+    if not is_sound or any(abs(each) > NUMBER_MAX for each in instants):
+        numbers = f"seq {head.seq}, epoch {head.epoch}, chapter {header.chapter}"
+        raise CorruptRecord(head.run_id, 0, f"its row is damaged (it has {numbers})")
+    return found
+
+
+class SoundRows:
+    """Reads rows of runs that may be claimed, and passes over those that can't be read.
+
+    Whoever reads or lists a damaged run is told, and it is logged once; others must not wait for
+    that to be mended. Such rows are remembered, so that each look may ask for as many more.
+    """
+
+    def __init__(self, read: Callable[[Any], Found]) -> None:
+        self._read = read
+        #: By id: the row that can't be read, as it was at this look and at the last one.
+        self._damaged: dict[Any, Sequence[Any]] = {}
+        self._known: dict[Any, Sequence[Any]] = {}
+
+    def begin(self) -> int:
+        """A new look; how many rows more than it wants it has to ask for."""
+        self._known, self._damaged = self._damaged, {}
+        return len(self._known)
+
+    def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[Found]:
+        """The runs in these rows that can be read."""
+        for row in rows:
+            run_id = row[0]
+            if run_id in self._known and self._known[run_id] == row:
+                self._damaged[run_id] = row
+                continue
+            try:
+                yield self._read(row)
+            except CorruptRecord as error:
+                self._damaged[run_id] = row
+                if len(self._damaged) <= _LOGGED_MAX:
+                    logger.error("not driven: %s", error)
 
 
 def damaged_run(error: CorruptRecord) -> Found:

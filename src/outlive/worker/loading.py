@@ -20,12 +20,13 @@ from outlive.engine.leaving import MISMATCH_RETRY_MS
 from outlive.engine.ops import Env
 from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.entries import next_entry
+from outlive.journal.headers import header_of
 from outlive.journal.keeper import commit_one
 from outlive.journal.log import MailEvent, RunLog
 from outlive.model.events import Event, Parked
 from outlive.model.mail import Cancel
 from outlive.model.run import ENDED, Run
-from outlive.store import Entry, Mail, Offer, Reading
+from outlive.store import Entry, Head, Mail, Offer, Reading
 from outlive.worker.chapters import Chapter, portions, read_chapters
 from outlive.worker.claims import claim_entry
 from outlive.worker.quarantine import end_without_code, judge, put_aside
@@ -50,6 +51,8 @@ class Loading:
         self._setting, self._env, self._take, self._pass = setting, env, take, pass_by
         #: Runs whose journal can't be read here, and why: they are not claimed again.
         self.damaged: dict[str, OutliveError] = {}
+        #: Runs whose claim was refused at the last look, and the heads that they were offered with.
+        self._refused: dict[str, Head] = {}
 
     def log_for(self, run_id: str) -> RunLog:
         """The appending end of a journal, on this worker's side."""
@@ -61,6 +64,7 @@ class Loading:
         claims = {offer.head.run_id: claim_entry(offer, self._env.worker, now) for offer in offers}
         won = await asyncio.gather(*(self._commit(entry) for entry, _ in claims.values()))
         ours = [offer for offer, is_won in zip(offers, won, strict=True) if is_won]
+        await self._wonder([offer for offer in offers if offer not in ours])
         for portion in portions(ours):
             here = {offer.head.run_id: known.get(offer.head.run_id) for offer in portion}
             unread = [run_id for run_id, chapter in here.items() if chapter is None]
@@ -73,6 +77,20 @@ class Loading:
                     await self._go_on(read[run_id])
                 if number % DRIVEN_IN_A_TURN == 0:
                     await asyncio.sleep(0)
+
+    async def _wonder(self, refused: Sequence[Offer]) -> None:
+        """Look at those that are offered as before though their claim was refused.
+
+        Mostly somebody was faster. But a head that its records do not end at is followed by
+        nobody's entry, and whoever waits for such a run must hear of that.
+        """
+        again = [offer for offer in refused if self._refused.get(offer.head.run_id) == offer.head]
+        self._refused = {offer.head.run_id: offer.head for offer in refused}
+        for run_id, chapter in (await self._read([x.head.run_id for x in again])).items():
+            if chapter.error is not None:
+                logger.error("%s", chapter.error)
+                self.damaged[run_id] = chapter.error
+                self._pass(run_id, chapter.error, False)
 
     async def _read(self, run_ids: Sequence[str]) -> dict[str, Chapter]:
         return await self._setting.lane(read_chapters(self._setting.store, run_ids))
@@ -93,6 +111,9 @@ class Loading:
         log.resume(run, reading.head, reading.header, reading.nodes)
         if run.tells_parent:
             await self._tell_parent(log, run)
+            return
+        if run.ended_at is not None:
+            await self._put_right(chapter)
             return
         match judge(run, events, reading.mail):
             case "drive":
@@ -132,6 +153,17 @@ class Loading:
         if await tell_parent(self._env, log, run):
             log.wait(log.seq, partial(self._pass, log.run_id, None, True))
         log.close()
+
+    async def _put_right(self, chapter: Chapter) -> None:
+        """A run that is over, whatever its header says: it is not driven, and shown as it is."""
+        head, run = chapter.reading.head, chapter.run
+        shown = header_of(run, chapter.reading.header.chapter_link)
+        logger.error(
+            "run %s had ended (%s), and its header did not say so", head.run_id, run.status
+        )
+        entry = next_entry(head, Parked(run.at, None), shown, epoch=head.epoch)
+        await self._commit(msgspec.structs.replace(entry, lease="free"))
+        self._pass(head.run_id, None, True)
 
     async def _give_back(self, reading: Reading, error: OutliveError) -> None:
         """Nobody can drive what can't be read: say so, loudly, and let go of it.

@@ -61,14 +61,15 @@ class StorePeer:
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         reading = await self._lane(read_whole(self._store, run_id))
-        for event in reversed([] if reading is None else read_events(reading)):
+        events = [] if reading is None else read_events(reading)
+        for event in reversed(events):
             # The last one: a run may have been tried again, and be about to try.
             if isinstance(event, EffectIntended) and event.step == step:
                 return None
             if isinstance(event, (EffectDone, EffectRaised)) and event.step == step:
                 return event
         is_whole = reading is not None and bool(reading.records) and reading.records[0].seq == 1
-        if reading is not None and is_whole and reading.header.ended_at is not None:
+        if is_whole and fold(events).ended_at is not None:
             # Intents come first and are settled before a run ends: it was never attempted.
             told = Fault("NotHappened", f"run {run_id} held this key and ended without using it")
             return EffectRaised(0, step, 1, told, False)

@@ -236,7 +236,7 @@ class Worker:
     def watch(self, run_id: str) -> asyncio.Future[Verdict | None]:
         """Done with the verdict when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
-        misfit = self._admission.misfit(run_id)
+        misfit = self._admission.misfit(run_id) or self._loading.damaged.get(run_id)
         if misfit is not None and run_id not in self._drives:
             self._watchers.tell(run_id, misfit)
         return future
