@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.programs import end_program
+
 SHOP = Path(__file__).with_name("shop.py")
 SECONDS_MAX = 60
 
@@ -103,9 +105,7 @@ class Cli:
     def end(self) -> None:
         """Nothing of ours runs on."""
         for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+            end_program(process)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import SECONDS_MAX, Cli
+from tests.harness.programs import shown_on_terminal
 
 ORDER = '{"order": {"id": "7", "cents": 1999}}'
 
@@ -183,26 +182,13 @@ def test_output_on_a_terminal_is_a_drawn_table(cli: Cli) -> None:
         "--input",
         '["\x1b[31mAda"]'.replace("\x1b", "\\u001b"),
     )
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        cli.command("runs"), cwd=cli.folder, env=cli.environment | {"TERM": "xterm"}, stdout=slave
-    )
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(master)
+    environment = cli.environment | {"TERM": "xterm"}
 
-    assert 0 == process.wait(SECONDS_MAX)
-    assert "─".encode() in shown
-    assert b"\\x1b[31mred" in shown
-    assert b"\x1b[31mred" not in shown
+    shown = shown_on_terminal(cli.command("runs"), environment, cli.folder)
+
+    assert "─" in shown
+    assert "\\x1b[31mred" in shown
+    assert "\x1b[31mred" not in shown
 
 
 def test_resume_waits_for_a_sleeping_run(cli: Cli) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from outlive.cli.demo import agent, agent_plain, show
 from outlive.cli.demo.kills import BETWEEN, IN_CALL, KILLS_MIN, Moment, plan_kills
 from outlive.cli.demo.story import Tally
 from outlive.cli.demo.verdict import failures, incoherences
+from tests.harness.programs import read_terminal
 
 pytestmark = pytest.mark.alone("processes")
 
@@ -132,18 +133,6 @@ def test_the_demo_holds(seed: int, place: Path, figure: Callable[[str, object], 
     assert moments == [moment for side, _, moment in died if side == "with Outlive"]
     assert moments == [moment for side, _, moment in died if side == "plain Python"]
     assert_nothing_is_left(place)
-
-
-def read_terminal(terminal: int) -> Iterator[bytes]:
-    """What is shown on a terminal until its last user is gone."""
-    while True:
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:  # Linux says EIO where other systems say end of file
-            return
-        if not data:
-            return
-        yield data
 
 
 def test_the_demo_on_a_terminal(place: Path) -> None:

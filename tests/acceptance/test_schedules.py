@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from outlive import sync as outlive
 from tests.acceptance.conftest import Cli
 from tests.acceptance.shop import greet
+from tests.harness.processes import until
 
 
 @pytest.fixture
@@ -18,14 +18,6 @@ def shop(cli: Cli) -> Any:
     """An app of plain code on the store of the command line."""
     with outlive.open(f"sqlite:///{cli.database}") as app:
         yield app
-
-
-def until(condition: Any) -> Any:
-    limit = time.monotonic() + 30
-    while not (met := condition()):
-        assert time.monotonic() < limit, "it never came true"
-        time.sleep(0.05)
-    return met
 
 
 def test_they_are_listed_and_changed(cli: Cli, shop: Any) -> None:
@@ -56,8 +48,8 @@ def test_a_worker_fires_them(cli: Cli, shop: Any) -> None:
     """The list shows what was started last, and what became of it."""
     shop.schedule("often", greet, "ann", every="1s")
     cli.start_worker()
-    (there,) = until(lambda: [s for s in shop.schedules() if len(s.recent) >= 2])
-    until(lambda: "completed" == shop.get(there.recent[0].id).status())
+    (there,) = until(lambda: [s for s in shop.schedules() if len(s.recent) >= 2], "two runs")
+    until(lambda: "completed" == shop.get(there.recent[0].id).status(), "its end")
 
     first, second = there.recent[:2]
     assert 1 == (second.at - first.at).total_seconds()

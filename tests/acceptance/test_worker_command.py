@@ -5,20 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.acceptance.conftest import SECONDS_MAX, Cli
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for something to happen."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < SECONDS_MAX, "it never happened"
-        time.sleep(0.02)
+from tests.harness.processes import until
 
 
 def status(cli: Cli, run_id: str) -> str:
@@ -29,7 +20,7 @@ def status(cli: Cli, run_id: str) -> str:
 def leave_behind(cli: Cli, run_id: str) -> None:
     """A run whose process was killed in the middle of a step."""
     process = cli.start("run", "shop:wait_for", "--id", run_id, "--input", json.dumps([run_id]))
-    until((cli.folder / f"{run_id}.waiting").exists)
+    until((cli.folder / f"{run_id}.waiting").exists, "the step to begin")
     process.kill()
     process.wait()
 
@@ -50,7 +41,7 @@ def test_a_worker_ends_what_was_left_behind_and_stops_when_told(
     (cli.folder / "a").touch()
     (cli.folder / "b").touch()
     worker = cli.start_worker("--concurrency", "1")
-    until(lambda: status(cli, "a") == status(cli, "b") == "completed")
+    until(lambda: status(cli, "a") == status(cli, "b") == "completed", "both to end")
 
     assert (0, True) == ((ended := stop(worker, number))[0], "handed its runs over" in ended[1])
 
@@ -60,7 +51,7 @@ def test_a_stopped_worker_hands_over(cli: Cli) -> None:
     leave_behind(cli, "a")
     (cli.folder / "a.waiting").unlink()
     worker = cli.start_worker()
-    until((cli.folder / "a.waiting").exists)
+    until((cli.folder / "a.waiting").exists, "the step to begin")
 
     assert 0 == stop(worker, signal.SIGTERM)[0]
     (run,) = cli("runs", "--json").json
@@ -75,7 +66,7 @@ def test_a_worker_says_what_it_drives(cli: Cli) -> None:
     worker = cli.start("worker", "shop", "--json")
     assert worker.stdout is not None
     lines = []
-    until(lambda: lines.append(worker.stdout.readline()) or lines[-1] == "}\n")
+    until(lambda: lines.append(worker.stdout.readline()) or lines[-1] == "}\n", "the last line")
 
     told = json.loads("".join(lines))
     assert {"buy", "greet", "nap"} < set(told["flows"])
@@ -90,7 +81,8 @@ def test_a_worker_whose_store_fails_ends_with_exit_code_3(cli: Cli) -> None:
     sleeper.kill()
     hoarder = cli.start("run", "shop:hoard", "--id", "h", "--input", "[100, 2000]")
     until(
-        lambda: cli.database.exists() and "h" in {run["id"] for run in cli("runs", "--json").json}
+        lambda: cli.database.exists() and "h" in {run["id"] for run in cli("runs", "--json").json},
+        "the run to be there",
     )
     hoarder.kill()
     hoarder.wait()

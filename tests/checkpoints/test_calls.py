@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from outlive.errors import StoreUnavailable, ValueRefused
 from outlive.stores.memory import MemoryStore
 from outlive.sync import checkpoints as plain
 from outlive.testing.failing_store import CallFault, FailingStore
+from tests.harness.programs import told_by_python
 
 
 class Crash(BaseException):
@@ -96,15 +94,7 @@ def test_a_call_is_the_same_in_every_process() -> None:
     code = (
         "from outlive.checkpoints.done import call_of; print(call_of('s', ({*'abcdef'},), {}, {}))"
     )
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    }
+    told = {told_by_python("-c", code, PYTHONHASHSEED=seed) for seed in ("1", "2")}
 
     assert 1 == len(told)
     one, other = {"a": 1, "b": {2: 3, 4: 5}}, {"b": {4: 5, 2: 3}, "a": 1}

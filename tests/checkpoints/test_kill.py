@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,13 @@ import pytest
 from tests.checkpoints.victim import STEPS
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.programs import run_python
 
 pytestmark = pytest.mark.alone("sweep")
 
 
 def play(where: str, template: str, folder: Path, numbers: list[int]) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.checkpoints.victim", where, template, str(folder)]
-    ran = subprocess.run(
-        [*command, *map(str, numbers)], capture_output=True, text=True, check=False, timeout=600
-    )
+    ran = run_python("-m", "tests.checkpoints.victim", where, template, folder, *numbers)
     assert (0, "") == (ran.returncode, ran.stderr), ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]
 

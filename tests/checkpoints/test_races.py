@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from outlive.checkpoints import SnapshotStore
 from tests.conftest import Figure
+from tests.harness.programs import start_python
 
 pytestmark = pytest.mark.alone("processes")
 
@@ -17,9 +17,8 @@ RACERS, SAVES = 4, 15
 
 
 async def check(url: str) -> int:
-    command = [sys.executable, "-m", "tests.checkpoints.racer", url]
     racers = [
-        subprocess.Popen([*command, f"p{number}", str(SAVES)], stderr=subprocess.PIPE, text=True)
+        start_python("-m", "tests.checkpoints.racer", url, f"p{number}", SAVES, stderr=PIPE)
         for number in range(RACERS)
     ]
     for racer in racers:

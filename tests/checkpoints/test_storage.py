@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 import string
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from outlive.store import Entry
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.failing_store import FailingStore
 from tests.conftest import Figure
+from tests.harness.programs import run_python
 
 STEPS = 400
 
@@ -101,8 +100,7 @@ async def test_every_step_can_be_resumed_from(path: Path) -> None:
         await storage.initialize()
         runner = DurableRunner(SnapshotStore(storage))
     await storage.close()
-    command = [sys.executable, "-c", READER, str(path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = run_python("-c", READER, path)
 
     assert (f"{STEPS}\n", "") == (ran.stdout, ran.stderr)
 

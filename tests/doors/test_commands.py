@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from tests.doors.desk import (
     parent,
     wait_two,
 )
+from tests.harness.programs import python, shown_on_terminal
 
 
 @pytest.fixture
@@ -302,33 +301,14 @@ def test_a_timeline_on_a_terminal_has_marks(desk: Desk) -> None:
     desk("answer", "r", "Ada", "--question", "0.1/ask#1")
     desk("answer", "r", "no")
     desk.end()
+    terminal = {**os.environ, "TERM": "dumb", "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
 
     for words in (("show", "r"), ("show", "r", "--follow")):
-        shown = _on_a_terminal(*words)
+        shown = shown_on_terminal(python("-m", "outlive", *words), terminal)
         assert "│ 0.1" in shown
         assert "? asked" in shown
         assert "● answered" in shown
         assert "■ completed" in shown
-
-
-def _on_a_terminal(*words: str) -> str:
-    master, slave = pty.openpty()
-    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "outlive", *words]
-    process = subprocess.Popen(command, env=environment, stdout=slave)
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(master)
-    assert 0 == process.wait(20)
-    return shown.decode()
 
 
 def test_times_are_as_exact_as_they_are_interesting() -> None:

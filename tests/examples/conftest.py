@@ -8,25 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
+from tests.harness.processes import until
+from tests.harness.programs import end_program
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SECONDS_MAX = 60
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str) -> T:
-    """Look until there is something."""
-    end = time.monotonic() + SECONDS_MAX
-    while not (found := look()):
-        assert time.monotonic() < end, f"waited {SECONDS_MAX} s for {what}"
-        time.sleep(0.02)
-    return found
 
 
 class Program:
@@ -94,9 +86,7 @@ class Desk:
     def close(self) -> None:
         """No process of ours lives on."""
         for program in self._programs:
-            if program.process.poll() is None:
-                program.process.kill()
-            program.process.communicate()
+            end_program(program.process)
 
 
 @pytest.fixture

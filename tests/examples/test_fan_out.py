@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.examples.conftest import Desk, until
+from tests.examples.conftest import Desk
+from tests.harness.processes import until
 
 COUNT = 1000
 BAD = ("r7", "r400", "r993")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.examples.conftest import Desk, until
+from tests.examples.conftest import Desk
+from tests.harness.processes import until
 
 WORDS = ("python", "nightly.py", "2024-05-01")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.examples.conftest import Desk, Program, until
+from tests.examples.conftest import Desk, Program
+from tests.harness.processes import until
 
 QUESTION = json.dumps(["I was charged twice for order 7"])
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.examples.conftest import Desk, Program, until
+from tests.examples.conftest import Desk, Program
+from tests.harness.processes import until
 
 
 class Site:

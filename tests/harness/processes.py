@@ -59,6 +59,11 @@ def pid_of(child: BaseProcess) -> int:
     return child.pid
 
 
+def state_of(child: BaseProcess) -> str:
+    """The kernel's letter for it: T is stopped."""
+    return Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0]
+
+
 def end_child(child: BaseProcess) -> None:
     """Kill it if it lives, and bury it."""
     if child.is_alive():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from outlive.errors import RunCancelled
 from outlive.journal.reader import read_events
 from outlive.model.events import Answered, Claimed, SignalReceived
 from outlive.testing.auditor import JOURNAL_RULES
+from tests.harness.programs import end_program, start_python
 from tests.mail.crowd import POSTERS, QUESTIONS, is_cancelled, listening, name_of, open_crowded
 
 Figure = Callable[[str, object], None]
@@ -30,8 +29,7 @@ PATIENCE_SECONDS = 600.0
 
 def begin(*words: object) -> subprocess.Popen[str]:
     """One process of the crowd."""
-    command = [sys.executable, "-m", "tests.mail.crowd", *(str(word) for word in words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return start_python("-m", "tests.mail.crowd", *words)
 
 
 class Workers:
@@ -45,18 +43,14 @@ class Workers:
     def kill_one(self) -> None:
         """Kill one of them with SIGKILL, and start another."""
         place = self._rng.randrange(WORKERS)
-        self._end(self._processes[place])
+        end_program(self._processes[place])
         self._processes[place] = begin("work", self._url)
         self.killed += 1
-
-    def _end(self, process: subprocess.Popen[str]) -> None:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
 
     def end(self) -> None:
         """Kill all of them."""
         for process in self._processes:
-            self._end(process)
+            end_program(process)
 
 
 @contextmanager

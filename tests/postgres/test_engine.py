@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,6 +14,7 @@ from outlive.settings import Settings
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import pid_of, until
+from tests.harness.programs import run_python
 from tests.postgres.proxy import Proxy
 from tests.processes import players
 from tests.processes.stage import Stage, submit
@@ -83,16 +82,10 @@ async def completed(app: outlive.App, run_id: str) -> None:
 
 def test_the_command_line_by_an_environment_variable(url: str) -> None:
     """``OUTLIVE_STORE`` is all that changes."""
-    environment = {**os.environ, "OUTLIVE_STORE": url}
     outlive.run(ordering_at_once, "9", id="cli", store=url)
 
     for words in (["runs"], ["show", "cli"], ["doctor"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "outlive", *words],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        done = run_python("-m", "outlive", *words, OUTLIVE_STORE=url)
         assert 0 == done.returncode, done.stdout + done.stderr
         assert "doctor" in words or "cli" in done.stdout
 
@@ -200,11 +193,7 @@ async def test_a_server_that_does_not_answer_blocks_no_loop(
 
 def test_a_server_that_is_gone_is_one_line(postgres: PostgresServer) -> None:
     """And exit code 3: a store's fault."""
-    done = subprocess.run(
-        [sys.executable, "-m", "outlive", "runs", "--store", "postgresql://127.0.0.1:1/none"],
-        capture_output=True,
-        text=True,
-    )
+    done = run_python("-m", "outlive", "runs", "--store", "postgresql://127.0.0.1:1/none")
 
     assert 3 == done.returncode
     assert "can't be opened" in done.stderr

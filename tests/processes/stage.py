@@ -147,8 +147,3 @@ def submit(stage: Stage, flow: str, count: int, *more: object) -> list[str]:
 def read_appends(text: str) -> list[Append]:
     """Every whole line that a process wrote before it ended."""
     return [tuple(json.loads(line)) for line in text.split("\n")[:-1]]
-
-
-def state_of(child: BaseProcess) -> str:
-    """The kernel's letter for it: T is stopped."""
-    return Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0]

@@ -16,10 +16,10 @@ from outlive.errors import StepNotInDoubt
 from outlive.model.events import RunCompleted
 from outlive.model.mail import Verdict
 from tests.conftest import Figure
-from tests.harness.processes import pid_of, until
+from tests.harness.processes import pid_of, state_of, until
 from tests.processes import players
 from tests.processes.cast import EFFECTS, POSITIONS, Position
-from tests.processes.stage import Stage, state_of
+from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from outlive.settings import Settings
 from outlive.store import Query
 from outlive.stores.sqlite import SQLiteStore
 from tests.conftest import Figure
+from tests.harness.programs import run_python
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, shop, till, waits
 from tests.retention.orphan_rules import CHUNK
@@ -63,8 +62,8 @@ async def fill(path: Path) -> None:
 def kill(path: Path, what: str, moment: str, number: int) -> int:
     """Let a process work until that moment; its exit code."""
     archive = str(path.parent / "archive")
-    command = [sys.executable, "-m", "tests.retention.victim", str(path), archive, what, moment]
-    return subprocess.run([*command, str(number)], check=False).returncode
+    victim = ("-m", "tests.retention.victim", path, archive, what, moment, number)
+    return run_python(*victim).returncode
 
 
 def archived(path: Path) -> set[str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.harness.programs import told_by_python
+
 Figure = Callable[[str, object], None]
 
 #: What one more part may cost in memory: its place in the flow and its outcome, not its run.
 KB_PER_PART = 8.0
 KB_PER_PROCESS = 40_000.0
+SECONDS_MAX = 3600.0
 
 
 def expected(count: int) -> list[int]:
@@ -27,15 +27,8 @@ def expected(count: int) -> list[int]:
 
 def run(folder: Path, flow: str, count: int, limit: int, **settings: str) -> list[Any]:
     """Outcome, seconds, memory at first and at most, epochs of the parent."""
-    command = [sys.executable, "-m", "tests.scale.many", f"sqlite:///{folder}/o.db"]
-    done = subprocess.run(
-        [*command, flow, str(count), str(limit)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    told: list[Any] = json.loads(done.stdout)
+    words = ("-m", "tests.scale.many", f"sqlite:///{folder}/o.db", flow, count, limit)
+    told: list[Any] = json.loads(told_by_python(*words, seconds=SECONDS_MAX, **settings))
     return told
 
 

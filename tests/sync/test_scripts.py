@@ -6,8 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import outlive as awaiting
 from outlive import sync as outlive
 from outlive.errors import AppClosed, RunCancelled, RunNotFound, TimedOut
 from outlive.model.events import RunCompleted, StepDone
+from tests.harness.processes import until
 from tests.sync.twins import plain_note
 
 ROOT = Path(__file__).parent.parent.parent
@@ -59,14 +58,6 @@ def endless() -> str:
     return str(outlive.wait_signal("stop", str))
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    limit = time.monotonic() + 30
-    while not (met := condition()):
-        assert time.monotonic() < limit, "it never came true"
-        time.sleep(0.005)
-    return met
-
-
 def test_a_script_runs_flows_of_both_kinds(store: str) -> None:
     """The same id again gives the same outcome, and both modules see the same run."""
     assert "HELLO ANN" == outlive.run(hello, "Ann", id="r")
@@ -79,7 +70,7 @@ def test_a_script_runs_flows_of_both_kinds(store: str) -> None:
 def test_a_handle_does_all_that_the_async_one_does(store: str) -> None:
     """Questions, answers, requests, signals, events, status, cancel, time limits."""
     asking = outlive.start(counting, id="c")
-    question = until(asking.questions)[0]
+    question = until(asking.questions, "a question")[0]
     assert "How many?" == question.text
     with pytest.raises(TimedOut):
         asking.outcome(timeout=0.01)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.harness.programs import run_python
 
 EXTRAS = ("cryptography", "psycopg", "uvloop")
 
@@ -17,7 +16,7 @@ def test_the_package_imports_no_extra() -> None:
         "raise SystemExit(f'imported: {found}' if found else 0)"
     )
 
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    ran = run_python("-c", code)
 
     assert "" == ran.stderr
     assert 0 == ran.returncode

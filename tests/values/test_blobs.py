@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import random
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from outlive.app import App
 from outlive.engine.blob import CHUNK_BYTES, Blob
 from outlive.errors import BlobMissing, RunFailed, UsageError
 from outlive.stores.memory import MemoryStore
+from tests.harness.programs import run_python
 
 Figure = Callable[[str, object], None]
 
@@ -202,9 +200,6 @@ def test_the_same_with_blobs_elsewhere(
 
 
 def _play(folder: Path, megabytes: int, kill_at: int) -> tuple[int, str]:
-    script = Path(__file__).with_name("blob_process.py")
-    command = [sys.executable, str(script), str(folder), str(megabytes), str(kill_at)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = run_python("-m", "tests.values.blob_process", folder, megabytes, kill_at)
     assert done.returncode in (0, -9), done.stderr
     return done.returncode, done.stdout

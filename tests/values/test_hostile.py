@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outlive.errors import ValueRefused, WrongVersion
+from tests.harness.programs import told_by_python
 from tests.values.hostile import ALL, CASES, MEGABYTE, TO_READ, TO_WRITE
 
-ROOT = Path(__file__).parents[2]
 Figure = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
     """Every case tried in a process of its own, so that its memory can be seen."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.values.hostile"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert 0 == done.returncode, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
+    told = told_by_python("-m", "tests.values.hostile")
+    lines = map(json.loads, told.splitlines())
     return {line["case"]: line for line in lines}
 
 
