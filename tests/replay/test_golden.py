@@ -70,6 +70,21 @@ def test_journals_of_every_python_replay_here(minor: str, tmp_path: Path, figure
         assert told["replayed"] == len(GOLDEN)
 
 
+@pytest.mark.parametrize("minor", VERSIONS)
+def test_eviction_throws_nothing_into_a_flow_that_waits_in_a_generator(
+    minor: str, figure: Figure
+) -> None:
+    """The generator is closed first, then what is around it: no RuntimeError of Python's own."""
+    interpreter = find(minor)
+    if interpreter is None:
+        figure(f"eviction: Python {minor}", "NOT TRIED, it is not on this machine")
+        return
+
+    told = json.loads(run_module(environment(minor, interpreter), "tests.replay.evict"))
+
+    assert told == [["closed"], ["closed"]]
+
+
 def test_every_golden_flow_has_its_journal() -> None:
     """Whole, verified, written on the oldest Python, with the ids that were noted then."""
     journals = list(load(GOLDEN_FOLDER))

@@ -19,6 +19,7 @@ from outlive.model.events import (
     EffectRaised,
 )
 from outlive.settings import Settings
+from outlive.views.timeline import timeline
 from tests.unit.bank import Bank, crash_in_body, seconds_after
 from tests.unit.scene import EVICTING, STAYING, Scene
 
@@ -357,6 +358,35 @@ async def test_retry_tells_the_flow_when_its_attempts_are_used_up(scene: Scene) 
     assert await scene.outcome(handle) == ["OSError", "connection lost"]
     (raised,) = await scene.events(handle, EffectRaised)
     assert raised.happened is None
+
+
+async def test_an_attempt_that_is_repeated_unasked_is_recorded_as_unknown(scene: Scene) -> None:
+    """Whether it raised or its driver died: the journal never says that it did not happen."""
+    bank = Bank(scene, "hangs", "breaks", "pays")
+    flow = bank.flow(doubt="retry", retry=outlive.Retry(attempts=2, delay="1s"))
+    await crash_in_body(scene, bank, flow)
+
+    handle = await scene.open().start(flow, id="r")
+    await scene.outcome(handle)
+
+    failed = await scene.events(handle, AttemptFailed)
+    assert [event.happened for event in failed] == [None, None]
+    assert not any("not happen" in event.error.message for event in failed)
+    rows = timeline("r", await scene.events(handle, object))
+    notes = {row.note for row in rows if row.what == "attempt failed"}
+    assert notes == {"nobody knows whether it happened; it is repeated under the same key"}
+
+
+async def test_what_a_check_denies_is_recorded_as_not_happened(scene: Scene) -> None:
+    """That somebody knew."""
+    bank = Bank(scene, "breaks", "pays")
+    retry = outlive.Retry(attempts=2, delay="1s")
+    flow = bank.flow(check=bank.find, settle_after="1s", retry=retry)
+    handle = await scene.open().start(flow, id="r")
+    await scene.outcome(handle)
+
+    (failed,) = await scene.events(handle, AttemptFailed)
+    assert failed.happened is False
 
 
 async def test_retry_begins_a_dead_drivers_attempt_again_at_once(scene: Scene) -> None:

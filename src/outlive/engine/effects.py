@@ -231,22 +231,35 @@ class EffectRunner:
         else:
             self._try_again(op, Fault(DRIVER_ENDED, "its driver ended; it did not happen"), by)
 
-    def _try_again(self, op: Op, fault: Fault, by: By, at: int | None = None) -> None:
+    def repeat(self, op: Op, error: BaseException | None, at: int | None = None) -> None:
+        """Nobody knows whether it happened, and its receiver honours the key: do it again."""
+        fault = Fault(DRIVER_ENDED, "its driver ended; nobody knows whether it happened")
+        if error is not None:
+            fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
+        self._try_again(op, fault, "driver", at, happened=None)
+
+    def _try_again(
+        self,
+        op: Op,
+        fault: Fault,
+        by: By,
+        at: int | None = None,
+        *,
+        happened: bool | None = False,
+    ) -> None:
         drive, effect = self._drive, op.effect
         assert effect is not None, "an effect is tried again behind its intent"
         retry_at = drive.env.ports.clock.now_ms() if at is None else at
-        failed = AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by)
-        self._wait_for_next(op, effect, fault, retry_at, by)
+        failed = AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by, happened)
+        self._wait_for_next(op, effect, failed)
         drive.record(failed)
 
-    def _wait_for_next(
-        self, op: Op, effect: OpenEffect, fault: Fault, retry_at: int, by: By
-    ) -> None:
-        effect.maybe = effect.maybe or (by == "driver" and effect.doubt is not None)
-        effect.retry_at, effect.error = retry_at, fault
+    def _wait_for_next(self, op: Op, effect: OpenEffect, failed: AttemptFailed) -> None:
+        effect.maybe = effect.maybe or failed.happened is None
+        effect.retry_at, effect.error = failed.retry_at, failed.error
         effect.doubt, effect.asks, effect.over_at = None, False, None
         op.attempt = next_attempt(effect)
-        later(self._drive, op, retry_at, self._intend)
+        later(self._drive, op, failed.retry_at, self._intend)
 
     def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "") -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
@@ -339,7 +352,7 @@ class EffectRunner:
         self._settler.stop(op)
         op.stage = "new"  # when its key is answered there is nothing left to go on with
         if isinstance(event, AttemptFailed):
-            self._wait_for_next(op, effect, event.error, event.retry_at, "human")
+            self._wait_for_next(op, effect, event)
             drive.record(event, mail_id)
         else:
             self._end(op, event, mail_id)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 import sys
 import threading
@@ -28,6 +29,8 @@ from outlive.errors import IoInFlow
 
 logger = logging.getLogger("outlive")
 
+#: What awaits an item of an async generator; these types have no other name.
+_OF_GENERATORS = frozenset({"async_generator_asend", "async_generator_athrow", "anext_awaitable"})
 _TASKS_FILE = asyncio.tasks.__file__
 
 
@@ -230,10 +233,13 @@ def _close(
     # ``async with`` awaits once while closing ("ignored GeneratorExit"): closing again gets on.
     for _ in range(8):
         try:
+            if _is_in_generator(coro):
+                context.run(coro.throw, stopped())
+                continue
             context.run(coro.close)
         except RuntimeError:
             continue
-        except stopped:
+        except (stopped, StopIteration):
             pass
         except BaseException as error:
             raised = error
@@ -245,6 +251,19 @@ def _close(
     if waiter is not None:
         waiter.cancel()
     return raised
+
+
+def _is_in_generator(coro: Any) -> bool:
+    """It waits in an async generator that Python before 3.13 does not close with it.
+
+    Only the frames around are closed there, and whoever closes the generator meanwhile, as
+    ``aclosing`` does, gets a RuntimeError for it is "already running". What is thrown reaches it.
+    """
+    if sys.version_info >= (3, 13):
+        return False
+    while inspect.iscoroutine(coro):
+        coro = coro.cr_await
+    return type(coro).__name__ in _OF_GENERATORS
 
 
 def _keep(coro: object) -> None:

@@ -51,6 +51,10 @@ class Ends(Protocol):
         """It was cut off and nothing happened."""
         ...
 
+    def repeat(self, op: Op, error: BaseException | None, at: int | None = None) -> None:
+        """Nobody knows whether it happened, and its receiver honours the key: do it again."""
+        ...
+
     def tell_in_doubt(self, op: Op, error: BaseException) -> None:
         """The flow is told that nobody knows."""
         ...
@@ -93,13 +97,14 @@ class Settler:
     def _repeat(self, op: Op, effect: OpenEffect, error: BaseException | None) -> None:
         """The receiver honours the key: a repeat is harmless, within the retries asked for."""
         if _was_cut(effect) and not op.cancel_wanted:
-            self._ends.absent_after_cut(op, "driver")
+            self._ends.repeat(op, None)
             return
         error = error or _restored(op, effect)
-        now = self._drive.env.ports.clock.now_ms()
-        decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=0.0)
+        ports = self._drive.env.ports
+        now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
+        decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
         if isinstance(decision, RetryAt) and not op.cancel_wanted:
-            self._ends.absent(op, error, "driver")
+            self._ends.repeat(op, error, decision.at)
         else:
             self._ends.tell_in_doubt(op, error)
 

@@ -94,7 +94,7 @@ class StepRaised(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """An attempt ended with nothing done; the next may start at ``retry_at``."""
+    """An attempt ended and did not count; the next may start at ``retry_at``."""
 
     at: int
     step: str
@@ -102,6 +102,8 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     error: Fault
     retry_at: int  # ms since 1970
     by: By = ""
+    #: Of an effect: None if nobody knows, and it is repeated because its receiver honours the key.
+    happened: bool | None = False
 
 
 class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):

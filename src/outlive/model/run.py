@@ -271,7 +271,9 @@ def _back_off(run: Run, event: AttemptFailed) -> None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)
         return
     run.header_is_stale |= effect.asks
-    effect.maybe = effect.maybe or (event.by == "driver" and effect.doubt is not None)
+    # Earlier releases did not say it of an attempt that was repeated unasked.
+    is_unknown = event.happened is None or (event.by == "driver" and effect.doubt is not None)
+    effect.maybe = effect.maybe or is_unknown
     effect.retry_at, effect.error = event.retry_at, event.error
     effect.doubt, effect.asks, effect.over_at = None, False, None
 

@@ -281,6 +281,8 @@ def _of_step(event: OfStep) -> dict[str, object]:
             told = {"what": "raised", "args": args, "error": error}
         case AttemptFailed():
             note = _told_by(event.by) or "nothing happened"
+            if event.happened is None:
+                note = "nobody knows whether it happened; it is repeated under the same key"
             told = {"what": "attempt failed", "error": event.error, "note": note}
             told["due_at"] = event.retry_at
         case EffectIntended():
