@@ -120,6 +120,28 @@ def test_functions_are_short() -> None:
     assert_none(too_long)
 
 
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """What a function does itself, without the functions that it defines."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from own_nodes(node)
+
+
+def test_no_test_passes_by_leaving_early() -> None:
+    """A test that can't try what it is there for fails and says what it needs."""
+    leaving = [
+        f"{path}:{node.lineno}: {function.name} returns"
+        for path, _, tree in python_files("src", "tests")
+        for function in functions(tree)
+        if function.name.startswith("test_")
+        for node in own_nodes(function)
+        if isinstance(node, ast.Return)
+    ]
+
+    assert_none(leaving)
+
+
 def test_files_have_telling_names() -> None:
     """No file or folder is a drawer for anything."""
     drawers = [

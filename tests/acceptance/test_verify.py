@@ -77,6 +77,7 @@ async def test_every_truncation_is_found(bench: Bench, full: bool, figure: Figur
             await bench.expect("bought", seq, only="bought")
         bench.spoiler.set_body(record, body)
     figure("verify, truncations found", f"{bench.found} of {bench.tried}")
+    assert bench.tried > 0
 
 
 async def test_every_swap_is_found(bench: Bench, figure: Figure) -> None:
@@ -99,6 +100,8 @@ async def test_every_swap_is_found(bench: Bench, figure: Figure) -> None:
         spoiler.set_body(one[0], one[3])
         spoiler.set_body(other[0], other[3])
     figure("verify, swaps found", f"{bench.found} of {bench.tried}")
+    assert within
+    assert between
     assert [] == await bench.look()
 
 
@@ -117,6 +120,7 @@ async def test_every_deletion_is_found(bench: Bench, figure: Figure) -> None:
             spoiler.db.execute("UPDATE runs SET seq = ? WHERE id = ?", (seq - 1, run))
             await bench.expect("counted", max(1, seq - 1))
     figure("verify, deletions found", f"{bench.found} of {bench.tried}")
+    assert bench.tried > 0
 
 
 async def test_every_reordering_is_found(bench: Bench, figure: Figure) -> None:

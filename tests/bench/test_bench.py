@@ -78,6 +78,7 @@ def test_the_chapter_of_values_is_written(tmp_path: Path) -> None:
 def test_every_case_names_a_contestant() -> None:
     """Plans, contestants and goals speak of the same things, and of each of them once."""
     for plan in PLANS.values():
+        assert plan
         rows = [(case.work, case.size, name) for case in plan for name in case.contestants]
         assert len(rows) == len(set(rows))
         assert {name for _, _, name in rows} <= set(CONTESTANTS)

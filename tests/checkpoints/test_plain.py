@@ -26,9 +26,10 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_every_verb_has_its_twin(name: str) -> None:
     """With the same parameters."""
-    for verb, method in vars(getattr(awaited, name)).items():
-        if verb.startswith("_") or verb in INNER[name] or not inspect.isfunction(method):
-            continue
+    methods = inspect.getmembers_static(getattr(awaited, name), inspect.isfunction)
+    verbs = {k: each for k, each in methods if not k.startswith("_") and k not in INNER[name]}
+    assert verbs
+    for verb, method in verbs.items():
         twin = getattr(getattr(plain, name), verb)
         assert twin.__doc__, verb
         if verb != "step":

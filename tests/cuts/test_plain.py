@@ -22,13 +22,15 @@ from outlive.sync import exchanging as plain_exchanging
 )
 def test_every_verb_has_its_twin(awaited: type, twin: type) -> None:
     """With the same parameters, and words of its own."""
-    for verb, method in vars(awaited).items():
-        if not verb.startswith("_") and inspect.isfunction(method):
-            other = getattr(twin, verb)
-            assert list(inspect.signature(method).parameters) == list(
-                inspect.signature(other).parameters
-            ), verb
-            assert other.__doc__, verb
+    methods = inspect.getmembers_static(awaited, inspect.isfunction)
+    verbs = {verb: method for verb, method in methods if not verb.startswith("_")}
+    assert verbs
+    for verb, method in verbs.items():
+        other = getattr(twin, verb)
+        assert list(inspect.signature(method).parameters) == list(
+            inspect.signature(other).parameters
+        ), verb
+        assert other.__doc__, verb
 
 
 def test_agents_of_plain_code(tmp_path: Path) -> None:

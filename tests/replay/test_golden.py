@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from tests.replay.interpreters import environment, find, run_module
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 #: Every Python that the package says it runs on.
 VERSIONS = ("3.11", "3.12", "3.13")
+#: Those of them that this machine has: at least the one that runs the tests.
+FOUND = {minor: path for minor in VERSIONS if (path := find(minor)) is not None}
 
 Figure = Callable[[str, object], None]
 
@@ -32,14 +35,10 @@ def replay(python: Path, folder: Path, loop: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
+@pytest.mark.parametrize("minor", FOUND)
 def test_golden_journals_replay_on_every_python(minor: str, figure: Figure) -> None:
     """On asyncio, uvloop and with eager tasks: no body runs, the same comes out."""
-    interpreter = find(minor)
-    if interpreter is None:
-        figure(f"golden: Python {minor}", "NOT TRIED, it is not on this machine")
-        return
-    python = environment(minor, interpreter)
+    python = environment(minor, FOUND[minor])
 
     for loop in loops_of(minor):
         told = replay(python, GOLDEN_FOLDER, loop)
@@ -52,37 +51,36 @@ def test_golden_journals_replay_on_every_python(minor: str, figure: Figure) -> N
         )
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
-def test_journals_of_every_python_replay_here(minor: str, tmp_path: Path, figure: Figure) -> None:
+@pytest.mark.parametrize("minor", FOUND)
+def test_journals_of_every_python_replay_here(minor: str, tmp_path: Path) -> None:
     """Going back to an older Python is as harmless as going forward, whatever the loop was."""
-    interpreter, here = find(minor), find(VERSIONS[0])
-    if interpreter is None or here is None:
-        figure(f"golden: Python {minor}", "NOT TRIED, it is not on this machine")
-        return
-    python = environment(minor, interpreter)
+    python = environment(minor, FOUND[minor])
+    oldest = min(FOUND, key=VERSIONS.index)
 
     for seed, loop in enumerate(loops_of(minor)):
         run_module(python, "tests.replay.write_golden", tmp_path / loop, seed, loop)
         assert {golden.python for golden in load(tmp_path / loop)} == {minor}
 
-        told = replay(environment(VERSIONS[0], here), tmp_path / loop, "asyncio")
+        told = replay(environment(oldest, FOUND[oldest]), tmp_path / loop, "asyncio")
 
         assert told["replayed"] == len(GOLDEN)
 
 
-@pytest.mark.parametrize("minor", VERSIONS)
-def test_eviction_throws_nothing_into_a_flow_that_waits_in_a_generator(
-    minor: str, figure: Figure
-) -> None:
+@pytest.mark.parametrize("minor", FOUND)
+def test_eviction_throws_nothing_into_a_flow_that_waits_in_a_generator(minor: str) -> None:
     """The generator is closed first, then what is around it: no RuntimeError of Python's own."""
-    interpreter = find(minor)
-    if interpreter is None:
-        figure(f"eviction: Python {minor}", "NOT TRIED, it is not on this machine")
-        return
-
-    told = json.loads(run_module(environment(minor, interpreter), "tests.replay.evict"))
+    told = json.loads(run_module(environment(minor, FOUND[minor]), "tests.replay.evict"))
 
     assert told == [["closed"], ["closed"]]
+
+
+def test_every_python_is_tried(full: bool, figure: Figure) -> None:
+    """The one that runs the tests is, and in full all that the package says it runs on."""
+    missing = [minor for minor in VERSIONS if minor not in FOUND]
+    figure("golden: Pythons not tried, they are not on this machine", ", ".join(missing) or "none")
+
+    assert "{}.{}".format(*sys.version_info[:2]) in FOUND
+    assert not (full and missing), f"install Python {' and '.join(missing)}, for instance by pyenv"
 
 
 def test_every_golden_flow_has_its_journal() -> None:

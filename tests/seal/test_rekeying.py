@@ -92,6 +92,7 @@ async def test_a_killed_rekey_is_begun_again(key: str, other_key: str, figure: F
         assert [f"word {n}" for n in range(3)] == await words(disk, other_key)
 
     figure("sealed: rekey killed and begun again", killed)
+    assert killed > 0
 
 
 async def test_an_erased_family_is_gone_and_its_ids_stay_taken(key: str) -> None:
@@ -112,6 +113,7 @@ async def test_a_killed_erasure_is_begun_again(key: str) -> None:
     """The key goes first: nothing that is left can be read."""
     calls = FailingStore(await grown(key))
     await erase(opened(calls, key), "r1", keep_until=1 << 60)
+    assert calls.calls
     for number in range(1, len(calls.calls) + 1):
         disk = await grown(key)
         failing = FailingStore(disk, CallFault(number=number), kill=strike)

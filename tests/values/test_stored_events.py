@@ -39,7 +39,9 @@ def bytes_fields(struct: type) -> set[str]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_no_value_is_forgotten(kind: type[Event]) -> None:
     """A large value in any field of any event can be written and comes back to its place."""
-    for event in (each for each in EVERY_EVENT if type(each) is kind):
+    events = [each for each in EVERY_EVENT if type(each) is kind]
+    assert events
+    for event in events:
         large = _enlarge(event)
         small = with_values(large, lambda raw: b"small" if type(raw) is Parted else raw)
 

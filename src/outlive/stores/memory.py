@@ -31,6 +31,7 @@ from outlive.store import (
     Offer,
     Page,
     Posted,
+    Posting,
     Query,
     QueueLimits,
     QueueState,
@@ -62,6 +63,9 @@ class _Journal:
     @property
     def waiting(self) -> bool:
         return self.head.posted != self.head.consumed
+
+    def unread(self) -> list[Mail]:
+        return [mail for mail in self.mail.values() if mail is not None]
 
 
 def follows(head: Head, entry: Entry) -> bool:
@@ -192,7 +196,7 @@ class MemoryStore:
                 head=journal.head,
                 header=journal.header,
                 records=journal.records[first:][:limit],
-                mail=[mail for mail in journal.mail.values() if mail is not None],
+                mail=journal.unread(),
             )
 
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
@@ -244,17 +248,31 @@ class MemoryStore:
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
         with self._lock:
-            journal = self._journals.get(run_id)
-            if journal is None:
-                return "ended" if self._tombstone(run_id) else "unknown"
-            if mail_id in journal.mail:
-                return "already"
-            if journal.header.ended_at is not None:
-                return "ended"
-            now = self._clock.now_ms()
-            journal.mail[mail_id] = Mail(mail_id=mail_id, body=bytes(body), posted_at=now)
-            journal.head = msgspec.structs.replace(journal.head, posted=journal.head.posted + 1)
-            return "posted"
+            return self._post(run_id, mail_id, body)
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        """See ``Mailroom``."""
+        with self._lock:
+            return [self._post(each.run_id, each.mail_id, each.body) for each in batch]
+
+    def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        journal = self._journals.get(run_id)
+        if journal is None:
+            return "ended" if self._tombstone(run_id) else "unknown"
+        if mail_id in journal.mail:
+            return "already"
+        if journal.header.ended_at is not None:
+            return "ended"
+        now = self._clock.now_ms()
+        journal.mail[mail_id] = Mail(mail_id=mail_id, body=bytes(body), posted_at=now)
+        journal.head = msgspec.structs.replace(journal.head, posted=journal.head.posted + 1)
+        return "posted"
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        """See ``Mailroom``."""
+        with self._lock:
+            found = {run_id: self._journals.get(run_id) for run_id in run_ids}
+            return {x: journal.unread() if journal else [] for x, journal in found.items()}
 
     async def put_blob(self, family: str, node: Node) -> None:
         with self._lock:

@@ -18,12 +18,11 @@ from outlive.testing.store_queued import Desk, claim_of, limit_queue, offer_of, 
 
 
 class QueueLimitRules:
-    """Concurrency, keys, workers and rates, where a store keeps them."""
+    """Concurrency, keys, workers and rates."""
 
     async def test_no_more_are_held_than_a_queue_allows(self, store: Store) -> None:
         """What is over the limit is neither offered nor given, until something ends."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=2)
         await store.commit([queued(f"r{n}") for n in range(4)])
         desk = Desk(store, "w")
@@ -37,8 +36,7 @@ class QueueLimitRules:
 
     async def test_a_refusal_leaves_the_run_as_it_was(self, store: Store) -> None:
         """The head that a refused claim is shown is the one it followed."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b")])
         await Desk(store, "w").take()
@@ -52,8 +50,7 @@ class QueueLimitRules:
 
     async def test_limits_hold_within_a_batch(self, store: Store) -> None:
         """Of many claims in one commit as many are done as fit; others are not disturbed."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=3)
         await store.commit([queued(f"r{n}") for n in range(8)] + [entry("other", 0)])
         claims = [claim_of(await offer_of(store, f"r{n}"), "w") for n in range(8)]
@@ -67,8 +64,7 @@ class QueueLimitRules:
         self, store: Store, make_store: Callable[[], Store]
     ) -> None:
         """Eight who claim the same runs at the same moment never hold more than allowed."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=5, per_key=2, per_worker=2, rate=9, rate_ms=60_000)
         await store.commit([queued(f"r{n}", queue_key=f"k{n % 3}") for n in range(40)])
         offers = [await offer_of(store, f"r{n}") for n in range(40)]
@@ -92,8 +88,7 @@ class QueueLimitRules:
 
     async def test_who_waits_takes_nothing_of_its_queue(self, store: Store) -> None:
         """A run that sleeps makes way for another, and needs a place again when it wakes."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b")])
         desk = Desk(store, "w")
@@ -110,8 +105,7 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """What a dead worker held counts as held, and may be taken over though all is full."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1, rate=1)
         await store.commit([queued("a"), queued("b")])
         await store.beat("dead")
@@ -127,8 +121,7 @@ class QueueLimitRules:
 
     async def test_no_key_has_more_than_its_part(self, store: Store) -> None:
         """A key that is full hides nobody behind it; runs without a key are not counted."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, per_key=2)
         await store.commit([queued(f"a{n}", queue_key="a") for n in range(9)])
         await store.commit([queued("b0", queue_key="b"), *(queued(f"none{n}") for n in range(3))])
@@ -142,8 +135,7 @@ class QueueLimitRules:
 
     async def test_no_worker_has_more_than_its_part(self, store: Store, clock: HandClock) -> None:
         """Neither by claiming nor by taking over."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, per_worker=2)
         await store.commit([queued(f"r{n}") for n in range(6)])
         dead, heir, other = (Desk(store, name) for name in ("dead", "heir", "other"))
@@ -163,8 +155,7 @@ class QueueLimitRules:
 
     async def test_no_more_begin_than_a_rate_allows(self, store: Store, clock: HandClock) -> None:
         """However they are asked for: in no stretch of time do more begin."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=3, rate_ms=10_000)
         await store.commit([queued(f"r{n}") for n in range(40)])
         desk = Desk(store, "w")
@@ -187,8 +178,7 @@ class QueueLimitRules:
 
     async def test_units_are_what_a_rate_counts(self, store: Store, clock: HandClock) -> None:
         """A dear run waits until it can be paid for, and nobody passes it meanwhile."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1000)
         await store.commit([queued("a", units=600), queued("b", units=500), queued("c", units=1)])
         desk = Desk(store, "w")
@@ -205,8 +195,7 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """It begins when nothing else counts, and nothing else begins beside it."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1000)
         await store.commit([queued("a"), queued("b", units=5000), queued("c")])
         desk = Desk(store, "w")
@@ -222,8 +211,7 @@ class QueueLimitRules:
 
     async def test_only_the_first_claim_is_charged(self, store: Store, clock: HandClock) -> None:
         """Not a repeated commit, not a run that wakes, not one that is taken over."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=2, rate_ms=1_000_000)
         await store.commit([queued("a"), queued("b"), queued("c")])
         await store.beat("w")
@@ -244,8 +232,7 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """What was spent in what is now the future counts as spent now."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1, rate_ms=10_000)
         await store.commit([queued("a", wake_at=0), queued("b", wake_at=0)])
         desk = Desk(store, "w")
@@ -260,8 +247,7 @@ class QueueLimitRules:
 
     async def test_another_stretch_forgets_nothing(self, store: Store, clock: HandClock) -> None:
         """A rate that is set anew counts what was spent before."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, rate=2, rate_ms=60_000)
         await store.commit([queued(name) for name in "abc"])
         desk = Desk(store, "w")
@@ -277,8 +263,7 @@ class QueueLimitRules:
 
     async def test_limits_are_set_once_or_anew(self, store: Store) -> None:
         """Who only declares a queue leaves limits that are set; whoever sets them changes them."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         few, many = QueueLimits(concurrency=1), QueueLimits(per_worker=9, rate=7, rate_ms=5)
         assert await store.find_queue("q") is None
 
@@ -290,8 +275,7 @@ class QueueLimitRules:
 
     async def test_what_a_queue_shows(self, store: Store, clock: HandClock) -> None:
         """Limits, how many wait and since when, how many are held, what is spent."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1, rate=5)
         await limit_queue(store, "empty", per_key=3)
         await store.commit([queued("a", units=2), queued("b"), queued("c", wake_at=START_MS + 1)])
@@ -312,8 +296,7 @@ class QueueLimitRules:
     @pytest.mark.parametrize("queue", ["q", "unlimited"])
     async def test_nobody_jumps_a_queue(self, store: Store, queue: str) -> None:
         """A run of a queue can't begin with its creation."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         jumping: dict[str, Any] = {"lease": "take", "worker": "w", "epoch": 1}
         with pytest.raises(ValueError, match="jumps its queue"):
             await store.commit([msgspec.structs.replace(queued("r", queue), **jumping)])

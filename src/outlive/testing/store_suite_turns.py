@@ -39,16 +39,14 @@ class QueueTurnRules:
 
     async def test_within_a_key_the_oldest_goes_first(self, store: Store) -> None:
         """In the order of their creation."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await store.commit([queued(f"r{n}") for n in range(5)])
 
         assert [f"r{n}" for n in range(5)] == await one_by_one(Desk(store, "w"), 5)
 
     async def test_keys_take_turns(self, store: Store) -> None:
         """A long line of one key does not keep the others waiting, with or without limits."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         for queue in ("q", "free"):
             long = [queued(f"{queue}-a{n}", queue, queue_key="a") for n in range(50)]
@@ -61,8 +59,7 @@ class QueueTurnRules:
 
     async def test_keys_share_what_is_taken_at_once(self, store: Store) -> None:
         """Of many that are offered together each key has its part."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await store.commit([queued(f"a{n}", queue_key="a") for n in range(50)])
         await store.commit([queued(f"b{n}", queue_key="b") for n in range(50)])
 
@@ -73,8 +70,7 @@ class QueueTurnRules:
 
     async def test_lower_numbers_go_first(self, store: Store) -> None:
         """But nobody is forgotten: one of eight is the one that has waited longest."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         old: dict[str, Any] = {"wake_at": START_MS - 2}
         new: dict[str, Any] = {"wake_at": START_MS - 1}
@@ -90,8 +86,7 @@ class QueueTurnRules:
 
     async def test_the_oldest_does_not_change_whose_turn_it_is(self, store: Store) -> None:
         """With many keys each is served, though the one that waited longest comes in between."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         old: dict[str, Any] = {"wake_at": START_MS - 1}
         await store.commit([queued(f"z{n}", queue_key="z", priority=9, **old) for n in range(9)])
@@ -104,8 +99,7 @@ class QueueTurnRules:
 
     async def test_the_oldest_is_found_behind_a_long_line_of_a_full_key(self, store: Store) -> None:
         """Though more urgent runs keep coming, and hundreds before it may not be held."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         desk = Desk(store, "w")
         await limit_queue(store, per_key=1)
         await store.commit([queued("held", queue_key="full")])
@@ -119,8 +113,7 @@ class QueueTurnRules:
 
     async def test_queues_take_turns(self, store: Store) -> None:
         """A worker with little room serves every queue, the unnamed one, too."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await store.commit([queued(f"x{n}", "x") for n in range(30)])
         await store.commit([queued(f"y{n}", "y") for n in range(30)])
         await store.commit(
@@ -133,8 +126,7 @@ class QueueTurnRules:
 
     async def test_a_full_queue_hides_no_other(self, store: Store) -> None:
         """Not by those who wait in it, nor by mail of theirs, nor by those of them who wake."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, "full", concurrency=1)
         await limit_queue(store, "keys", per_key=1)
         await store.beat("w")
@@ -156,8 +148,7 @@ class QueueTurnRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """New or woken, with mail or left by the dead: only what is in its queues."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         names = ("x", "y", "default")
         for name in names:
             await store.commit([queued(f"{name}-{kind}", name) for kind in ("dead", "old", "new")])
@@ -181,8 +172,7 @@ class QueueTurnRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """By a worker of some queues: due, with mail or left by the dead; and the next is told."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         kinds = ("dead", "due", "mail", "later")
         wakes = {"due": START_MS, "later": START_MS + 9 * 60_000}
         for flow in ("own", "other"):
@@ -210,8 +200,7 @@ class QueueTurnRules:
 
     async def test_a_run_that_is_named_waits_for_its_turn(self, store: Store) -> None:
         """Who wants only some runs is not offered those that their queue has no place for."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b"), *(queued(f"n{n}", "n") for n in range(99))])
         many = frozenset({"a", "b", "none", *(f"n{n}" for n in range(60))})
@@ -225,8 +214,7 @@ class QueueTurnRules:
 
     async def test_a_sleeper_in_a_queue_tells_when_it_wakes(self, store: Store) -> None:
         """A worker that has nothing to do knows when to look again."""
-        if not isinstance(store, Queueing):
-            return
+        assert isinstance(store, Queueing)
         await store.commit([queued("a", "x"), queued("b", "y")])
         desk = Desk(store, "w")
         await desk.take()
