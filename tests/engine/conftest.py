@@ -1,7 +1,9 @@
-"""Theatres of every kind: in memory and in a file, leaving memory at every wait or only at long."""
+"""Theatres of two kinds: runs stay in memory on a store in memory, or leave it at every wait on a
+store in a file. In full also the other way round."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +13,13 @@ import pytest_asyncio
 from tests.engine.world import world
 from tests.harness.theatre import EVICTING, STAYING, Theatre
 
+IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
+#: (kind of store, seconds until a run that waits leaves memory): each of both, in two theatres.
+DIAGONAL = ("memory-2", "sqlite-0")
+OTHERS = ("memory-0", "sqlite-2")
 
-@pytest_asyncio.fixture(params=["memory-0", "memory-2", "sqlite-0", "sqlite-2"])
+
+@pytest_asyncio.fixture(params=(*DIAGONAL, *OTHERS) if IS_FULL else DIAGONAL)
 async def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Theatre]:
     """One theatre per kind of store and idle time."""
     kind, idle = request.param.split("-")
