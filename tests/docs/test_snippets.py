@@ -5,9 +5,9 @@ The blocks of one file run in order, in one namespace, in a process and folder o
 - ``python``: executed. If its first line is a comment with a file name (``# support.py``), the
   block is also saved under that name, for the commands that follow.
 - ``console``: lines that begin with ``$ outlive`` or ``$ python`` are run and must end with 0;
-  output that is shown below and has no ``...`` must be what comes out. ``$ echo $?`` shows the
-  exit code of a command that is meant to fail. A command that ends in ``&`` runs until the
-  file's end.
+  output that is shown below must be what comes out, but for what ``...`` stands for (see
+  ``run_blocks.matches``). ``$ echo $?`` shows the exit code of a command that is meant to fail.
+  A command that ends in ``&`` runs until the file's end.
 
 ``OUTLIVE_STORE`` is a new file, or for pages about a server, one that is started for them.
 
@@ -27,6 +27,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.run_blocks import matches
 from tests.harness.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -113,6 +114,39 @@ def test_examples_run(page: Path, kind: str, tmp_path: Path) -> None:
         )  # fmt: skip
 
     assert 0 == ran.returncode, f"{ran.stdout}\n{ran.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_right"),
+    [
+        ("a\nb", True),
+        ("a", False),
+        ("a\n...", True),
+        ("a\nb\n...", True),
+        ("...\nb", True),
+        ("...\nc", False),
+        ("a\n...\nc", False),
+        ("...", True),
+    ],
+)
+def test_shown_lines_must_come_out(shown: str, is_right: bool) -> None:
+    """Dots stand for any lines, and for none; what is shown beside them is compared."""
+    assert is_right == matches(shown, "a\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_right"),
+    [
+        ("RUN FLOW ...\nr 5 ms told by ...", True),
+        ("RUN  FLOW  ...\nr    7 ms  told by its check", True),
+        ("RUN  FLOW  ...\nr    7 ms  told by a human", False),
+        ("RUN  ...\ns  ...", False),
+        ("RUN  FLOW  AGE\nr    7 ms  told by its check", False),
+    ],
+)
+def test_dots_in_a_line_stand_for_a_part_of_it(shown: str, is_right: bool) -> None:
+    """Beside them widths, times and ids may be others, and nothing else."""
+    assert is_right == matches(shown, "RUN    FLOW  AGE\nr      12 ms  told by its check\n")
 
 
 def test_pages_about_a_server_are_there() -> None:
