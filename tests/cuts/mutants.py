@@ -112,13 +112,16 @@ def half_a_restore_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: tuple[Mutant, ...] = (
-    newest_states_are_cut,
-    drops_are_ignored,
-    in_flight_is_forgotten,
-    zombies_may_save,
-    taken_is_not_saved,
-    dropped_when_seen,
-    restore_begins_anew,
-    half_a_restore_is_enough,
-)
+MUTANTS: dict[str, Mutant] = {
+    mutant.__name__: mutant
+    for mutant in (
+        newest_states_are_cut,
+        drops_are_ignored,
+        in_flight_is_forgotten,
+        zombies_may_save,
+        taken_is_not_saved,
+        dropped_when_seen,
+        restore_begins_anew,
+        half_a_restore_is_enough,
+    )
+}

@@ -13,6 +13,7 @@ from outlive.checkpoints.cuts import Cut
 from outlive.checkpoints.exchanging import restore_cut
 from outlive.checkpoints.runner import DurableRunner
 from outlive.checkpoints.store import SnapshotStore
+from outlive.errors import OutliveError
 from outlive.journal.immediate import run_immediate
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
@@ -122,6 +123,15 @@ def play(seed: int, told: Told) -> None:
         again = Play(chance, told)
         with closing(again):
             perform_again(again, cut)
+
+
+def is_broken(seed: int) -> bool:
+    """Whether something goes wrong in the play of a seed."""
+    try:
+        play(seed, Told())
+    except (AssertionError, OutliveError, LookupError):
+        return True
+    return False
 
 
 def perform(play: Play, begins: Mapping[int, str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from tests.conftest import Figure
 from tests.cuts.plays import Told, play
+from tests.seeds import first_seed
 
 SEEDS, SEEDS_FULL = 100, 1200
 
@@ -13,9 +14,10 @@ SEEDS, SEEDS_FULL = 100, 1200
 def test_a_cut_restored_goes_on_to_the_same_end(full: bool, figure: Figure) -> None:
     """No message is lost, doubled or out of order, at the cut, behind it or without it."""
     told = Told()
-    seeds = SEEDS_FULL if full else SEEDS
+    seeds, first = SEEDS_FULL if full else SEEDS, first_seed()
+    figure("cuts under random schedules: first seed", first)
 
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         try:
             play(seed, told)
         except BaseException as error:

@@ -1,9 +1,11 @@
-"""The mutants are killed: each by a small test of its name, and all but one by the simulation."""
+"""The mutants are killed: each by a small test of its name, and most by the simulation.
+
+By default the simulation replays the seeds that are pinned for a mutant; in full it also hunts for
+one among many.
+"""
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,8 @@ from outlive.testing.simulation import Report, simulate
 from tests.conftest import Figure
 from tests.mutants.killers import KILLERS
 from tests.mutants.mutants import MUTANTS, Mutant
+from tests.seeds import killing_seed, pinned_mutants
 
-#: Seeds that the simulation gets to find a mutant.
-SEEDS_MAX = 400
-#: Mutants that are looked for in sealed stores, every day.
-SEALED_SAMPLE = 6
 SIMULATED = [mutant for mutant in MUTANTS.values() if mutant.is_simulated]
 
 
@@ -43,34 +42,42 @@ def test_the_mutant_dies(
     figure(f"mutant killed by {KILLERS[mutant.name].__name__}", mutant.name)
 
 
+@pytest.mark.parametrize("sealed", [None, True], ids=["", "sealed"])
 @pytest.mark.parametrize("hunted", SIMULATED, ids=lambda mutant: mutant.name)
 def test_the_simulation_finds_the_mutant(
-    hunted: Mutant, monkeypatch: pytest.MonkeyPatch, figure: Figure
+    hunted: Mutant,
+    sealed: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
+    full: bool,
+    figure: Figure,
 ) -> None:
-    """Some seed breaks a promise under each mutant, and does so again when it is replayed."""
-    hunted.apply(monkeypatch)
+    """A seed breaks a promise under each mutant, and the same one when it is replayed."""
+    told: dict[int, Report] = {}
 
-    found = _first_broken()
-    again = simulate(found.seed)
+    def kills(seed: int) -> bool:
+        told[seed] = simulate(seed, sealed=sealed)
+        return bool(told[seed].broken)
+
+    hunt = "sealed" if sealed else "simulation"
+    with monkeypatch.context() as patch:
+        hunted.apply(patch)
+        seed = killing_seed(hunt, hunted.name, kills, full=full)
+        found, again = told[seed], simulate(seed, sealed=sealed)
 
     assert (found.trace, found.broken) == (again.trace, again.broken)
-    figure(f"simulation: seed that finds mutant '{hunted.name}'", found.seed)
+    assert not kills(seed), "without the mutant"
+    figure(f"{hunt}: seed that finds mutant '{hunted.name}'", seed)
 
 
-def test_sealing_hides_no_mutant(full: bool, figure: Figure) -> None:
-    """Where every store is sealed, the simulation finds them as well."""
-    seed = int(os.environ.get("OUTLIVE_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    figure("mutants of sealed stores, seed of the sample", seed)
-    for hunted in SIMULATED if full else random.Random(seed).sample(SIMULATED, SEALED_SAMPLE):
-        with pytest.MonkeyPatch.context() as patch:
-            hunted.apply(patch)
-            found = _first_broken(sealed=True)
-        figure(f"simulation, sealed: seed that finds mutant '{hunted.name}'", found.seed)
+def test_a_pinned_seed_that_no_longer_kills_says_what_to_do() -> None:
+    """The mutants' seeds are found anew by a script, which the failure names."""
+    with pytest.raises(AssertionError, match=r"python -m tests.find_seeds simulation"):
+        killing_seed("simulation", SIMULATED[0].name, lambda seed: False, full=False)
 
 
-def _first_broken(*, sealed: bool | None = None) -> Report:
-    for seed in range(SEEDS_MAX):
-        report = simulate(seed, sealed=sealed)
-        if report.broken:
-            return report
-    raise AssertionError(f"no seed below {SEEDS_MAX} finds the mutant")
+def test_no_pinned_seed_is_left_over() -> None:
+    """Seeds are pinned for the mutants that there are."""
+    wanted = {mutant.name for mutant in SIMULATED}
+
+    assert wanted == pinned_mutants("simulation")
+    assert wanted == pinned_mutants("sealed")
