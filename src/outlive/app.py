@@ -56,7 +56,7 @@ from outlive.starting import (
     start_of,
     to_submit,
 )
-from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store
+from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store, timed_by
 from outlive.worker.claims import start_entry
 from outlive.worker.pulse import LeaseTime, thread_pulses
 from outlive.worker.repertoire import Repertoire, all_of, check_flows
@@ -84,7 +84,7 @@ class App(Scheduling, Forking):
         redaction: Redaction | None = None,
     ) -> None:
         super().__init__(store)
-        self._ports = ports or Ports()
+        self._ports = timed_by(store, ports or Ports())
         self._settings = settings or Settings.from_environment()
         self._set_rules(retention)
         self._set_redaction(redaction)

@@ -25,9 +25,12 @@ Failures: a commit that can't be made durable raises ``StoreFailed`` and acknowl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
+
+from outlive.ports import Clock, Ports
 
 #: What a commit does to the run's lease.
 Lease = Literal["keep", "take", "free"]
@@ -270,6 +273,14 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """A pile of append-only journals. Never interprets a record."""
 
+    @property
+    def clock(self) -> Clock | None:
+        """The clock by which all who share the store go; None: that of this machine.
+
+        A server's clock is learned from answers that it gives anyway, to ``beat`` and ``claim``.
+        """
+        ...
+
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         """Make every entry durable with one flush; answer for each: None (done) or a conflict.
 
@@ -398,3 +409,8 @@ class Queueing(Protocol):
     async def queues(self) -> Sequence[QueueState]:
         """Every queue that has limits or runs, by name; not the default one."""
         ...
+
+
+def timed_by(store: Store, ports: Ports) -> Ports:
+    """These ports, with the clock of the store's server if it has one."""
+    return ports if store.clock is None else replace(ports, clock=store.clock)

@@ -35,7 +35,7 @@ class ByTurns:
     """A store whose verbs give the turn away before and after they act."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.clock = store, store.clock
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._store, name)

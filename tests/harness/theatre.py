@@ -39,7 +39,7 @@ class Door:
     """A store as one process sees it: open, failing for a while, or slammed."""
 
     def __init__(self, store: Any) -> None:
-        self.store = store
+        self.store, self.clock = store, store.clock
         self.workers: set[str] = set()
         self.error: OutliveError | None = None
         #: By verb: an error that its next calls raise, one after the other.

@@ -25,6 +25,7 @@ from outlive.model.events import (
     TimerFired,
     encode_events,
 )
+from outlive.ports import Ports, RemoteClock, SystemClock
 from outlive.settings import Settings
 from outlive.store import Head, Reading, Store, StoredRecord
 from outlive.stores.memory import MemoryStore
@@ -282,6 +283,39 @@ def exceptions_are_doubts(folder: Path) -> None:
     assert ["paid"] == paid
 
 
+class _Served(MemoryStore):
+    """A store whose server has the time, on a machine whose clock is an hour ahead of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.served = SystemClock()
+        self.clock = RemoteClock(_Ahead(), "the server")
+        self.clock.notice(self.served.now_ms(), self.served.monotonic())
+
+
+class _Ahead(SystemClock):
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
+
+
+def runs_go_by_the_stores_clock(folder: Path) -> None:
+    """Where the store's server has a clock, it is the time of runs and of their journals."""
+
+    @outlive.flow
+    async def asks() -> float:
+        return outlive.now().timestamp()
+
+    async def main() -> tuple[float, int, int]:
+        store = _Served()
+        async with App(store, ports=Ports(clock=_Ahead())) as app:
+            told = await (await app.start(asks, id="r")).outcome()
+            return told, (await app.read("r")).header.started_at, store.served.now_ms()
+
+    told, started_at, now = asyncio.run(main())
+    assert abs(told * 1000 - now) < 60_000
+    assert abs(started_at - now) < 60_000
+
+
 #: By the mutant's name, what kills it.
 KILLERS: dict[str, Scene] = {
     "fencing off": stale_epochs_are_refused,
@@ -294,6 +328,7 @@ KILLERS: dict[str, Scene] = {
     "key claim off": keys_belong_to_one_effect,
     "repeat answered done after takeover": repeats_end_with_the_epoch,
     "exception taken as nothing happened": exceptions_are_doubts,
+    "skew ignored": runs_go_by_the_stores_clock,
     "redaction off": redaction.secrets_stay_out_of_the_journal,
     "living parent ignored": killers_retention.living_parents_keep_their_children,
     "header believed": killers_retention.headers_delete_nothing,

@@ -24,6 +24,7 @@ from outlive.journal import reader
 from outlive.journal.keeper import Answer, Keeper
 from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
+from outlive.ports import RemoteClock
 from outlive.store import Conflict, Entry, Head, StoredRecord
 from outlive.stores import memory, sqlite_commit
 from tests.mutants import mutants_retention as retention
@@ -192,6 +193,11 @@ def exception_means_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(effects, "_nothing_happened", lambda op, error: True)
 
 
+def skew_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Everybody goes by the clock of their own machine, whatever the store's server says."""
+    patch.setattr(RemoteClock, "now_ms", lambda self: self._own.now_ms())
+
+
 MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -205,6 +211,7 @@ MUTANTS = {
         Mutant(name="key claim off", apply=key_claim_off),
         Mutant(name="repeat answered done after takeover", apply=repeat_after_takeover),
         Mutant(name="exception taken as nothing happened", apply=exception_means_nothing),
+        Mutant(name="skew ignored", apply=skew_ignored),
         Mutant(name="living parent ignored", apply=retention.living_parent_ignored),
         Mutant(name="header believed", apply=retention.header_believed, is_simulated=False),
         Mutant(name="living fork ignored", apply=retention.living_fork_ignored),

@@ -10,6 +10,7 @@ import pytest
 
 import outlive
 from outlive.app import App
+from outlive.engine.mailbox import posted_by
 from outlive.errors import RunFailed
 from outlive.journal.headers import key_header
 from outlive.journal.reader import read_events
@@ -36,7 +37,7 @@ from outlive.model.past import past_of
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Entry
+from outlive.store import Entry, Mail
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock
 
@@ -208,3 +209,11 @@ def test_a_child_may_be_started_by_another_try() -> None:
     events = (*FAILED[:3], called_off, RunHasFailed(8, BROKE), RunRetried(9, 4, "ann"))
 
     assert "running" == fold((*events, Claimed(10, 2, "w", True), STARTED)).status
+
+
+def test_signals_keep_their_order_when_the_stores_clock_is_set_back() -> None:
+    """A timer takes what was posted before it, and all that came before that."""
+    late, early = (Mail(mail_id=name, body=b"", posted_at=at) for name, at in [("a", 9), ("b", 5)])
+
+    assert (late, early) == tuple(posted_by([late, early], 5))
+    assert [] == list(posted_by([late], 5))

@@ -19,7 +19,7 @@ from outlive.journal.lane import LANE_THREADS, ThreadLane
 from outlive.ports import Ports
 from outlive.sealing import open_sealed
 from outlive.settings import Settings
-from outlive.store import Store
+from outlive.store import Store, timed_by
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class StorageBackend:
         """A store that somebody else opened, and will close."""
         place = StorageBackend(ports=ports)
         place._store, place._is_ours = store, False
+        place.ports = timed_by(store, place.ports)
         return place
 
     async def initialize(self) -> None:
@@ -88,6 +89,7 @@ class StorageBackend:
                     ports=self.ports,
                     lease_seconds=settings.lease_seconds,
                 )
+                self.ports = timed_by(self._store, self.ports)
             if self._lane is None:
                 threads = getattr(self._store, "threads", None)
                 self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)

@@ -253,6 +253,7 @@ class SnapshotStore:
 
     async def clear_old(self, age: Age) -> int:
         """Delete what is over and old: how many snapshots that were."""
+        await self._place.opened()  # its clock counts
         now = self._place.ports.clock.now_ms()
         runs = await self._place.call(lambda store: candidates(store, age, now))
         count = 0

@@ -15,6 +15,9 @@ from typing import Any
 
 import msgspec
 
+from outlive.ports import Ports
+from outlive.store import Store, timed_by
+
 _STYLES = {
     "completed": "green",
     "running": "cyan",
@@ -102,6 +105,11 @@ def safe(text: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def now_ms(store: Store) -> int:
+    """The store's time, by which ages are told (R23)."""
+    return timed_by(store, Ports()).clock.now_ms()
 
 
 def age(milliseconds: int) -> str:

@@ -7,11 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from outlive.cli.output import age, print_json, print_line, print_note, print_table
+from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import UsageError
 from outlive.model.queues import Queue, Rate
 from outlive.opening import open_app
-from outlive.ports import SystemClock
 from outlive.queueing import limits_of, render_limits
 from outlive.store import QueueLimits, QueueState
 from outlive.views.runs import iso
@@ -21,20 +20,19 @@ COLUMNS = ("QUEUE", "WAITING", "OLDEST", "HELD", "SPENT", "LIMITS")
 
 def queues(asked: argparse.Namespace) -> int:
     """Print every queue that has limits or runs."""
-    found = asyncio.run(_look(asked.store))
+    found, now = asyncio.run(_look(asked.store))
     if asked.json:
         print_json([as_json(state) for state in found])
         return 0
-    now = SystemClock().now_ms()
     print_table(COLUMNS, [_row(state, now) for state in found])
     if not found:
         print_note("no queue has limits or runs; `outlive set-queue NAME` sets some")
     return 0
 
 
-async def _look(store: str | None) -> Sequence[QueueState]:
+async def _look(store: str | None) -> tuple[Sequence[QueueState], int]:
     async with open_app(store, drive=False, must_exist=True) as app:
-        return await app.queues()
+        return await app.queues(), now_ms(app.store)
 
 
 def _row(state: QueueState, now: int) -> list[str]:

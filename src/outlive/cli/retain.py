@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from outlive.cli.output import age, print_json, print_line, print_note, print_table
+from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.opening import open_app
-from outlive.ports import SystemClock
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")
 
 
 def retain(asked: argparse.Namespace) -> int:
     """Delete what the rules let go, or say what would be deleted."""
-    swept = asyncio.run(_retain(asked))
+    swept, now = asyncio.run(_retain(asked))
     if asked.json:
         print_json(_facts(swept) | ({"runs": swept.seen} if asked.dry_run else {}))
         return 0
     if asked.dry_run:
-        now = SystemClock().now_ms()
         print_table(COLUMNS, [_row(seen, now) for seen in swept.seen])
         print_note("a dry run: nothing was changed")
     for fate, count in sorted(swept.fates.items()):
@@ -34,10 +32,10 @@ def retain(asked: argparse.Namespace) -> int:
     return 0
 
 
-async def _retain(asked: argparse.Namespace) -> Swept:
+async def _retain(asked: argparse.Namespace) -> tuple[Swept, int]:
     rules = parse_retention(asked.rules or "", "--rules")
     async with open_app(asked.store, drive=False, must_exist=True) as app:
-        return await app.retain(rules, dry_run=asked.dry_run)
+        return await app.retain(rules, dry_run=asked.dry_run), now_ms(app.store)
 
 
 def _facts(swept: Swept) -> dict[str, object]:

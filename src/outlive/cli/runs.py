@@ -6,10 +6,9 @@ import argparse
 import asyncio
 from collections import deque
 
-from outlive.cli.output import age, print_json, print_note, print_table
+from outlive.cli.output import age, now_ms, print_json, print_note, print_table
 from outlive.errors import UsageError
 from outlive.opening import open_app
-from outlive.ports import SystemClock
 from outlive.store import PAGE_MAX, Found
 from outlive.views.runs import shown, summary
 
@@ -19,11 +18,10 @@ REASON_CHARS = 80
 
 def runs(asked: argparse.Namespace) -> int:
     """Print the newest runs that fit."""
-    found, is_all, alone = asyncio.run(_find(asked, _parse_tag(asked.tag)))
+    found, is_all, alone, now = asyncio.run(_find(asked, _parse_tag(asked.tag)))
     if asked.json:
         print_json([summary(run) | {"is_unattended": run.head.run_id in alone} for run in found])
         return 0
-    now = SystemClock().now_ms()
     print_table(COLUMNS, [_row(run, now, alone) for run in found])
     if not is_all:
         print_note(f"the newest {asked.limit}; --limit N shows more")
@@ -47,8 +45,8 @@ def _parse_tag(text: str | None) -> tuple[str, str] | None:
 
 async def _find(
     asked: argparse.Namespace, tag: tuple[str, str] | None
-) -> tuple[list[Found], bool, set[str]]:
-    """The newest, whether that is all, and which of them nobody drives though they are due."""
+) -> tuple[list[Found], bool, set[str], int]:
+    """The newest, whether that is all, which of them nobody drives though due, the store's time."""
     newest: deque[Found] = deque(maxlen=asked.limit)
     count, after = 0, None
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
@@ -61,7 +59,8 @@ async def _find(
             after = page.next
             if after is None:
                 found = list(newest)
-                return found, count == len(found), await app.unattended(found)
+                alone = await app.unattended(found)
+                return found, count == len(found), alone, now_ms(app.store)
 
 
 def _row(found: Found, now: int, alone: set[str]) -> list[str]:

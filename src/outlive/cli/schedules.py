@@ -7,10 +7,9 @@ import asyncio
 from typing import Any
 
 from outlive.app import App
-from outlive.cli.output import print_json, print_line, print_table, span
+from outlive.cli.output import now_ms, print_json, print_line, print_table, span
 from outlive.errors import ScheduleNotFound, UsageError
 from outlive.opening import open_app
-from outlive.ports import SystemClock
 from outlive.scheduling import Schedule
 
 COLUMNS = ("SCHEDULE", "FLOW", "WHEN", "NEXT", "IN", "LAST RUN", "STATUS")
@@ -27,7 +26,7 @@ def schedules(asked: argparse.Namespace) -> int:
 async def _schedules(asked: argparse.Namespace) -> int:
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         if asked.action is None:
-            _print_all(await app.schedules(), as_json=asked.json)
+            _print_all(await app.schedules(), now_ms(app.store), as_json=asked.json)
             return 0
         said = await _do(app, asked.action, asked.name)
     if asked.json:
@@ -54,11 +53,10 @@ async def _do(app: App, action: str, name: str) -> dict[str, Any]:
             return {"schedule": name, "said": f"{name} is removed; its runs go on"}
 
 
-def _print_all(found: list[Schedule], *, as_json: bool) -> None:
+def _print_all(found: list[Schedule], now: int, *, as_json: bool) -> None:
     if as_json:
         print_json([_data(schedule) for schedule in found])
     else:
-        now = SystemClock().now_ms()
         print_table(COLUMNS, [_row(schedule, now) for schedule in found])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from outlive.cli.output import print_json, print_line, print_note
+from outlive.cli.output import now_ms, print_json, print_line, print_note
 from outlive.errors import UsageError
 from outlive.opening import open_app
 from outlive.ports import Ports
@@ -46,7 +46,6 @@ def erase(asked: argparse.Namespace) -> int:
 
 
 async def _erase(asked: argparse.Namespace) -> list[str]:
-    ports = Ports()
-    async with open_app(asked.store, drive=False, must_exist=True, ports=ports) as app:
-        keep_until = ports.clock.now_ms() + ID_WINDOW_MS
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        keep_until = now_ms(app.store) + ID_WINDOW_MS
         return await erase_family(app.store, asked.run, keep_until)

@@ -134,7 +134,13 @@ class Mailbox:
             for _ in range(asked):
                 posted_before, callback = self._due.popleft()
                 if mail is not None and not drive.stopped:
-                    self.take([each for each in mail if each.posted_at <= posted_before])
+                    self.take(posted_by(mail, posted_before))
                 if mail is not None and not drive.stopped and not self._is_kept:
                     callback()
         self._is_fetching = False
+
+
+def posted_by(mail: Sequence[Mail], instant: int) -> Sequence[Mail]:
+    """What was posted by then, and all before it: a clock set back changes no order."""
+    last = max((n for n, each in enumerate(mail, 1) if each.posted_at <= instant), default=0)
+    return mail[:last]

@@ -92,6 +92,7 @@ async def id_of(store: Store, entropy: Entropy) -> str:
 class BlobsElsewhere:
     """A store with the blobs of another; whatever it does not say itself, the first one does."""
 
+    clock: Any
     commit: Any
     read: Any
     post: Any

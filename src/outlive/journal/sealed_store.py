@@ -31,6 +31,7 @@ from outlive.journal.sealed_rows import (
     show_header,
     stored_id,
 )
+from outlive.ports import Clock
 from outlive.store import (
     LAST_CHAPTER,
     Claims,
@@ -83,6 +84,12 @@ class SealedStore:
     def threads(self) -> int | None:
         """How many calls the store takes at once, if it says so; nothing else passes unseen."""
         return getattr(self.below, "threads", None)
+
+    @property
+    def clock(self) -> Clock | None:
+        """The store's."""
+        clock: Clock | None = self.below.clock
+        return clock
 
     # ------------------------------------------------------------------ journals
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from outlive.clearing import Deletion
-from outlive.ports import Ports
+from outlive.ports import Clock, Ports
 from outlive.store import (
     LAST_CHAPTER,
     PAGE_MAX,
@@ -101,6 +101,8 @@ def head_after(head: Head, entry: Entry, consumed: int) -> Head:
 
 class MemoryStore:
     """A store whose disk is this object. Safe to use from several threads."""
+
+    clock: Clock | None = None
 
     def __init__(self, *, ports: Ports | None = None, lease_seconds: float = 15.0) -> None:
         self._clock = (ports or Ports()).clock

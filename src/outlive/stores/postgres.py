@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from outlive.clearing import Deletion
-from outlive.ports import Ports
+from outlive.ports import Ports, RemoteClock, describe_offset
 from outlive.store import (
     LAST_CHAPTER,
     PAGE_MAX,
@@ -42,7 +42,7 @@ from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import FREE, Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of
 from outlive.stores.postgres_commit import commit_batch
-from outlive.stores.postgres_connection import Statement
+from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_deletion import delete_runs, read_runs
 from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_find import find_runs
@@ -88,13 +88,16 @@ class PostgresStore:
         self._ports = ports or Ports()
         self._lease_ms = round(lease_seconds * 1000)
         self._server_time = server_time
-        self._seen = Seen(self._place.name, self._ports.clock)
+        #: The server's.
+        self.clock = RemoteClock(self._ports.clock, self._place.name)
+        self._seen = Seen(self._place.name, self.clock)
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
         self._commits = Commits(self.pool)
         first = self.pool.open_first()
         try:
             self._id = check_schema(first, self._place, self._ports.failpoint)
+            self._ask_time(first)
         except BaseException:
             first.close()
             raise
@@ -106,6 +109,15 @@ class PostgresStore:
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
+
+    def _ask_time(self, db: PostgresConnection) -> None:
+        sent_at = self.clock.monotonic()
+        ((row,),) = db.run(self._ask("SELECT {s}.now_v1($1)", int8(self._now())))
+        self.clock.notice(row[0], sent_at)
+
+    def _notice_time(self, now: int, sent_at: float) -> None:
+        self.clock.notice(now, sent_at)
+        self._beats.notice_time(now, sent_at)
 
     def _ask(self, sql: str, *parameters: Parameter) -> Statement:
         return Statement(sql.replace("{s}", f'"{self._schema}"'), parameters)
@@ -132,7 +144,7 @@ class PostgresStore:
         doubtful = [each[0].run_id for each in noted if self._seen.note(*each)]
         self._seen.look_again(self._other, doubtful)
         self._ports.failpoint("commit.after")
-        if is_offered(batch, self._ports.clock):
+        if is_offered(batch, self.clock):
             self._news.tell([ANYBODY])
         return answers
 
@@ -258,7 +270,7 @@ class PostgresStore:
             "other", search.question_of_time(), *search.questions()
         )
         now, workers = clock[0]
-        self._beats.notice_time(now, sent_at)
+        self._notice_time(now, sent_at)
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if search.is_whole:
             self._beats.looked_at(workers, standing)
@@ -301,7 +313,7 @@ class PostgresStore:
         sent_at = self._ports.clock.monotonic()
         ((now,),) = self.pool.run("beat", self._beat(worker))[0]
         self._transactions.close_idle()
-        self._beats.notice_time(now, sent_at)
+        self._notice_time(now, sent_at)
         return int(now)
 
     def _beat(self, worker: str) -> Statement:
@@ -385,13 +397,16 @@ class PostgresStore:
         db = self.pool.open_first()
         try:
             facts = facts_of(db.run(*(Statement(sql) for sql in FACTS)))
+            self._ask_time(db)
             problems = list(db.problems)
             pooled = "no" if db.is_direct else "yes"
         finally:
             db.close()
         return Health(
             store="postgresql",
-            facts=facts | {"place": self._place.name, "pooler": pooled},
+            facts=facts
+            | {"place": self._place.name, "pooler": pooled}
+            | {"clock": describe_offset(self.clock.offset_ms)},
             problems=problems,
         )
 

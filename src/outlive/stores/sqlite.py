@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from outlive.clearing import Deletion
-from outlive.ports import Ports
+from outlive.ports import Clock, Ports
 from outlive.store import (
     LAST_CHAPTER,
     PAGE_MAX,
@@ -69,6 +69,8 @@ from outlive.transactional import AsyncTransaction, Attempt, Transaction
 
 class SQLiteStore:
     """A store in one file of the local disk. Safe to use from several threads and processes."""
+
+    clock: Clock | None = None
 
     def __init__(
         self,

@@ -73,6 +73,7 @@ class FailingStore:
         #: The verbs called so far, in order.
         self.calls: list[str] = []
         self._store, self._fault = store, fault
+        self.clock = store.clock
         self._witness, self._kill = witness, kill
         self._lock = threading.Lock()
         # What it can do beyond the seam, this one can as well.

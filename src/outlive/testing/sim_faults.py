@@ -43,6 +43,9 @@ FAULTY_SECONDS = 40.0
 RETAINING = 0.25
 #: The share of seeds in which nearly everything goes wrong.
 ROUGH = 0.15
+#: The share of seeds in which no two clocks agree, and the store's server has the one that counts.
+SKEWED = 0.25
+SKEWS_MS = (-10_800_000, -4_000, 4_000, 10_800_000)
 JUMP_MS = 3_600_000
 
 
@@ -95,6 +98,13 @@ class Plan:
     #: What may be deleted, if anything, and how often somebody looks.
     retention: Retention | None
     retain_seconds: float
+
+
+def skew_of(seed: int, process: str) -> int | None:
+    """How far a process's clock is ahead of its server's; None: all go by one clock."""
+    if random.Random(f"skewed {seed}").random() > SKEWED:
+        return None
+    return random.Random(f"skewed {seed} {process}").choice(SKEWS_MS)
 
 
 def aimed_at(seed: int) -> tuple[str, FaultKind]:

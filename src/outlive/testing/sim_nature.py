@@ -57,14 +57,16 @@ class Nature:
 class SimClock:
     """The clock of one process: its wall clock may jump, its monotonic time never does."""
 
-    def __init__(self, nature: Nature) -> None:
+    def __init__(self, nature: Nature, skew_ms: int = 0) -> None:
         self._nature = nature
-        #: How far this process's wall clock is ahead of everybody's.
+        self.skew_ms = skew_ms
+        #: How far this process's wall clock is ahead of everybody's, for a while.
         self.offset_ms = 0
 
     def now_ms(self) -> int:
         nature = self._nature
-        return BEGINNING_MS + int(nature.timeline.now * 1000) + nature.wall_ms + self.offset_ms
+        here_ms = nature.wall_ms + self.skew_ms + self.offset_ms
+        return BEGINNING_MS + int(nature.timeline.now * 1000) + here_ms
 
     def monotonic(self) -> float:
         return self._nature.timeline.now

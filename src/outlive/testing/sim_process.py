@@ -23,10 +23,10 @@ from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import Answer, Keeper, Log, Loose
 from outlive.journal.sweeping import Rules
 from outlive.model.events import RunStarted
-from outlive.ports import Ports
-from outlive.store import Entry, Store
+from outlive.ports import Ports, RemoteClock
+from outlive.store import Entry, Store, timed_by
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan
+from outlive.testing.sim_faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan, skew_of
 from outlive.testing.sim_flows import tell_story
 from outlive.testing.sim_loop import SimLoop, new_loop
 from outlive.testing.sim_nature import Nature, SimClock, SimCrash
@@ -164,7 +164,7 @@ class SimPulse:
     async def _main(self) -> None:
         while True:
             await asyncio.sleep(self._period)
-            sent_at = self._process.clock.monotonic()
+            sent_at, wall_ms = self._process.clock.monotonic(), self._process.wall_ms
             try:
                 await self._process.store.beat(self._worker)
             except OutliveError as error:
@@ -172,6 +172,8 @@ class SimPulse:
                 self._failed(error)
                 return
             self._lease.renewed(sent_at)
+            if wall_ms == self._process.wall_ms:
+                self._process.check_clock(sent_at)
 
     def stop(self) -> None:
         self._task.cancel()
@@ -187,11 +189,16 @@ class SimProcess:
         self._around = surroundings
         nature = self._nature = surroundings.nature
         self.loop = new_loop(nature.timeline, name)
-        self.clock = SimClock(nature)
+        skew = skew_of(nature.seed, name)
+        self.clock = SimClock(nature, skew or 0)
         self.context = copy_context()
         self.context.run(here.set, self)
         self._line = surroundings.open_line()
         self._line.owner = self
+        if skew is not None:  # the server has a clock of its own, and says so when it is opened
+            self._line.clock = RemoteClock(self.clock, "the server")
+            self._line.clock.notice(SimClock(nature).now_ms(), nature.now)
+            surroundings.witness.faults["skewed_clocks"] += 1
         seal = surroundings.seal
         self.store: Store = self._line if seal is None else seal.over(self._line)
         self.keeper = SimKeeper(self.store, self.loop, nature, surroundings.witness)
@@ -205,6 +212,7 @@ class SimProcess:
     def _make_worker(self) -> Worker:
         plan, nature = self._around.plan, self._nature
         ports = Ports(clock=self.clock, entropy=nature.entropy, failpoint=self._failpoint)
+        self._ports = ports = timed_by(self.store, ports)
         setting = Setting(
             store=self.store,
             keeper=self.keeper,
@@ -224,6 +232,20 @@ class SimProcess:
         if plan.retention is None:
             return None
         return Rules(retention=plan.retention, archive=archive, period_seconds=plan.retain_seconds)
+
+    @property
+    def wall_ms(self) -> int:
+        """How far the server's clock was set forth by now."""
+        return self._nature.wall_ms
+
+    def check_clock(self, sent_at: float) -> None:
+        """Who was just told the server's time goes by it, as well as it can be known."""
+        if self._line.clock is None:
+            return
+        off = abs(self._ports.clock.now_ms() - SimClock(self._nature).now_ms())
+        if off > (self._nature.now - sent_at) * 1000 + 2:
+            self._around.witness.broken.append(f"{self.name} goes by a clock that is {off} ms off")
+            self._around.witness.is_off = True
 
     @property
     def worker_id(self) -> str:

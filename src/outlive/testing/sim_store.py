@@ -16,6 +16,7 @@ from outlive.clearing import Deletion
 from outlive.errors import StoreUnavailable
 from outlive.journal.immediate import run_immediate
 from outlive.journal.restored import read_whole
+from outlive.ports import RemoteClock
 from outlive.store import (
     Claims,
     Conflict,
@@ -139,6 +140,8 @@ class SimStore:
         self._disk, self._line, self._nature = disk, line, nature
         self._witness, self._marksman = witness, marksman
         self.owner: Owner
+        #: That of the server, if it has one of its own.
+        self.clock: RemoteClock | None = None
         #: The kinds of events in the commit that is on its way or not yet answered.
         self.in_air: frozenset[str] = frozenset()
         self._sent: list[_Sent] = []
@@ -322,10 +325,20 @@ class SimStore:
         return await self._ask(_now(self._disk.find, query, after, limit))
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
-        return await self._ask(_now(self._disk.claim, worker, wanted, limit))
+        sent_at = self._nature.now
+        claims = await self._ask(_now(self._disk.claim, worker, wanted, limit))
+        self._notice(claims.now, sent_at)
+        return claims
 
     async def beat(self, worker: str) -> int:
-        return await self._ask(_now(self._disk.beat, worker))
+        sent_at = self._nature.now
+        now = await self._ask(_now(self._disk.beat, worker))
+        self._notice(now, sent_at)
+        return now
+
+    def _notice(self, now: int, sent_at: float) -> None:
+        if self.clock is not None:
+            self.clock.notice(now, sent_at)
 
     async def release(self, worker: str) -> None:
         await self._ask(_now(self._disk.release, worker))

@@ -57,6 +57,8 @@ class Witness:
         #: (kind of event, kind of fault): how often a fault struck such an event on its way.
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[str] = Counter()
+        #: Somebody goes by a wrong clock: there is no point in going on.
+        self.is_off = False
         self.broken: list[str] = []
         #: Commits of a driver that had been taken over; each was refused.
         self.zombies = 0

@@ -261,7 +261,7 @@ class Simulation:
     def _is_over(self) -> bool:
         """All runs ended, what was on its way has arrived, and every sleeper woke up."""
         over = self._over_at
-        return (
+        return self.witness.is_off or (
             over is not None
             and self.nature.now > over + SETTLE_SECONDS
             and all(each.loop.held is None or not each.is_alive for each in self.processes)
