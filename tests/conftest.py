@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.harness.fixtures import chance, own_postgres, postgres, trials, url
+from tests.harness.fixtures import chance, own_postgres, postgres, stretch, trials, url
 
-__all__ = ["chance", "own_postgres", "postgres", "trials", "url"]
+__all__ = ["chance", "own_postgres", "postgres", "stretch", "trials", "url"]
 
 # Before anything imports them: the suite's asserts shall explain themselves like those of a test.
 for _topic in ("journals", "mail", "deletion", "leases", "finding", "queues", "turns"):
     pytest.register_assert_rewrite(f"outlive.testing.store_suite_{_topic}")
 
 Figure = Callable[[str, object], None]
+Stretch = Callable[[], float]
 
 #: What a test may have to itself: see the marker ``alone`` in pyproject.toml.
 TIME = "time"

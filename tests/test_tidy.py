@@ -7,6 +7,7 @@ import graphlib
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -77,8 +78,13 @@ def python_files(*folders: str) -> Iterator[tuple[str, str, ast.Module]]:
     for path in sorted(tracked()):
         where = path.relative_to(ROOT)
         if path.suffix == ".py" and where.parts[0] in (folders or ("src", "tests", "scripts")):
-            text = path.read_text()
-            yield where.as_posix(), text, ast.parse(text)
+            yield where.as_posix(), *_parsed(path)
+
+
+@cache
+def _parsed(path: Path) -> tuple[str, ast.Module]:
+    text = path.read_text()
+    return text, ast.parse(text)
 
 
 def assert_none(findings: list[str]) -> None:

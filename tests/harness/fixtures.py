@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -64,3 +66,44 @@ def chance(figure: Callable[[str, object], None], request: pytest.FixtureRequest
     seed = int(os.environ.get("OUTLIVE_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     figure(f"crash points, seed of {request.node.name}", seed)
     return random.Random(seed)
+
+
+#: Says, when its input ends, how much longer than its own time it took to compute, on average.
+_COMPUTER = """
+import select, sys, time
+took = used = 1e-9
+while not select.select([sys.stdin], [], [], 0.03)[0]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    while time.process_time() - cpu < 0.005:
+        pass
+    took, used = took + time.perf_counter() - wall, used + time.process_time() - cpu
+print(took / used)
+"""
+#: A test's own processes may keep a machine as busy as this.
+STRETCH_QUIET = 1.7
+
+
+@pytest.fixture
+def stretch(
+    figure: Callable[[str, object], None], request: pytest.FixtureRequest
+) -> Iterator[Callable[[], float]]:
+    """Call it once for what a time limit is to be multiplied by: 1 on a quiet machine.
+
+    Beside others a process gets its share of the machine only. What that was during this test is
+    measured by a process that computes now and then; a limit that counts on a quiet machine says
+    so by this, instead of failing at random.
+    """
+    command = [sys.executable, "-S", "-c", _COMPUTER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as computer:
+
+        def measured() -> float:
+            share = float(computer.communicate()[0])
+            if share < STRETCH_QUIET:
+                return 1.0
+            figure(f"beside others: times as slow during {request.node.name}", round(share, 1))
+            return 2 * share
+
+        yield measured
+        computer.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.sleepers_postgres import measure
-from tests.conftest import Figure
+from tests.conftest import Figure, Stretch
 from tests.harness.postgres_server import PostgresServer
 
 RESIDENT_MB_MAX = 250.0
@@ -17,7 +17,7 @@ SLOWER_MAX = 3.0
 
 @pytest.mark.alone("time")
 async def test_ten_thousand_sleepers(
-    own_postgres: PostgresServer, figure: Figure, full: bool
+    own_postgres: PostgresServer, figure: Figure, full: bool, stretch: Stretch
 ) -> None:
     """A worker's memory is small, a due timer fires within a second, a look takes as long as ever.
 
@@ -30,7 +30,8 @@ async def test_ten_thousand_sleepers(
     figure(f"{name}: timers late, worst ms", most["worker"]["late_ms_worst"])
     figure(f"{name}: look with 100 due, p50 and p99 ms", list(most["look"]["hundred_due"].values()))
     assert most["worker"]["resident_mb"] < RESIDENT_MB_MAX
-    assert most["worker"]["late_ms_worst"] < LATE_MS_MAX
+    factor = stretch()
+    assert most["worker"]["late_ms_worst"] < LATE_MS_MAX * factor
     for kind in ("none_due", "hundred_due"):
         quickest = [each["look"][kind]["least_ms"] for each in (fewest, most)]
-        assert quickest[1] < SLOWER_MAX * quickest[0], kind
+        assert quickest[1] < SLOWER_MAX * factor * quickest[0], kind

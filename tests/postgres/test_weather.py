@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.conftest import Figure
+from tests.conftest import Figure, Stretch
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.processes import until
 from tests.postgres.proxy import COMMITS, Proxy
@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(3600)]
 LIMIT_SECONDS = 1.0
 
 Trouble = Callable[[Proxy], object]
+Note = Callable[[str, Weather, int], None]
 
 
 def cut(proxy: Proxy) -> None:
@@ -55,7 +56,7 @@ TROUBLES: dict[Trouble, tuple[int, int]] = {
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda each: each.__name__)
 def test_a_troubled_connection(
-    postgres: PostgresServer, stage: Stage, trouble: Trouble, figure: Figure, full: bool
+    postgres: PostgresServer, stage: Stage, trouble: Trouble, note: Note, full: bool
 ) -> None:
     """Again and again, with commits, beats and claims under way."""
     count = TROUBLES[trouble][full]
@@ -68,25 +69,30 @@ def test_a_troubled_connection(
         effects = weather.end()
         stage.close()
 
-    note(figure, trouble.__name__.replace("_", " "), weather, effects)
+    note(trouble.__name__.replace("_", " "), weather, effects)
 
 
-def note(figure: Figure, name: str, weather: Weather, effects: int) -> None:
-    """What came of it; the auditor found nothing lost and nothing twice."""
-    count, longest = len(weather.still), max(weather.still)
-    figure(
-        f"postgresql: {name}: times, effects, acknowledged events lost, effects twice",
-        (count, effects, 0, 0),
-    )
-    figure(f"postgresql: {name}: all runs driven again, longest ms", round(1000 * longest))
-    if weather.waited_in_doubt:
-        figure(f"postgresql: {name}: waits for an effect in doubt", weather.waited_in_doubt)
-    assert longest < STILL_SECONDS_MAX
-    assert effects > len(weather.run_ids)
+@pytest.fixture
+def note(figure: Figure, stretch: Stretch) -> Note:
+    """Call it for what came of it; the auditor found nothing lost and nothing twice."""
+
+    def tell(name: str, weather: Weather, effects: int) -> None:
+        count, longest = len(weather.still), max(weather.still)
+        figure(
+            f"postgresql: {name}: times, effects, acknowledged events lost, effects twice",
+            (count, effects, 0, 0),
+        )
+        figure(f"postgresql: {name}: all runs driven again, longest ms", round(1000 * longest))
+        if weather.waited_in_doubt:
+            figure(f"postgresql: {name}: waits for an effect in doubt", weather.waited_in_doubt)
+        assert longest < STILL_SECONDS_MAX * stretch()
+        assert effects > len(weather.run_ids)
+
+    return tell
 
 
 def test_a_server_that_crashes(
-    own_postgres: PostgresServer, stage: Stage, figure: Figure, full: bool
+    own_postgres: PostgresServer, stage: Stage, note: Note, full: bool
 ) -> None:
     """It is ended as by a power cut, and comes back."""
     stage.move_to(own_postgres.url())
@@ -101,7 +107,7 @@ def test_a_server_that_crashes(
     effects = weather.end()
     stage.close()
 
-    note(figure, "crash of the server", weather, effects)
+    note("crash of the server", weather, effects)
 
 
 class Pair:
@@ -158,7 +164,7 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
-def test_a_failover(pair: Pair, tmp_path: Path, figure: Figure, full: bool) -> None:
+def test_a_failover(pair: Pair, tmp_path: Path, note: Note, full: bool) -> None:
     """To a synchronous standby, and from there to the next."""
     stage = Stage(tmp_path)
     stage.move_to(pair.url)
@@ -174,4 +180,4 @@ def test_a_failover(pair: Pair, tmp_path: Path, figure: Figure, full: bool) -> N
     finally:
         stage.close()
 
-    note(figure, "failover", weather, effects)
+    note("failover", weather, effects)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.alone("processes")
 
 WORKERS = 3
 RUNS = 60
-KILLS, KILLS_FULL = 30, 100
+KILLS, KILLS_FULL = 20, 100
 #: Of all strikes.
 PAUSES = 0.25
 

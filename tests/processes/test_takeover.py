@@ -12,7 +12,7 @@ import pytest
 
 from outlive.model.events import Claimed, StepDone
 from outlive.settings import Settings
-from tests.conftest import Figure
+from tests.conftest import Figure, Stretch
 from tests.harness.processes import pid_of, until
 from tests.processes import players
 from tests.processes.stage import Stage, submit
@@ -66,7 +66,9 @@ def let_go(stage: Stage, run_ids: list[str]) -> None:
     until(lambda: all("completed" == stage.status(r) for r in run_ids), "all runs to end")
 
 
-def test_a_worker_takes_over_within_a_second(stage: Stage, figure: Figure) -> None:
+def test_a_worker_takes_over_within_a_second(
+    stage: Stage, figure: Figure, stretch: Stretch
+) -> None:
     """Every run of a killed worker is driven by another, as long as it had a second to notice."""
     times: list[float] = []
     worker = stage.spawn_worker(players.work, ["ticking"], DEFAULTS)
@@ -84,7 +86,7 @@ def test_a_worker_takes_over_within_a_second(stage: Stage, figure: Figure) -> No
     figure("takeover: runs", len(times))
     figure("takeover: ms, median", round(statistics.median(times) * 1000))
     figure("takeover: ms, longest", round(max(times) * 1000))
-    assert max(times) < TAKEOVER_SECONDS_MAX
+    assert max(times) < TAKEOVER_SECONDS_MAX * stretch()
 
 
 def is_driven_by_the_newest(stage: Stage, run_id: str) -> bool:
@@ -102,7 +104,7 @@ def call(stage: Stage) -> tuple[BaseProcess, float]:
     return script, float(note.read_text())
 
 
-def test_a_script_goes_on_at_once(stage: Stage, figure: Figure) -> None:
+def test_a_script_goes_on_at_once(stage: Stage, figure: Figure, stretch: Stretch) -> None:
     """The same call after kill -9 goes on with its own run, with nobody's help."""
     times = []
     for _ in range(5):
@@ -115,10 +117,12 @@ def test_a_script_goes_on_at_once(stage: Stage, figure: Figure) -> None:
     let_go(stage, ["own"])
     assert [] == stage.audit()
     figure("takeover: ms until a script goes on, longest", round(max(times[1:]) * 1000))
-    assert max(times[1:]) < TAKEOVER_SECONDS_MAX
+    assert max(times[1:]) < TAKEOVER_SECONDS_MAX * stretch()
 
 
-def test_a_script_that_waits_takes_over_from_one_that_dies(stage: Stage, figure: Figure) -> None:
+def test_a_script_that_waits_takes_over_from_one_that_dies(
+    stage: Stage, figure: Figure, stretch: Stretch
+) -> None:
     """Two scripts wait for one run; when its driver is killed, the other one drives it."""
     first, _ = call(stage)
     until(lambda: bool(stage.events("own")), "the run to begin")
@@ -132,10 +136,12 @@ def test_a_script_that_waits_takes_over_from_one_that_dies(stage: Stage, figure:
     second.join(10)
     assert 0 == second.exitcode
     figure("takeover: ms by a script that waits", round(seconds * 1000))
-    assert seconds < TAKEOVER_SECONDS_MAX
+    assert seconds < TAKEOVER_SECONDS_MAX * stretch()
 
 
-def test_a_worker_that_is_told_to_stop_hands_over(stage: Stage, figure: Figure) -> None:
+def test_a_worker_that_is_told_to_stop_hands_over(
+    stage: Stage, figure: Figure, stretch: Stretch
+) -> None:
     """After SIGTERM another worker drives its runs, and no lease need pass."""
     first = stage.command("worker", "tests.processes.cast")
     run_ids = submit(stage, "ticking", RUNS)
@@ -151,7 +157,7 @@ def test_a_worker_that_is_told_to_stop_hands_over(stage: Stage, figure: Figure) 
     assert 0 == first.returncode
     assert [] == stage.audit()
     figure("takeover: ms after SIGTERM, longest", round(longest * 1000))
-    assert longest < TAKEOVER_SECONDS_MAX
+    assert longest < TAKEOVER_SECONDS_MAX * stretch()
 
 
 def test_a_fresh_worker_recovers_everybodys_runs(stage: Stage, figure: Figure) -> None:

@@ -23,7 +23,7 @@ from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.alone("processes")
 
-REPEATS, REPEATS_FULL = 2, 6
+REPEATS, REPEATS_FULL = 1, 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

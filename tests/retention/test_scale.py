@@ -17,7 +17,7 @@ from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.worker.upkeep import rest_after
-from tests.conftest import Figure
+from tests.conftest import Figure, Stretch
 from tests.harness.postgres_server import PostgresServer
 from tests.retention.year import effects_until, fill, percentile
 
@@ -87,24 +87,24 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> f
 @pytest.mark.alone("time")
 @pytest.mark.timeout(3600)
 async def test_a_year_goes_without_stalling_work(
-    full: bool, figure: Figure, tmp_path: Path
+    full: bool, figure: Figure, tmp_path: Path, stretch: Stretch
 ) -> None:
     """In SQLite, in the very process that works: the p99 of effects stays near its own."""
     store = SQLiteStore(tmp_path / "o.db", ports=Ports(), lease_seconds=60.0)
 
     ratio = await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite")
 
-    assert ratio < RATIO_MAX[full]
+    assert ratio < RATIO_MAX[full] * stretch()
 
 
 @pytest.mark.alone("time")
 @pytest.mark.timeout(3600)
 async def test_the_same_on_a_server(
-    own_postgres: PostgresServer, full: bool, figure: Figure
+    own_postgres: PostgresServer, full: bool, figure: Figure, stretch: Stretch
 ) -> None:
     """In PostgreSQL, where whoever deletes locks nobody else out."""
     store = PostgresStore(own_postgres.url(schema="year"), ports=Ports(), lease_seconds=60.0)
 
     ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
 
-    assert ratio < RATIO_MAX[full]
+    assert ratio < RATIO_MAX[full] * stretch()

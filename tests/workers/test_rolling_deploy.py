@@ -15,7 +15,7 @@ from tests.workers.yard import Command, Yard
 
 pytestmark = pytest.mark.alone("processes")
 
-RUNS = 200
+RUNS = 120
 RUNS_FULL = 1000
 RESTART_SECONDS = 1.0
 WORKERS = 4
