@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from outlive.store import Store
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import LEASE_SECONDS
 from outlive.testing.store_suite import StoreSuite
+from tests.harness.stores import opened_again
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 
@@ -28,20 +28,15 @@ class TestElsewhere(StoreSuite):
 
     @pytest.fixture
     def make_store(self, ports: Ports, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-        opened: list[Store] = []
-
         def make() -> Store:
             journal, blobs = (
                 SQLiteStore(tmp_path / f"{name}.db", ports=ports, lease_seconds=LEASE_SECONDS)
                 for name in ("o", "blobs")
             )
-            both = run_immediate(keep_elsewhere(journal, blobs, "blobs.db", os.urandom))
-            opened.append(both)
-            return self.dressed(both)
+            return run_immediate(keep_elsewhere(journal, blobs, "blobs.db", os.urandom))
 
-        yield make
-        for store in opened:
-            asyncio.run(store.close())
+        with opened_again(make, self.dressed) as begin:
+            yield begin
 
     def dressed(self, store: Store) -> Store:
         return store

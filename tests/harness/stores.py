@@ -1,20 +1,62 @@
-"""The store that the processes of a test share: a SQLite file, or whatever ``store.url`` names."""
+"""Stores by kind, opened again as other processes would, shared by processes, or under witness."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from outlive.ports import Ports
-from outlive.store import Conflict, Entry
+from outlive.store import Conflict, Entry, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.sqlite import SQLiteStore
+from outlive.testing.store_entries import LEASE_SECONDS, HandClock
 
+if TYPE_CHECKING:  # child processes import this, too, and need no pytest
+    import pytest
+
+S = TypeVar("S", bound=Store)
 Shared: TypeAlias = SQLiteStore | PostgresStore
+
+
+#: Kinds of stores that a test may be run on.
+KINDS = ("memory", "sqlite", "postgresql")
+
+
+def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """Where a fresh store of this kind is; a server is begun only for who needs it."""
+    if kind == "memory":
+        return "memory://"
+    if kind == "sqlite":
+        return f"sqlite:///{folder}/o.db"
+    found: str = request.getfixturevalue("url")
+    return found
+
+
+@contextmanager
+def opened_again(
+    make: Callable[[], S], dressed: Callable[[S], Store] = lambda store: store
+) -> Iterator[Callable[[], Store]]:
+    """Opens the same place at every call, as another process would; closes all in the end."""
+    opened: list[S] = []
+
+    def begin() -> Store:
+        opened.append(make())
+        return dressed(opened[-1])
+
+    yield begin
+    for store in opened:
+        asyncio.run(store.close())
+
+
+def on_server(url: str, ports: Ports, clock: HandClock) -> PostgresStore:
+    """A store for the suite on a real server, of which only the clock is ours."""
+    return PostgresStore(url, ports=ports, lease_seconds=LEASE_SECONDS, server_time=clock.now_ms)
 
 
 def store_url(folder: Path) -> str:

@@ -11,15 +11,13 @@ import pytest_asyncio
 from outlive.app import App
 from outlive.opening import open_app
 from outlive.settings import Settings
+from tests.harness.stores import KINDS, url_of
 
 QUICK = Settings(lease_seconds=30.0, poll_seconds=0.02, idle_seconds=0.0)
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest_asyncio.fixture(params=KINDS)
 async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[App]:
     """One per kind of store."""
-    where = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'loops.db'}"
-    if request.param == "postgresql":
-        where = request.getfixturevalue("url")
-    async with open_app(where, settings=QUICK) as app:
+    async with open_app(url_of(request.param, tmp_path, request), settings=QUICK) as app:
         yield app

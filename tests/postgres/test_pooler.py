@@ -14,12 +14,13 @@ from outlive.ports import Ports
 from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
 from outlive.stores.postgres_connection import Statement
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock, entry, held
+from outlive.testing.store_entries import HandClock, entry, held
 from outlive.testing.store_suite import StoreSuite
 from outlive.testing.store_suite_leases import LeaseRules
 from outlive.testing.store_suite_mail import MailRules
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.stores import on_server, opened_again
 
 _numbers = count(1)
 
@@ -44,18 +45,8 @@ class TestPooled(MailRules, LeaseRules):
 
     @pytest.fixture
     def make_store(self, ports: Ports, clock: HandClock, url: str) -> Iterator[Callable[[], Store]]:
-        opened: list[PostgresStore] = []
-
-        def make() -> Store:
-            store = PostgresStore(
-                url, ports=ports, lease_seconds=LEASE_SECONDS, server_time=clock.now_ms
-            )
-            opened.append(store)
-            return store
-
-        yield make
-        for store in opened:
-            asyncio.run(store.close())
+        with opened_again(lambda: on_server(url, ports, clock)) as make:
+            yield make
 
 
 async def test_more_clients_than_connections(url: str) -> None:

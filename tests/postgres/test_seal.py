@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 
@@ -12,11 +11,11 @@ from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.sealed_extras import seal_store
 from outlive.ports import Ports
 from outlive.store import Store
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.testing.store_entries import HandClock
 from outlive.testing.store_suite import StoreSuite
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
+from tests.harness.stores import on_server, opened_again
 from tests.seal.test_secrets import SECRETS, found_in, live_it
 
 KEY = new_key(os.urandom)
@@ -30,18 +29,11 @@ class TestSealedPostgres(StoreSuite):
 
     @pytest.fixture
     def make_store(self, ports: Ports, clock: HandClock, url: str) -> Iterator[Callable[[], Store]]:
-        opened: list[PostgresStore] = []
-
-        def make() -> Store:
-            store = PostgresStore(
-                url, ports=ports, lease_seconds=LEASE_SECONDS, server_time=clock.now_ms
-            )
-            opened.append(store)
+        def sealed(store: Store) -> Store:
             return seal_store(store, MasterKeys.parse(KEY, os.urandom))
 
-        yield make
-        for store in opened:
-            asyncio.run(store.close())
+        with opened_again(lambda: on_server(url, ports, clock), sealed) as make:
+            yield make
 
 
 async def test_no_secret_is_in_the_data_folder(

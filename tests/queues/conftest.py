@@ -11,8 +11,7 @@ from outlive.app import App
 from outlive.settings import Settings
 from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.sqlite import SQLiteStore
+from tests.harness.stores import KINDS, open_shared, url_of
 
 #: Runs that wait stay in memory for long: it is their queue that makes them leave.
 STAYING = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=60.0, drain_seconds=2)
@@ -20,15 +19,10 @@ STAYING = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=60.0, drain
 OpenApp = Callable[[], App]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=KINDS)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store of each kind is."""
-    if request.param == "memory":
-        return "memory://"
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/o.db"
-    found: str = request.getfixturevalue("url")
-    return found
+    return url_of(request.param, tmp_path, request)
 
 
 @pytest.fixture
@@ -37,11 +31,7 @@ def open_stores(store_url: str) -> Callable[[], Store]:
     memory = MemoryStore()
 
     def begin() -> Store:
-        if store_url == "memory://":
-            return memory
-        if store_url.startswith("sqlite"):
-            return SQLiteStore(store_url.removeprefix("sqlite:///"))
-        return PostgresStore(store_url)
+        return memory if store_url == "memory://" else open_shared(store_url)
 
     return begin
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import LEASE_SECONDS
 from outlive.testing.store_suite import StoreSuite
+from tests.harness.stores import opened_again
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 
@@ -39,13 +39,8 @@ class TestSealedSQLite(StoreSuite):
 
     @pytest.fixture
     def make_store(self, ports: Ports, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-        opened: list[SQLiteStore] = []
+        def make() -> SQLiteStore:
+            return SQLiteStore(tmp_path / "o.db", ports=ports, lease_seconds=LEASE_SECONDS)
 
-        def make() -> Store:
-            store = SQLiteStore(tmp_path / "o.db", ports=ports, lease_seconds=LEASE_SECONDS)
-            opened.append(store)
-            return seal_store(store, KEYS)
-
-        yield make
-        for store in opened:
-            asyncio.run(store.close())
+        with opened_again(make, lambda store: seal_store(store, KEYS)) as begin:
+            yield begin

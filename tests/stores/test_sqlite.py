@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from outlive.store import Store
 from outlive.stores.sqlite import SQLiteStore
 from outlive.testing.store_entries import LEASE_SECONDS
 from outlive.testing.store_suite import StoreSuite
+from tests.harness.stores import opened_again
 
 
 class TestSQLite(StoreSuite):
@@ -20,13 +20,8 @@ class TestSQLite(StoreSuite):
 
     @pytest.fixture
     def make_store(self, ports: Ports, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-        opened: list[SQLiteStore] = []
+        def make() -> SQLiteStore:
+            return SQLiteStore(tmp_path / "o.db", ports=ports, lease_seconds=LEASE_SECONDS)
 
-        def make() -> Store:
-            store = SQLiteStore(tmp_path / "o.db", ports=ports, lease_seconds=LEASE_SECONDS)
-            opened.append(store)
-            return store
-
-        yield make
-        for store in opened:
-            asyncio.run(store.close())
+        with opened_again(make) as begin:
+            yield begin
