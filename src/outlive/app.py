@@ -28,11 +28,12 @@ from outlive.handle import Handle
 from outlive.journal.alone import find_or_begin
 from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import ThreadKeeper, commit_one
+from outlive.journal.mail import write_letter
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
 from outlive.journal.restored import read_whole
 from outlive.model.ids import check_run_id
-from outlive.model.mail import Verdict, encode_letter
+from outlive.model.mail import Verdict
 from outlive.model.queues import COUNT_MAX, Queue, check_count
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
@@ -233,7 +234,8 @@ class App(Scheduling, Forking):
         """
         now = self._ports.clock.now_ms()
         mail_id, letter = resolve_letter(await self.read(run_id), step, verdict, value, now)
-        answer = await self._post(run_id, mail_id, encode_letter(self._hider.letter(letter)))
+        body = write_letter(run_id, mail_id, self._hider.letter(letter))
+        answer = await self._post(run_id, mail_id, body)
         if answer != "posted":
             raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
         self._look_at(run_id)

@@ -115,7 +115,7 @@ class Handle(Generic[T]):
                 if run is not None:
                     return self._value(run.status, run.value, run.error)
                 continue  # somebody gave it another try
-            if reading.header.status == "quarantined" and not frees(reading.mail):
+            if reading.header.status == "quarantined" and not frees(self.id, reading.mail):
                 raise RunQuarantined(self.id, reading.header.reason)
             if still.is_long(reading.head):
                 await self.run()  # nobody goes on with a journal that can't be read: say so

@@ -45,7 +45,7 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
     key = settings.key if key is None else key
     if must_exist:
         check_there(url, ports)
-    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds)
+    store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds, upgrades=drive)
     elsewhere = settings.blobs if blobs is None else blobs and check_url(blobs)
     if elsewhere:
         store = _with_blobs(store, elsewhere, ports, settings)

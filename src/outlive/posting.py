@@ -24,6 +24,7 @@ from outlive.errors import (
 )
 from outlive.journal.forking import events_of
 from outlive.journal.lane import Lane
+from outlive.journal.mail import read_letter, write_letter
 from outlive.journal.restored import read_whole
 from outlive.model.events import Answered, Event, MailRead, QuestionAsked, QuestionClosed
 from outlive.model.mail import (
@@ -33,8 +34,6 @@ from outlive.model.mail import (
     Nudge,
     Signal,
     check_signal_name,
-    decode_letter,
-    encode_letter,
 )
 from outlive.model.run import Run, fold
 from outlive.model.schema import misfit
@@ -105,8 +104,9 @@ class Letterbox:
 
     async def nudge(self, why: str) -> None:
         """Make the run due now; one that has ended stays as it is."""
-        letter = encode_letter(Nudge(why))
-        if await self._send(self.run_id, f"nudge/{self.new_id()}", letter) == "unknown":
+        mail_id = f"nudge/{self.new_id()}"
+        letter = write_letter(self.run_id, mail_id, Nudge(why))
+        if await self._send(self.run_id, mail_id, letter) == "unknown":
             raise RunNotFound(self.run_id)
         self.on_post()
 
@@ -191,7 +191,7 @@ class Letterbox:
     # the store
 
     async def _post(self, mail_id: str, letter: Letter) -> bool:
-        body = encode_letter(self.redact(letter))
+        body = write_letter(self.run_id, mail_id, self.redact(letter))
         if len(body) > MAIL_BYTES_MAX:
             raise ValueRefused(f"{len(body)} bytes are more than the {MAIL_BYTES_MAX} of a mail")
         answer = await self._send(self.run_id, mail_id, body)
@@ -227,7 +227,7 @@ def _open(run: Run, reading: Reading) -> dict[str, QuestionAsked]:
 
 
 def _unread(reading: Reading) -> list[Answer]:
-    letters = (decode_letter(mail.body) for mail in reading.mail)
+    letters = (read_letter(reading.head.run_id, mail) for mail in reading.mail)
     return [letter for letter in letters if isinstance(letter, Answer)]
 
 

@@ -28,13 +28,14 @@ from outlive.errors import (
     ValueRefused,
 )
 from outlive.handle import Handle
+from outlive.journal.mail import read_letter
 from outlive.journal.parts import part, whole
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.cron import parse_cron
 from outlive.model.events import ChapterBegan, Event, SignalReceived
 from outlive.model.ids import RUN_ID_BYTES_MAX, check_run_id
-from outlive.model.mail import Signal, decode_letter
+from outlive.model.mail import Signal
 from outlive.model.retry import Duration
 from outlive.model.schedules import (
     SCHEDULE_FLOW,
@@ -307,7 +308,7 @@ def _unheard(reading: Reading, events: list[Event]) -> list[Wish]:
     first = events[0]
     kept = first.signals if isinstance(first, ChapterBegan) else []
     received = [event for event in events if isinstance(event, SignalReceived)]
-    letters = (decode_letter(mail.body) for mail in reading.mail)
+    letters = (read_letter(reading.head.run_id, mail) for mail in reading.mail)
     waiting = [letter for letter in letters if isinstance(letter, Signal)]
     signals: list[SignalReceived | Signal] = [*kept, *received, *waiting]
     wishes = []

@@ -139,6 +139,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     mail_id: str
     body: bytes
     posted_at: int
+    #: It came out of a seal that is bound to its run and id. Added by who opens; a store leaves it.
+    is_sealed: bool = False
 
 
 class Posting(msgspec.Struct, frozen=True):

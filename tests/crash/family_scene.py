@@ -14,6 +14,7 @@ from typing import Any
 from outlive.engine.typed import encode_own
 from outlive.errors import RetryRefused
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.model.events import (
     Answered,
@@ -25,7 +26,7 @@ from outlive.model.events import (
 )
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.ids import is_key_journal
-from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
+from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
 from outlive.store import Found, Query
 from outlive.testing.audit_families import check_asleep, check_deadlines
@@ -74,7 +75,8 @@ class People:
         for mail_id, letter in self._due(run_id):
             if (run_id, mail_id) not in self._said:
                 self._said.add((run_id, mail_id))
-                run_immediate(self._store.post(run_id, mail_id, encode_letter(letter)))
+                body = write_letter(run_id, mail_id, letter)
+                run_immediate(self._store.post(run_id, mail_id, body))
 
     def _due(self, run_id: str) -> Iterator[tuple[str, Letter]]:
         if run_id == "everything":

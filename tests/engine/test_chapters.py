@@ -125,9 +125,10 @@ async def test_the_time_to_resume_does_not_grow_with_the_chapters(
 
 def people_signal() -> bytes:
     """A signal as anybody may send it."""
-    from outlive.model.mail import Signal, encode_letter
+    from outlive.journal.mail import write_letter
+    from outlive.model.mail import Signal
 
-    return encode_letter(Signal("go", b'"on"', True))
+    return write_letter("r", "signal/go", Signal("go", b'"on"', True))
 
 
 async def test_signals_keep_their_order_across_chapters(theatre: Theatre) -> None:

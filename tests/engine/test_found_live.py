@@ -17,9 +17,11 @@ from outlive import sync
 from outlive.app import App
 from outlive.engine import people
 from outlive.engine.verbs import carry
+from outlive.envelope import enclose
 from outlive.errors import TimedOut
 from outlive.handle import Handle
 from outlive.journal import log, record
+from outlive.journal.mail import write_letter
 from outlive.model.events import (
     ChapterBegan,
     Claimed,
@@ -31,7 +33,7 @@ from outlive.model.events import (
     StepDone,
     TimerFired,
 )
-from outlive.model.mail import Cancel, encode_letter
+from outlive.model.mail import Cancel
 from outlive.model.run import fold
 from outlive.store import Mail, StoredRecord
 from outlive.worker.quarantine import judge
@@ -282,7 +284,9 @@ async def test_a_damaged_run_with_mail_takes_no_place(stage: Theatre) -> None:
 async def test_mail_of_a_newer_release_waits_for_it(theatre: Theatre) -> None:
     """A letter of a kind that this release does not know is neither read nor lost."""
     await theatre.open().start(waiting, id="r")
-    await theatre.store.post("r", "future/1", msgspec.msgpack.encode([99, "x"]))
+    await theatre.store.post(
+        "r", "future/1", enclose("r", "future/1", msgspec.msgpack.encode([99, "x"]))
+    )
 
     theatre.pass_time(1)
     await pass_moments(theatre, 100)
@@ -316,6 +320,8 @@ def test_a_cured_run_is_judged_by_what_it_did_since() -> None:
         Claimed(1000, 8, "w", True),
         Claimed(1000, 9, "w", True),
     ]
-    mail = [Mail(mail_id="cancel/1", body=encode_letter(Cancel("ann")), posted_at=0)]
+    mail = [
+        Mail(mail_id="cancel/1", body=write_letter("r", "cancel/1", Cancel("ann")), posted_at=0)
+    ]
 
-    assert "drive" == judge(fold(events), events, mail)
+    assert "drive" == judge("r", fold(events), events, mail)

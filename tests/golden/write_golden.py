@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from outlive.app import App
-from outlive.model.mail import decode_letter
+from outlive.journal.mail import read_letter
 from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -110,7 +110,7 @@ async def standings(app: App) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for each in (await app.find(limit=1000)).items:
         reading = await app.read(each.head.run_id)
-        letters = [type(decode_letter(mail.body)).__name__ for mail in reading.mail]
+        letters = [type(read_letter(each.head.run_id, mail)).__name__ for mail in reading.mail]
         found[each.head.run_id] = [each.header.status, letters]
     return found
 

@@ -17,9 +17,10 @@ from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError, StoreFailed
 from outlive.handle import Handle
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, QuestionAsked
-from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
+from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -230,7 +231,7 @@ class Theatre:
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> str:
         """Leave mail."""
-        answer: str = await self.store.post(run_id, mail_id, encode_letter(letter))
+        answer: str = await self.store.post(run_id, mail_id, write_letter(run_id, mail_id, letter))
         return answer
 
     async def signal(self, run_id: str, name: str, value: object, id: str | None = None) -> str:

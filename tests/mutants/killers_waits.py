@@ -15,8 +15,10 @@ import pytest
 import outlive
 from outlive.app import App
 from outlive.engine.typed import encode_own
+from outlive.envelope import bare
 from outlive.errors import RunFailed
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.model.events import (
     Answered,
@@ -27,7 +29,7 @@ from outlive.model.events import (
     QuestionAsked,
     RunUndoing,
 )
-from outlive.model.mail import Answer, ChildNews, Signal, decode_letter, encode_letter
+from outlive.model.mail import Answer, ChildNews, Signal, parse_letter
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -64,7 +66,12 @@ async def until_there(store: MemoryStore, run_id: str, kind: type) -> None:
 
 
 async def send(store: MemoryStore, run_id: str, number: int) -> None:
-    await store.post(run_id, f"signal/{number}", encode_letter(Signal("s", encode_own(number))))
+    mail_id, letter = f"signal/{number}", Signal("s", encode_own(number))
+    await store.post(run_id, mail_id, write_letter(run_id, mail_id, letter))
+
+
+async def reply(store: MemoryStore, mail_id: str, letter: Answer) -> None:
+    await store.post("r", mail_id, write_letter("r", mail_id, letter))
 
 
 # ---------------------------------------------------------------- mail
@@ -125,7 +132,7 @@ def answers_count_once(folder: Path) -> None:
         question = (await events_of(store, "r", QuestionAsked))[0].question
         for name in ("ann", "bob"):
             letter = Answer(question, f'"{name}"'.encode(), name)
-            await store.post("r", f"answer/{name}", encode_letter(letter))
+            await reply(store, f"answer/{name}", letter)
         await send(store, "r", 1)
         await handle.outcome()
         return await events_of(store, "r", Answered)
@@ -148,10 +155,10 @@ def answers_are_for_their_text(folder: Path) -> None:
         await until_there(store, "r", QuestionAsked)
 
     async def answered(app: App, store: MemoryStore) -> Any:
-        await store.post("r", "answer/1", encode_letter(Answer("0/ask#1", b"true", "ann")))
+        await reply(store, "answer/1", Answer("0/ask#1", b"true", "ann"))
         handle = await app.start(deleting("delta"), id="r")
         await until_there(store, "r", MailRead)
-        await store.post("r", "answer/2", encode_letter(Answer("0/ask#1~2", b"false", "ann")))
+        await reply(store, "answer/2", Answer("0/ask#1~2", b"false", "ann"))
         return await handle.outcome()
 
     store = MemoryStore()
@@ -278,7 +285,7 @@ class _Told(MemoryStore):
         """It takes its time, so it is left to the keeper's thread."""
 
     async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        letter = decode_letter(body)
+        letter = parse_letter(bare(body))
         if isinstance(letter, ChildNews):
             reading = run_immediate(self.read(letter.child_id))
             assert reading is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from outlive.envelope import SEAL_BROKEN_MAIL
 from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.record import SEAL_BROKEN
 from outlive.journal.sealed_extras import seal_store
@@ -46,7 +47,9 @@ async def test_mail_opens_under_its_own_id_only() -> None:
     reading = await store.read("r")
 
     assert reading is not None
-    assert {"yes": b"approved", "no": sealed} == {m.mail_id: m.body for m in reading.mail}
+    opened = {mail.mail_id: (mail.body, mail.is_sealed) for mail in reading.mail}
+    broken = (SEAL_BROKEN_MAIL + sealed, False)
+    assert {"yes": (b"approved", True), "no": broken} == opened
 
 
 async def test_a_node_opens_in_its_own_family_and_at_its_own_address_only() -> None:

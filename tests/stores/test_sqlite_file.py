@@ -172,7 +172,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     db.close()
     before = path.read_bytes()
 
-    with pytest.raises(WrongVersion, match=rf"schema 99.*schema {SCHEMA_VERSION}"):
+    with pytest.raises(WrongVersion, match=rf"schema 99.*schema {SCHEMA_VERSION}\b"):
         SQLiteStore(path)
 
     assert before == path.read_bytes()

@@ -13,9 +13,10 @@ from outlive.engine.typed import encode_own
 from outlive.errors import CorruptRecord, RunCancelled, RunQuarantined, StoreFailed
 from outlive.handle import Handle
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import EffectRaised, SignalReceived
-from outlive.model.mail import Cancel, Signal, encode_letter
+from outlive.model.mail import Cancel, Signal
 from outlive.settings import Settings
 from outlive.store import StoredRecord
 from outlive.stores.memory import MemoryStore
@@ -94,7 +95,7 @@ async def reaches(app: App, status: str) -> Handle:
 
 
 async def post(store: MemoryStore, mail_id: str, letter: Signal | Cancel) -> None:
-    assert "posted" == await store.post("r", mail_id, encode_letter(letter))
+    assert "posted" == await store.post("r", mail_id, write_letter("r", mail_id, letter))
 
 
 async def test_other_mail_waits_and_nobody_is_killed_for_it(app: App, store: MemoryStore) -> None:

@@ -52,9 +52,9 @@ def show(asked: argparse.Namespace) -> int:
 
 
 def _note_damage(checked: Checked) -> int:
-    for damage in checked.damage:
+    for damage in checked.all:
         print_note(f"outlive: run {damage.run}, seq {damage.seq}: {damage.why}")
-    return StoreError.exit_code if checked.damage else 0
+    return StoreError.exit_code if checked.all else 0
 
 
 async def _follow(asked: argparse.Namespace) -> int:

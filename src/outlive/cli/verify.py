@@ -58,7 +58,7 @@ def check_archive(path: str) -> Report:
             report.journals += 1
             checked = check_journal(run.reading())
             report.records += checked.records
-            report.damage += checked.damage
+            report.damage += checked.all
     except CorruptArchive as error:
         report.damage.append(Damage(run=None, seq=None, why=str(error)))
     return report
@@ -128,7 +128,7 @@ async def _check(app: App, journal: str, report: Report) -> None:
         report.damage.append(Damage(run=journal, seq=None, why=f"it can't be read: {error}"))
         return
     report.records += checked.records
-    report.damage += checked.damage
+    report.damage += checked.all
 
 
 def _render(damage: Damage) -> str:

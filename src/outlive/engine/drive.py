@@ -112,6 +112,7 @@ class Drive:
     def begin(self, events: Sequence[Event]) -> None:
         """Replay these events and go on."""
         self.inbox.extend(self._replay.inbox(events))
+        self.mailbox.remember(events)
         try:
             main = self._call_flow()
         except (TypeError, ValueRefused) as error:

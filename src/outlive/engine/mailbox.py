@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, assert_never
-
-import msgspec
 
 from outlive.engine.children import Children
 from outlive.engine.effects import EffectRunner
@@ -17,9 +16,16 @@ from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, WrongVersion
-from outlive.model.events import CancelRequested, MailRead
-from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal, decode_letter
+from outlive.journal.mail import Unreadable, mail_ids, read_letter
+from outlive.model.events import (
+    CancelRequested,
+    Event,
+    MailRead,
+)
+from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal
 from outlive.store import Mail
+
+logger = logging.getLogger("outlive")
 
 
 class Receiver(Recorder, Protocol):
@@ -53,11 +59,17 @@ class Mailbox:
         self._drive = drive
         self._unopened: deque[Mail] = deque()
         self._taken: set[str] = set()
+        #: What the journal says was read before this drive began.
+        self._past: set[str] = set()
         #: Timers that are due once mail posted before them has been taken.
         self._due: deque[tuple[int, Callable[[], None]]] = deque()
         self._is_fetching = False
         #: Letters are being read, further up the stack.
         self.is_open = False
+
+    def remember(self, events: Iterable[Event]) -> None:
+        """The events of the run so far: whatever they were made of does not count again."""
+        self._past = set(mail_ids(events))
 
     def take(self, mail: Sequence[Mail]) -> None:
         """Somebody brought mail; what was brought before counts once."""
@@ -86,12 +98,9 @@ class Mailbox:
 
     def _read(self, mail: Mail) -> None:
         drive = self._drive
-        try:
-            letter = decode_letter(mail.body)
-        except msgspec.ValidationError as error:
-            known = f"mail {mail.mail_id!r} can't be read by this release ({error})"
-            drive.refuse(WrongVersion(f"{known}; drive the run with the one that posted it"))
-            return
+        letter = read_letter(drive.run_id, mail)
+        if mail.mail_id in self._past and not isinstance(letter, Unreadable):
+            letter = Unreadable("it was read before: somebody put it back", mail.body)
         match letter:
             case Resolve(step=step):
                 drive.effects.resolve(drive.waiting.find(step), letter, mail.mail_id)
@@ -102,11 +111,24 @@ class Mailbox:
             case ChildNews():
                 drive.children.take_news(letter, mail.mail_id)
             case Cancel(by=by):
-                drive.record(CancelRequested(drive.at(), by), mail.mail_id)
+                drive.record(CancelRequested(drive.at(), by, mail.mail_id), mail.mail_id)
             case Nudge(why=why):
                 drive.note(MailRead(drive.at(), mail.mail_id, why), mail.mail_id)
+            case Unreadable():
+                self._put_aside(mail, letter)
             case _:
                 assert_never(letter)
+
+    def _put_aside(self, mail: Mail, found: Unreadable) -> None:
+        """Mail that nobody posted like that: it is kept in the journal, and the run goes on."""
+        drive = self._drive
+        what = f"mail {mail.mail_id!r} can't be read: {found.why}"
+        if found.is_newer:
+            drive.refuse(WrongVersion(f"{what}; drive the run with the release that posted it"))
+            return
+        logger.error("run %s: %s; it is kept aside, and the run goes on", drive.run_id, what)
+        event = MailRead(drive.at(), mail.mail_id, f"can't be read: {found.why}", found.body)
+        drive.note(event, mail.mail_id)
 
     def before(self, posted_before: int, callback: Callable[[], None]) -> None:
         """Call once mail posted before an instant has been taken: it beats the timer."""

@@ -342,7 +342,8 @@ class Waits:
             self._drive.note(MailRead(at, mail_id, why), mail_id)
             return
         del self._asked[letter.question]
-        self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
+        answered = Answered(at, letter.question, letter.value, letter.by, mail_id)
+        self._drive.record(answered, mail_id)
 
     def deliver(self, event: SignalReceived | Answered, *, is_first: bool = False) -> None:
         """Wake who waits for it; a signal that nobody waits for is kept."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from outlive.clearing import Clearing, Deletion
 from outlive.collecting import Collecting
+from outlive.errors import CorruptRecord, Erased
 from outlive.journal.master_keys import MasterKeys
 from outlive.journal.sealed_rows import stored_id
 from outlive.journal.sealed_store import SealedStore
@@ -55,10 +56,16 @@ class _SealedMailroom(SealedStore):
         opened: dict[str, Sequence[Mail]] = {}
         waiting: Mapping[str, Sequence[Mail]] = await self.below.mail_of(run_ids)
         for run_id, letters in waiting.items():
-            sealing = await self._sealing_of(run_id)
-            family = "" if sealing is None else sealing.family
-            opened[run_id] = [await self._open_mail(run_id, family, each) for each in letters]
+            family = await self._family_of(run_id) if letters else ""
+            opened[run_id] = await self.open_mail(run_id, family, letters)
         return opened
+
+    async def _family_of(self, run_id: str) -> str:
+        try:
+            sealing = await self._sealing_of(run_id)
+        except (CorruptRecord, Erased):  # whoever reads its journal says so
+            sealing = None
+        return "" if sealing is None else sealing.family
 
 
 class _SealedWatchable(SealedStore):

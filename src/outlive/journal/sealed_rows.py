@@ -43,9 +43,7 @@ def hide_header(header: Header, run_id: str, veil: Veil) -> Header:
 
 
 def show_header(header: Header, run_id: str, veil: Veil) -> Header:
-    """As it was before; a header that was never hidden is shown as it is."""
-    if not is_sealed(header):
-        return header
+    """As it was before. A format that somebody changed is shown as one that there is not."""
     return replace(
         header,
         format=header.format - SEALED_FORMAT,
@@ -55,16 +53,14 @@ def show_header(header: Header, run_id: str, veil: Veil) -> Header:
     )
 
 
-def show_head(head: Head, header: Header, veil: Veil) -> Head:
-    """The head with the link that its records have; the header is the store's."""
-    if not is_sealed(header):
-        return head
+def show_head(head: Head, veil: Veil) -> Head:
+    """The head with the link that its records have."""
     link = veil.mask(head.link, head.run_id, head.seq)
     return replace(head, run_id=shown_id(head.run_id, veil), link=link)
 
 
 def is_sealed(header: Header) -> bool:
-    """Whether the run was begun with a key."""
+    """Whether the run was begun with a key, as far as its header tells; its records know better."""
     return header.format >= SEALED_FORMAT
 
 

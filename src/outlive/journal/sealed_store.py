@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from outlive.envelope import SEAL_BROKEN_MAIL, bare
 from outlive.errors import CorruptRecord, Erased, WrongKey
 from outlive.journal.keyring import Keyring
 from outlive.journal.master_keys import MasterKeys
@@ -24,6 +25,7 @@ from outlive.journal.sealed_rows import (
     SEALED_FORMAT,
     close_node,
     hide_header,
+    is_sealed,
     mail_place,
     open_node,
     record_place,
@@ -38,6 +40,8 @@ from outlive.store import (
     Conflict,
     Entry,
     Found,
+    Head,
+    Header,
     Health,
     Mail,
     Node,
@@ -175,15 +179,15 @@ class SealedStore:
             StoredRecord(record.seq, await self._open_record(run_id, header.family, record))
             for record in reading.records
         ]
-        head = show_head(reading.head, header, veil)
-        mail = [await self._open_mail(run_id, header.family, each) for each in reading.mail]
-        shown = show_header(header, run_id, veil)
+        head, shown = self._show(reading.head, header, veil)
+        mail = await self.open_mail(run_id, header.family, reading.mail)
         return Reading(head=head, header=shown, records=records, mail=mail)
 
     async def _open_record(self, run_id: str, family: str, record: StoredRecord) -> bytes:
         key_id = data_key_id(record.body)
         if key_id is None:
-            return record.body if self._may_be_plain(run_id, family) else SEAL_BROKEN
+            is_plain = await self._may_be_plain(run_id, family, record.seq)
+            return record.body if is_plain else SEAL_BROKEN
         seal = await self.keyring.seal(family, key_id)
         if seal is None:  # its key was dropped, unless the run has another
             return SEAL_BROKEN if run_id in self._runs else SEAL_ERASED
@@ -196,13 +200,20 @@ class SealedStore:
             self._remember(run_id, Sealing(seal, family))
         return opened
 
-    def _may_be_plain(self, run_id: str, family: str) -> bool:
-        """Only what was begun without a key goes on without."""
+    async def _may_be_plain(self, run_id: str, family: str, seq: int) -> bool:
+        """Only what was begun without a key goes on without: its first record tells."""
         known = self._runs.get(run_id)
         if self.keyring.is_pure or (known is not None and known.seal is not None):
             return False
+        if known is None and seq > 1 and await self._begins_sealed(run_id):
+            return False
         self._remember(run_id, Sealing(None, family))
         return True
+
+    async def _begins_sealed(self, run_id: str) -> bool:
+        reading: Reading | None = await self.below.read(run_id, limit=1)
+        first = () if reading is None else reading.records
+        return any(data_key_id(record.body) is not None for record in first)
 
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         veil = await self.keyring.veil()
@@ -210,14 +221,16 @@ class SealedStore:
             name, value = query.tag
             query = replace(query, tag=(name, veil.hide(value, name)))
         page: Page = await self.below.find(query, after, limit)
-        items = [
-            Found(
-                head=show_head(each.head, each.header, veil),
-                header=show_header(each.header, each.head.run_id, veil),
-            )
-            for each in page.items
-        ]
+        shown = [self._show(each.head, each.header, veil) for each in page.items]
+        items = [Found(head=head, header=header) for head, header in shown]
         return Page(items=items, next=page.next)
+
+    def _show(self, head: Head, header: Header, veil: Veil) -> tuple[Head, Header]:
+        """Both as they were written: sealed if the run's records are, else as the header says."""
+        known = self._runs.get(head.run_id)
+        if not is_sealed(header) if known is None else known.seal is None:
+            return head, header
+        return show_head(head, veil), show_header(header, head.run_id, veil)
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         veil = await self.keyring.veil()
@@ -240,16 +253,31 @@ class SealedStore:
             sealing = Sealing((await self.keyring.veil()).common, "")
         if sealing.seal is None:
             return body
-        return sealing.seal.close(body, mail_place(run_id, mail_id))
+        return sealing.seal.close(bare(body), mail_place(run_id, mail_id))
 
-    async def _open_mail(self, run_id: str, family: str, mail: Mail) -> Mail:
-        key_id = data_key_id(mail.body)
+    async def open_mail(self, run_id: str, family: str, mail: Sequence[Mail]) -> list[Mail]:
+        """Mail as it was posted; what nobody with a key posted to this run is marked as broken."""
+        if not mail:
+            return []
+        takes_plain = await self._takes_plain_mail(run_id)
+        return [await self._open_letter(run_id, family, each, takes_plain) for each in mail]
+
+    async def _takes_plain_mail(self, run_id: str) -> bool:
+        """Only a run that was begun without a key does, whatever its header says."""
+        try:
+            sealing = await self._sealing_of(run_id)
+        except (CorruptRecord, Erased):
+            return False
+        return sealing is not None and sealing.seal is None
+
+    async def _open_letter(self, run_id: str, family: str, mail: Mail, takes_plain: bool) -> Mail:
+        key_id = data_key_id(mail.body) if type(mail.body) is bytes else None
         if key_id is None:
-            return mail
+            return mail if takes_plain else _broken(mail)
         common = (await self.keyring.veil()).common
         seal = common if key_id == common.id else await self.keyring.seal(family, key_id)
         body = None if seal is None else seal.open(mail.body, mail_place(run_id, mail.mail_id))
-        return mail if body is None else replace(mail, body=body)
+        return _broken(mail) if body is None else replace(mail, body=body, is_sealed=True)
 
     # ------------------------------------------------------------------ nodes
 
@@ -294,8 +322,7 @@ class SealedStore:
         offers = []
         for offer in claims.offers:
             if await self._can_be_driven(offer):
-                head = show_head(offer.head, offer.header, veil)
-                header = show_header(offer.header, offer.head.run_id, veil)
+                head, header = self._show(offer.head, offer.header, veil)
                 offers.append(replace(offer, head=head, header=header))
         return replace(claims, offers=offers)
 
@@ -365,3 +392,8 @@ class SealedStore:
             while len(kept) >= _KEPT_MAX and name not in kept:
                 del kept[next(iter(kept))]
             kept[name] = value
+
+
+def _broken(mail: Mail) -> Mail:
+    found = mail.body if type(mail.body) is bytes else repr(mail.body).encode()
+    return replace(mail, body=SEAL_BROKEN_MAIL + found)

@@ -19,6 +19,7 @@ import msgspec
 from outlive.clearing import Deletion, delete_all, read_all
 from outlive.errors import CorruptRecord, Erased, OutliveError, WrongKey, WrongVersion
 from outlive.journal.archive import Archive, Archived
+from outlive.journal.mail import write_letter
 from outlive.journal.marks import FORKS, TURNS, drop_mark, find_marks, forked_among
 from outlive.journal.orphans import Orphans
 from outlive.journal.reader import read_events
@@ -33,7 +34,7 @@ from outlive.journal.retiring import (
     retiree_of,
 )
 from outlive.model.ids import KEY_PREFIX, is_run
-from outlive.model.mail import Cancel, encode_letter
+from outlive.model.mail import Cancel
 from outlive.model.retention import Retention
 from outlive.model.run import ENDED, fold
 from outlive.ports import Ports
@@ -359,8 +360,10 @@ class Sweep:
         if wrote_at + ttl > self._now:
             return
         if not self._dry_run:
-            letter = encode_letter(Cancel("retention: it wrote nothing for its ttl"))
-            await self._store.post(head.run_id, f"ttl/{reading.head.seq}", letter)
+            mail_id = f"ttl/{reading.head.seq}"
+            wish = Cancel("retention: it wrote nothing for its ttl")
+            letter = write_letter(head.run_id, mail_id, wish)
+            await self._store.post(head.run_id, mail_id, letter)
             self._ports.failpoint("retain.cancelled")
         self._tell(head.run_id, header, wrote_at, "cancelled: it wrote nothing for its ttl")
 

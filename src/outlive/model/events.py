@@ -167,6 +167,8 @@ class MailRead(msgspec.Struct, frozen=True, array_like=True, tag=31):
     at: int
     mail_id: str
     why: str
+    #: Of mail that is not what somebody posted: its bytes, kept aside.
+    unreadable: bytes | None = None
 
 
 class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
@@ -220,6 +222,8 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag=35):
     question: str
     value: bytes  # JSON
     by: str
+    #: The mail that said so; empty in records of earlier releases.
+    mail_id: str = ""
 
 
 class QuestionClosed(msgspec.Struct, frozen=True, array_like=True, tag=36):
@@ -255,6 +259,8 @@ class CancelRequested(msgspec.Struct, frozen=True, array_like=True, tag=43):
 
     at: int
     by: str
+    #: The mail that said so; empty in records of earlier releases.
+    mail_id: str = ""
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True, array_like=True, tag=44):

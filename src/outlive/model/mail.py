@@ -69,23 +69,8 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)
 
 encode_letter = _encoder.encode
-#: The same, strictly: raises if it can't be read.
+#: Raises if it can't be read. What was posted is read by `journal.mail`, which checks it first.
 parse_letter = _decoder.decode
-
-
-def decode_letter(body: bytes) -> Letter:
-    """What was posted. What is no letter at all is a nudge that says so: it must stop no driver.
-
-    Raises:
-        msgspec.ValidationError: it is a letter of a kind that this release does not know.
-    """
-    try:
-        letter: Letter = parse_letter(body)
-        return letter
-    except msgspec.ValidationError:
-        raise
-    except msgspec.MsgspecError as error:
-        return Nudge(f"mail that can't be read: {error}")
 
 
 def check_signal_name(name: object, what: str = "a signal's name") -> str:

@@ -15,8 +15,8 @@ _RESTORE = "if one was, restore it from a backup"
 _KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
 
 
-def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
-    """Open the store that a URL names.
+def open_store(url: str, *, ports: Ports, lease_seconds: float, upgrades: bool = True) -> Store:
+    """Open the store that a URL names; one of an earlier release only if this one ``upgrades``.
 
     Raises:
         UnknownStore: no store speaks this URL; the message says which URLs there are.
@@ -28,9 +28,9 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float) -> Store:
     if scheme == "memory":
         return _open_memory(url, rest, ports, lease_seconds)
     if scheme == "sqlite":
-        return _open_sqlite(url, rest, ports, lease_seconds)
+        return _open_sqlite(url, rest, ports, lease_seconds, upgrades)
     if scheme in _POSTGRES:
-        return _open_postgres(url, ports, lease_seconds)
+        return _open_postgres(url, ports, lease_seconds, upgrades)
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
     raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
@@ -93,7 +93,7 @@ def _open_memory(url: str, rest: str, ports: Ports, lease_seconds: float) -> Sto
     return MemoryStore(ports=ports, lease_seconds=lease_seconds)
 
 
-def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float) -> Store:
+def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float, upgrades: bool) -> Store:
     from outlive.stores.sqlite import SQLiteStore
 
     if not rest.startswith("/"):
@@ -101,14 +101,14 @@ def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float) -> Sto
     path = rest[1:]
     if not path.strip("/") or "\0" in path:
         raise UnknownStore(f"{url!r} names no file; write sqlite:///relative.db")
-    return SQLiteStore(path, ports=ports, lease_seconds=lease_seconds)
+    return SQLiteStore(path, ports=ports, lease_seconds=lease_seconds, upgrades=upgrades)
 
 
-def _open_postgres(url: str, ports: Ports, lease_seconds: float) -> Store:
+def _open_postgres(url: str, ports: Ports, lease_seconds: float, upgrades: bool) -> Store:
     try:
         from outlive.stores.postgres import PostgresStore
     except ImportError as error:
         raise UnknownStore(
             f"postgresql:// needs the driver ({error}); `pip install 'outlive[postgres]'`"
         ) from error
-    return PostgresStore(url, ports=ports, lease_seconds=lease_seconds)
+    return PostgresStore(url, ports=ports, lease_seconds=lease_seconds, upgrades=upgrades)

@@ -53,7 +53,7 @@ from outlive.stores.postgres_news import ANYBODY, Callback, News, is_offered
 from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_prompt import Ask, Commits, TooLate
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
-from outlive.stores.postgres_schema import check_schema
+from outlive.stores.postgres_schema import Upgrade, check_schema
 from outlive.stores.postgres_seen import Seen
 from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
@@ -81,8 +81,12 @@ class PostgresStore:
         ports: Ports | None = None,
         lease_seconds: float = 15.0,
         server_time: Callable[[], int] | None = None,
+        upgrades: bool = True,
     ) -> None:
-        """``server_time`` replaces the server's clock, for tests."""
+        """``server_time`` replaces the server's clock, for tests.
+
+        Unless it ``upgrades``, tables of an earlier release are refused.
+        """
         self._place = parse_place(url)
         self._schema = self._place.schema
         self._ports = ports or Ports()
@@ -96,7 +100,8 @@ class PostgresStore:
         self._commits = Commits(self.pool)
         first = self.pool.open_first()
         try:
-            self._id = check_schema(first, self._place, self._ports.failpoint)
+            upgrade = Upgrade(self._ports.failpoint, upgrades, self._lease_ms)
+            self._id = check_schema(first, self._place, upgrade)
             self._ask_time(first)
         except BaseException:
             first.close()

@@ -209,7 +209,7 @@ END $$
 """
 
 _CONSUME = f"""
-CREATE FUNCTION {{s}}.consume_v1(mail_runs text[], mail_ids text[])
+CREATE OR REPLACE FUNCTION {{s}}.consume_v1(mail_runs text[], mail_ids text[])
 RETURNS void LANGUAGE sql {PROBING} AS $$
     WITH gone AS (
         UPDATE {{s}}.mail m SET body = NULL FROM (
@@ -219,7 +219,7 @@ RETURNS void LANGUAGE sql {PROBING} AS $$
         WHERE m.run_id = n.run_id AND m.mail_id = n.mail_id AND m.body IS NOT NULL
         RETURNING m.run_id
     )
-    UPDATE {{s}}.runs r SET consumed = r.consumed + c.count
+    UPDATE {{s}}.runs r SET consumed = least(r.posted, r.consumed + c.count)
     FROM (SELECT gone.run_id, count(*) FROM gone GROUP BY 1) AS c WHERE r.run_id = c.run_id
 $$
 """
@@ -373,6 +373,13 @@ END $$
 """
 
 #: As they were when the tables were first made.
+#: Since letters are in envelopes: who posts without, by the function of before, is refused.
+FUNCTIONS_OF_ENVELOPES = (
+    _CONSUME,
+    "DROP FUNCTION {s}.post_v1(text, text, bytea, bytea, bigint)",
+    _POST.replace("post_v1", "post_v2"),
+)
+
 FUNCTIONS = (_NOW, _REFUSALS, _APPEND, _KEEP, _CHAIN, _CONSUME, _POST, _DELETE)
 #: Since runs have places in queues.
 FUNCTIONS_OF_HEADERS = (_MAKE, _MOVE, _COMMIT_V2)

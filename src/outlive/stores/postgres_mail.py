@@ -18,7 +18,7 @@ POST_ALL = """
 SELECT p.answer, p.holder FROM (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[])
         WITH ORDINALITY AS g (run_id, mail_id, body, mark, place) ORDER BY g.place
-) AS g CROSS JOIN LATERAL {s}.post_v1(g.run_id, g.mail_id, g.body, g.mark, $5) AS p
+) AS g CROSS JOIN LATERAL {s}.post_v2(g.run_id, g.mail_id, g.body, g.mark, $5) AS p
 ORDER BY g.place
 """
 MAIL_OF = """

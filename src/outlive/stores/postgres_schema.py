@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from outlive.envelope import enclose_old
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
@@ -31,6 +33,7 @@ from outlive.stores.postgres_functions import (
     APPEND_ONE,
     FUNCTIONS,
     FUNCTIONS_OF_ANY_COST,
+    FUNCTIONS_OF_ENVELOPES,
     FUNCTIONS_OF_HEADERS,
     FUNCTIONS_OF_OPEN_IDS,
 )
@@ -41,10 +44,11 @@ from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_queues import QUEUES, QUEUES_OF_ANY_COST, QUEUES_OF_ANY_WIDTH
 from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
-from outlive.stores.postgres_wire import int8, text
+from outlive.stores.postgres_wire import blobs, int8, int8s, text
+from outlive.stores.tables import check_upgrade, workers_alive
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -163,23 +167,52 @@ MIGRATIONS = {
     6: LANES,
     7: DELETIONS_AT_ANY_NUMBER,
     8: QUEUES_OF_ANY_WIDTH,
+    9: FUNCTIONS_OF_ENVELOPES,
 }
+
+#: The version since which letters are in envelopes.
+ENVELOPES_SINCE = 9
+_LETTERS = """
+SELECT m.number, m.run_id, m.mail_id, m.body FROM {s}.mail m
+WHERE m.number > $1 AND m.body IS NOT NULL ORDER BY m.number LIMIT 500
+"""
+_REWRITE = """
+UPDATE {s}.mail m SET body = g.body FROM unnest($1::bigint[], $2::bytea[]) AS g (number, body)
+WHERE m.number = g.number
+"""
+_ALIVE = """
+SELECT w.worker FROM {s}.workers w WHERE w.beat_at > {s}.now_v1(NULL) - $1 ORDER BY w.worker LIMIT 5
+"""
 
 Failpoint = Callable[[str], None]
 
 
-def check_schema(db: PostgresConnection, place: Place, failpoint: Failpoint) -> str:
+class Upgrade(NamedTuple):
+    """Who opens a place, where its tables may have to change."""
+
+    failpoint: Failpoint
+    #: False: this one only looks or posts, and leaves tables of an earlier release alone.
+    is_allowed: bool = True
+    #: Workers that beat within such a time are alive.
+    lease_ms: int = 15_000
+
+
+def check_schema(db: PostgresConnection, place: Place, upgrade: Upgrade) -> str:
     """See that the tables are there and of this release; make them, or bring them up to date.
 
     Returns the store's own id, by which it is told from others.
 
     Raises:
-        WrongVersion: a later release made them.
-        StoreUnavailable: another program's tables are there, or this role may not make ours.
+        WrongVersion: a later release made them, or an earlier one, and this one may not upgrade.
+        StoreUnavailable: another program's tables are there, or this role may not make ours, or
+            workers of an earlier release are alive.
     """
     with _opening(place):
-        if _found_version(db, place) != SCHEMA_VERSION:
-            _migrate(db, place, failpoint)
+        found = _found_version(db, place)
+        if found != SCHEMA_VERSION:
+            if found:
+                check_upgrade(place.name, found, SCHEMA_VERSION, upgrades=upgrade.is_allowed)
+            _migrate(db, place, upgrade)
         ((row,),) = db.run(Statement(_ID.format(s=f'"{place.schema}"')))
     return str(row[0])
 
@@ -223,21 +256,49 @@ def _found_version(db: PostgresConnection, place: Place) -> int:
     return int(found)
 
 
-def _migrate(db: PostgresConnection, place: Place, failpoint: Failpoint) -> None:
+def _migrate(db: PostgresConnection, place: Place, upgrade: Upgrade) -> None:
+    failpoint = upgrade.failpoint
     db.run(Statement("BEGIN"))
     try:
         db.run(Statement(_LOCK, [text(f"outlive.schema.{place.schema}")]))
         _make_schema(db, place)
-        for version in range(_version_inside(db, place) + 1, SCHEMA_VERSION + 1):
+        found = _version_inside(db, place)
+        if 0 < found < SCHEMA_VERSION:
+            _check_alone(db, place, upgrade.lease_ms)
+        for version in range(found + 1, SCHEMA_VERSION + 1):
             for number, statement in enumerate(MIGRATIONS[version]):
                 failpoint(f"migrate.{version}.{number}")
                 db.run(Statement(statement.replace("{s}", f'"{place.schema}"')))
+            if version == ENVELOPES_SINCE:
+                _enclose_mail(db, place)
             _write_version(db, place, version)
         failpoint("migrate.commit")
         db.run(Statement("COMMIT"))
     except BaseException:
         db.close()  # rolls back
         raise
+
+
+def _check_alone(db: PostgresConnection, place: Place, lease_ms: int) -> None:
+    """Tables change only while nobody drives (R32)."""
+    ((rows),) = db.run(
+        Statement(_ALIVE.replace("{s}", f'"{place.schema}"'), [int8(lease_ms)]),
+    )
+    if rows:
+        raise workers_alive(place.name, [str(row[0]) for row in rows])
+
+
+def _enclose_mail(db: PostgresConnection, place: Place) -> None:
+    """Put letters under way into envelopes."""
+    schema = f'"{place.schema}"'
+    db.run(Statement(f"LOCK TABLE {schema}.mail IN EXCLUSIVE MODE"))
+    last = 0
+    while rows := db.run(Statement(_LETTERS.replace("{s}", schema), [int8(last)]))[0]:
+        last = rows[-1][0]
+        numbers = [int(row[0]) for row in rows]
+        bodies = [enclose_old(run_id, mail_id, body) for _, run_id, mail_id, body in rows]
+        rewrite = _REWRITE.replace("{s}", schema)
+        db.run(Statement(rewrite, [int8s(numbers), blobs(bodies)]))
 
 
 def _make_schema(db: PostgresConnection, place: Place) -> None:

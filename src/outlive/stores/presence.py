@@ -121,6 +121,22 @@ class Presence:
         self._own.clear()
 
 
+def living(folder: Path) -> list[str]:
+    """The files of workers whose processes live, by their names."""
+    return sorted(path.stem for path in folder.glob("*.beat") if _is_held(path))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
 def _file_name(worker: str) -> str:
     """Worker ids are opaque; only plain ones are fit to be file names."""
     if _PLAIN_NAME.fullmatch(worker):

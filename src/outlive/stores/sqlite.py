@@ -79,10 +79,12 @@ class SQLiteStore:
         ports: Ports | None = None,
         lease_seconds: float = 15.0,
         connect: Connect | None = None,
+        upgrades: bool = True,
     ) -> None:
+        """Unless it ``upgrades``, a file of an earlier release is refused."""
         # Resolved, so that all who open the file by any name look into one folder of workers.
         self._path = os.path.realpath(path)
-        self._making = Making(self._path)
+        self._making = Making(self._path, upgrades=upgrades)
         self._ports = ports or Ports()
         self._making.make_file()
         self._turns = Turns()

@@ -127,7 +127,8 @@ VIEWS = {
         UPDATE mail SET body = NULL
             WHERE mail_id = NEW.mail_id AND body IS NOT NULL
             AND run = (SELECT id FROM runs WHERE {_IS_HEAD});
-        UPDATE runs SET consumed = consumed + 1 WHERE changes() = 1 AND run_id = NEW.run_id;
+        UPDATE runs SET consumed = consumed + 1
+            WHERE changes() = 1 AND run_id = NEW.run_id AND consumed < posted;
         """,
     ),
 }

@@ -49,6 +49,12 @@ def file_problems(db: Connection) -> list[str]:
         "SELECT run, count(*) FROM records WHERE run NOT IN (SELECT id FROM runs)"
         f" GROUP BY run ORDER BY run LIMIT {_SHOWN_MAX}"
     ).fetchall()
+    problems += [f"{count} records of run number {run} have no head" for run, count in orphans]
+    hidden = db.execute(
+        "SELECT run_id, mail_id FROM mail JOIN runs ON runs.id = mail.run WHERE mail.body"
+        f" IS NOT NULL AND posted = consumed ORDER BY mail.id LIMIT {_SHOWN_MAX}"
+    ).fetchall()
     return problems + [
-        f"{count} records of run number {run} have no head" for run, count in orphans
+        f"mail {mail_id!r} of run {run_id!r} waits, and is not counted: nobody posted it"
+        for run_id, mail_id in hidden
     ]

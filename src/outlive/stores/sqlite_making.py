@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from outlive.errors import StoreUnavailable
+from outlive.stores.presence import living
 from outlive.stores.sqlite_connections import Connection
 from outlive.stores.sqlite_files import (
     FILE_MODE,
@@ -21,7 +22,14 @@ from outlive.stores.sqlite_files import (
     unavailable,
 )
 from outlive.stores.sqlite_health import make_safe
-from outlive.stores.sqlite_schema import create_tables, has_tables
+from outlive.stores.sqlite_schema import (
+    SCHEMA_VERSION,
+    create_tables,
+    has_tables,
+    is_ready,
+    schema_of,
+)
+from outlive.stores.tables import check_upgrade, workers_alive
 
 #: Records of a step or two fill such a page with less left over than one of SQLite's 4096.
 PAGE_BYTES = 8192
@@ -30,8 +38,8 @@ PAGE_BYTES = 8192
 class Making:
     """The file of one store, and what stands beside it."""
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str, *, upgrades: bool = True) -> None:
+        self._path, self._upgrades = Path(path), upgrades
         self.workers = Path(f"{path}-workers")
         self._mark = self.workers / "made"
 
@@ -81,9 +89,20 @@ class Making:
     def _make_tables(self, db: Connection, path: str) -> None:
         if self._mark.exists() and not has_tables(db, path):
             raise self._lost()
+        if has_tables(db, path):
+            self._check_upgrade(db, path)
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # counts only before there is a table
         make_safe(db, path)
         create_tables(db, path)
+
+    def _check_upgrade(self, db: Connection, path: str) -> None:
+        """Only a driver brings a file up to date, and only while nobody else drives (R32)."""
+        if is_ready(db, path):
+            return  # somebody did so meanwhile
+        check_upgrade(path, schema_of(db, path), SCHEMA_VERSION, upgrades=self._upgrades)
+        alive = living(self.workers)
+        if alive:
+            raise workers_alive(path, alive)
 
     def mark(self) -> None:
         """The tables are there: from now on an empty file is a loss."""

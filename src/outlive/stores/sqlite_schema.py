@@ -12,11 +12,14 @@ Indexes over ``runs`` are partial where they can be, and a plain append touches 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from outlive.envelope import enclose_old
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.sqlite_connections import Connection
 
 #: Goes up whenever the tables change.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 #: The oldest SQLite that this was made for: earlier ones take too few parameters.
 SQLITE_VERSION_MIN = (3, 32, 0)
 
@@ -173,8 +176,27 @@ _TABLES = (
 )
 
 
+#: Letters that are rewritten at a time.
+_LETTERS = 500
+
+
+def _enclose_mail(db: Connection) -> None:
+    """Put letters under way into envelopes. A damaged row stays as it is: it is damage still."""
+    last = 0
+    while rows := db.execute(
+        "SELECT mail.id, run_id, mail_id, body FROM mail JOIN runs ON runs.id = mail.run"
+        f" WHERE mail.id > ? AND body IS NOT NULL ORDER BY mail.id LIMIT {_LETTERS}",
+        (last,),
+    ).fetchall():
+        last = rows[-1][0]
+        for number, run_id, mail_id, body in rows:
+            if type(body) is bytes and type(mail_id) is str:
+                enclosed = enclose_old(run_id, mail_id, body)
+                db.execute("UPDATE mail SET body = ? WHERE id = ?", (enclosed, number))
+
+
 #: What turns the tables of one schema into those of the next.
-_UPGRADES = {
+_UPGRADES: dict[int, tuple[str | Callable[[Connection], None], ...]] = {
     1: (
         "ALTER TABLE runs ADD COLUMN chapter INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE runs ADD COLUMN chapter_link BLOB NOT NULL DEFAULT x''",
@@ -189,6 +211,7 @@ _UPGRADES = {
         *_QUEUES,
     ),
     3: _SECOND_WAYS,
+    4: (_enclose_mail,),
 }
 
 
@@ -207,15 +230,15 @@ def is_ready(db: Connection, path: str) -> bool:
         WrongVersion: a later release made them.
         StoreUnavailable: another program did.
     """
-    return _schema(db, path) == SCHEMA_VERSION
+    return schema_of(db, path) == SCHEMA_VERSION
 
 
 def has_tables(db: Connection, path: str) -> bool:
     """Whether a release of ours made tables; it may have been an earlier one."""
-    return _schema(db, path) > 0
+    return schema_of(db, path) > 0
 
 
-def _schema(db: Connection, path: str) -> int:
+def schema_of(db: Connection, path: str) -> int:
     """The schema of the tables that are there; 0: there are none."""
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master").fetchall()}
     if not names:
@@ -236,13 +259,16 @@ def _schema(db: Connection, path: str) -> int:
 def create_tables(db: Connection, path: str) -> None:
     """Make the tables, or bring those of an earlier release up to date; once, all or nothing."""
     db.execute("BEGIN IMMEDIATE")
-    found = _schema(db, path)
+    found = schema_of(db, path)
     if not found:
         for statement in _TABLES:
             db.execute(statement)
         db.execute("INSERT INTO meta VALUES ('outlive.schema', ?)", (str(SCHEMA_VERSION),))
     for schema in range(found, SCHEMA_VERSION) if found else ():
-        for statement in _UPGRADES[schema]:
-            db.execute(statement)
+        for step in _UPGRADES[schema]:
+            if isinstance(step, str):
+                db.execute(step)
+            else:
+                step(db)
     db.execute("UPDATE meta SET value = ? WHERE name = 'outlive.schema'", (str(SCHEMA_VERSION),))
     db.execute("COMMIT")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from outlive.errors import CorruptRecord
+from outlive.errors import CorruptRecord, StoreUnavailable, WrongVersion
 from outlive.store import DAMAGED, Entry, Found, Head, Header, QueueLimits
 
 #: What a header's columns hold.
@@ -129,6 +129,27 @@ class SoundRows:
                 self._damaged[run_id] = row
                 if len(self._damaged) <= _LOGGED_MAX:
                     logger.error("not driven: %s", error)
+
+
+def check_upgrade(place: str, found: int, wanted: int, *, upgrades: bool) -> None:
+    """A store of an earlier release: only those who drive may bring it up to date.
+
+    Raises:
+        WrongVersion: this one only looks or posts.
+    """
+    if not upgrades:
+        raise WrongVersion(
+            f"{place} has schema {found}, this release of outlive has schema {wanted}: "
+            "`outlive worker` brings it up to date, when no worker of an earlier release is alive"
+        )
+
+
+def workers_alive(place: str, workers: Sequence[str]) -> StoreUnavailable:
+    """What is refused to who would change the tables under others."""
+    return StoreUnavailable(
+        f"{place} was made by an earlier release, and workers of it are alive "
+        f"({', '.join(workers)}); stop them, then start one of this release"
+    )
 
 
 def damaged_run(error: CorruptRecord) -> Found:

@@ -14,9 +14,10 @@ from outlive.engine.typed import encode_own
 from outlive.errors import OutliveError
 from outlive.journal.forking import events_of
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, QuestionAsked, SignalReceived
-from outlive.model.mail import Answer, Cancel, Letter, Signal, encode_letter
+from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import fold
 from outlive.retrying import retry_entry
 from outlive.store import LAST_CHAPTER, Posted, Query, Store
@@ -137,5 +138,6 @@ class Crowd:
             nature.after(delay + nature.mostly_short(2.0), self._post, run_id, mail_id, letter)
 
     def _post(self, run_id: str, mail_id: str, letter: Letter) -> None:
-        said: Posted = run_immediate(self._disk.post(run_id, mail_id, encode_letter(letter)))
+        body = write_letter(run_id, mail_id, letter)
+        said: Posted = run_immediate(self._disk.post(run_id, mail_id, body))
         self._witness.posted(run_id, mail_id, said)

@@ -15,10 +15,11 @@ from outlive.engine.starting import start_event
 from outlive.errors import OutliveError
 from outlive.journal.forking import events_of
 from outlive.journal.immediate import run_immediate
+from outlive.journal.mail import write_letter
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, RunStarted
 from outlive.model.ids import recorded_key
-from outlive.model.mail import Nudge, Resolve, Verdict, encode_letter
+from outlive.model.mail import Nudge, Resolve, Verdict
 from outlive.model.run import OpenEffect, fold
 from outlive.resolving import resolve_letter
 from outlive.store import Query, Reading, Store
@@ -142,7 +143,7 @@ class Human:
         return "fail" if self._nature.chance(0.3) else "not_happened"
 
     def _post(self, run_id: str, mail_id: str, letter: Resolve | Nudge) -> None:
-        run_immediate(self._disk.post(run_id, mail_id, encode_letter(letter)))
+        run_immediate(self._disk.post(run_id, mail_id, write_letter(run_id, mail_id, letter)))
 
     def _nudge(self, run_id: str) -> None:
         self._nudges += 1

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
+from outlive.envelope import bare
 from outlive.journal.immediate import run_immediate
 from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
@@ -17,7 +18,7 @@ from outlive.journal.record import ENVELOPE_BYTES
 from outlive.journal.restored import read_whole
 from outlive.model.events import Event, Fault, Forked, decode_events
 from outlive.model.ids import is_run
-from outlive.model.mail import ChildNews, decode_letter
+from outlive.model.mail import ChildNews, parse_letter
 from outlive.model.run import fold
 from outlive.store import Conflict, Entry, Head, Reading, Store
 from outlive.stores.memory import MemoryStore
@@ -155,7 +156,7 @@ class Witness:
 
     def check_news(self, disk: Store, body: bytes) -> None:
         """What a parent is told of its child is durable by then."""
-        letter = decode_letter(body)
+        letter = parse_letter(bare(body))
         if isinstance(letter, ChildNews):
             run = fold(_events(disk, letter.child_id))
             if (run.status, whole(run.value or b""), run.error) != (

@@ -16,6 +16,7 @@ import msgspec
 
 from outlive.errors import CorruptRecord, StoreError
 from outlive.journal.headers import header_of
+from outlive.journal.mail import Unreadable, mail_ids, read_letter
 from outlive.journal.marks import is_marked_for
 from outlive.journal.reader import begin_of
 from outlive.journal.record import (
@@ -26,8 +27,7 @@ from outlive.journal.record import (
     unpack_unlinked,
 )
 from outlive.journal.restored import Restorer
-from outlive.model.events import ChapterBegan, Event, decode_events
-from outlive.model.mail import parse_letter
+from outlive.model.events import ChapterBegan, Event, MailRead, decode_events
 from outlive.model.run import Run, fold
 from outlive.store import Header, Reading, StoredRecord
 
@@ -52,6 +52,13 @@ class Checked:
     events: list[Event] = field(default_factory=list)
     records: int = 0
     damage: list[Damage] = field(default_factory=list)
+    #: What is wrong with its mail: it waits and can't be read, or was kept aside.
+    mail: list[Damage] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Damage]:
+        """Everything that is wrong."""
+        return self.damage + self.mail
 
 
 def check_journal(reading: Reading) -> Checked:
@@ -79,7 +86,10 @@ class _Check:
             self._end()
         if not self.result.damage:
             self._header(fold_or_none(self.result.events))
-            self._mail()
+        self._mail()
+
+    def _report_mail(self, seq: int, why: str) -> None:
+        self.result.mail.append(Damage(run=self._run_id, seq=seq, why=why))
 
     def _report(self, seq: int, why: str) -> None:
         self.result.damage.append(Damage(run=self._run_id, seq=seq, why=why))
@@ -171,12 +181,19 @@ class _Check:
         head, waiting = self._reading.head, self._reading.mail
         if head.posted - head.consumed != len(waiting):
             counts = f"{head.posted} posted, {head.consumed} consumed, {len(waiting)} waiting"
-            self._report(head.seq, f"its mail is not complete: {counts}")
+            self._report_mail(head.seq, f"its mail is not complete: {counts}")
+        read = set(mail_ids(self.result.events))
         for mail in waiting:
-            try:
-                parse_letter(mail.body)
-            except (msgspec.MsgspecError, TypeError) as error:
-                self._report(head.seq, f"mail {mail.mail_id} can't be read: {error}")
+            letter = read_letter(self._run_id, mail)
+            if isinstance(letter, Unreadable):
+                self._report_mail(head.seq, f"mail {mail.mail_id!r} can't be read: {letter.why}")
+            elif mail.mail_id in read:
+                self._report_mail(
+                    head.seq, f"mail {mail.mail_id!r} was read before: it was put back"
+                )
+        for seq, event in enumerate(self.result.events, begin_of(self._reading)[0]):
+            if isinstance(event, MailRead) and event.unreadable is not None:
+                self._report_mail(seq, f"mail {event.mail_id!r} was kept aside: {event.why}")
 
 
 def _stored_link(body: object) -> bytes:

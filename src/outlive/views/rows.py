@@ -226,8 +226,10 @@ def _of_mail(event: OfMail) -> dict[str, object]:
             return {"what": "answered", **where, "value": from_json(event.value), "note": told}
         case QuestionClosed():
             return {"what": "closed", **_at(event.question), "note": "nobody waits any longer"}
-        case MailRead(why=why):
-            return {"what": "mail read", "note": why}
+        case MailRead(unreadable=None):
+            return {"what": "mail read", "note": event.why}
+        case MailRead():
+            return {"what": "mail kept aside", "note": f"mail {event.mail_id!r} {event.why}"}
         case _:
             assert_never(event)
 

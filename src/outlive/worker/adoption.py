@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Container, Sequence
 
 from outlive.journal.lane import Lane
-from outlive.model.mail import Nudge, encode_letter
+from outlive.journal.mail import write_letter
+from outlive.model.mail import Nudge
 from outlive.store import LAST_CHAPTER, Head, Store
 from outlive.worker.chapters import read_chapter
 
@@ -33,8 +34,9 @@ class Adoption:
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), LOOKS_MAX))]
         asleep = [run_id for run_id in some if run_id not in driving]
         for run_id in await self._lane(self._parents(asleep)) if asleep else ():
-            letter = encode_letter(Nudge("its children can be driven here"))
-            await self._lane(self._store.post(run_id, f"nudge/{self._worker}", letter))
+            mail_id = f"nudge/{self._worker}"
+            letter = write_letter(run_id, mail_id, Nudge("its children can be driven here"))
+            await self._lane(self._store.post(run_id, mail_id, letter))
 
     async def _parents(self, run_ids: Sequence[str]) -> list[str]:
         return [run_id for run_id in run_ids if await self._waits_for_children(run_id)]

@@ -13,11 +13,12 @@ from outlive.errors import CorruptRecord, RunIdTaken, UsageError, WrongVersion
 from outlive.journal.alone import find_or_begin
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
+from outlive.journal.mail import write_letter
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Fault, RunStarted
-from outlive.model.mail import ChildNews, Letter, encode_letter
+from outlive.model.mail import ChildNews, Letter
 from outlive.model.run import ENDED, fold
 from outlive.store import Posted, Reading, Store
 from outlive.worker.claims import start_entry
@@ -98,7 +99,7 @@ class StoreKin:
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         """Leave mail for another run, once; one that is over or gone needs none."""
-        posted = await self._outbox.post(run_id, mail_id, encode_letter(letter))
+        posted = await self._outbox.post(run_id, mail_id, write_letter(run_id, mail_id, letter))
         if posted == "posted":
             self.on_post(run_id)
         return posted

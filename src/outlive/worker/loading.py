@@ -115,11 +115,11 @@ class Loading:
         if run.ended_at is not None:
             await self._put_right(chapter)
             return
-        match judge(run, events, reading.mail):
+        match judge(run_id, run, events, reading.mail):
             case "drive":
                 self._take(log, run, events, reading.mail)
             case "quarantine":
-                self._write(log, put_aside(run, reading.mail))
+                self._write(log, put_aside(run_id, run, reading.mail))
                 log.wait(log.seq, partial(self._pass, run_id, None, False))
                 log.close()
             case "end":
@@ -133,7 +133,7 @@ class Loading:
     async def _end(self, log: RunLog, run: Run, mail: Sequence[Mail]) -> None:
         """A cancelled run whose code kills its workers ends without it, and so do its children."""
         children = [child for child in run.children.values() if child.is_awaited]
-        events = end_without_code(run, mail)
+        events = end_without_code(log.run_id, run, mail)
         for child in children:
             mail_id = f"cancel/{log.run_id}/{child.step}/{run.tries}"
             await self._env.kin.post(child.child_id, mail_id, Cancel(f"run {log.run_id}"))

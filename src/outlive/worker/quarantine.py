@@ -10,12 +10,10 @@ the store again and again, and each worker looks at it once per letter and claim
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
-import msgspec
-
+from outlive.journal.mail import read_letter
 from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import (
     CancelRequested,
@@ -28,7 +26,7 @@ from outlive.model.events import (
     RunCancelled,
     RunQuarantined,
 )
-from outlive.model.mail import Cancel, Letter, Nudge, parse_letter
+from outlive.model.mail import Cancel, Nudge
 from outlive.model.run import Run
 from outlive.store import Mail, Offer
 
@@ -38,50 +36,43 @@ Verdict: TypeAlias = Literal["drive", "quarantine", "end"]
 _BARREN = (Claimed, Parked, MailRead, RunQuarantined)
 
 
-def frees(mail: Sequence[Mail]) -> bool:
+def frees(run_id: str, mail: Sequence[Mail]) -> bool:
     """Somebody said what to do with a quarantined run."""
-    return any(isinstance(_letter(each), (Nudge, Cancel)) for each in mail)
+    return any(isinstance(read_letter(run_id, each), (Nudge, Cancel)) for each in mail)
 
 
-def _letter(mail: Mail) -> Letter | None:
-    with suppress(msgspec.MsgspecError):
-        letter: Letter = parse_letter(mail.body)
-        return letter
-    return None
-
-
-def judge(run: Run, events: Sequence[Event], mail: Sequence[Mail]) -> Verdict:
+def judge(run_id: str, run: Run, events: Sequence[Event], mail: Sequence[Mail]) -> Verdict:
     """What to do with a run that was just claimed."""
     is_hopeless = run.barren > CLAIMS_MAX
     since = takewhile(lambda each: isinstance(each, (*_BARREN, CancelRequested)), reversed(events))
     was_here = any(isinstance(event, RunQuarantined) for event in since)
-    if (is_hopeless or (was_here and run.barren > 1)) and _is_cancelled(events, mail):
+    if (is_hopeless or (was_here and run.barren > 1)) and _is_cancelled(run_id, events, mail):
         return "end"
     return "quarantine" if is_hopeless else "drive"
 
 
-def _is_cancelled(events: Sequence[Event], mail: Sequence[Mail]) -> bool:
+def _is_cancelled(run_id: str, events: Sequence[Event], mail: Sequence[Mail]) -> bool:
     last = next((event for event in reversed(events) if not isinstance(event, _BARREN)), None)
-    posted = any(isinstance(_letter(each), Cancel) for each in mail)
+    posted = any(isinstance(read_letter(run_id, each), Cancel) for each in mail)
     return posted or isinstance(last, CancelRequested)
 
 
-def put_aside(run: Run, mail: Sequence[Mail]) -> list[tuple[Event, str | None]]:
+def put_aside(run_id: str, run: Run, mail: Sequence[Mail]) -> list[tuple[Event, str | None]]:
     """The events of a quarantine, with the mail that each consumes."""
     reason = f"claimed {run.barren - 1} times in a row without one new outcome"
     # A nudge from before has had its effect; unread, it would set the run free at once.
-    nudges = [each.mail_id for each in mail if isinstance(_letter(each), Nudge)]
+    nudges = [each.mail_id for each in mail if isinstance(read_letter(run_id, each), Nudge)]
     read: list[tuple[Event, str | None]] = [(MailRead(run.at, m, reason), m) for m in nudges]
     return [*read, (RunQuarantined(run.at, reason), None)]
 
 
-def end_without_code(run: Run, mail: Sequence[Mail]) -> list[tuple[Event, str | None]]:
+def end_without_code(run_id: str, run: Run, mail: Sequence[Mail]) -> list[tuple[Event, str | None]]:
     """The events that end a cancelled run whose code can't be run, and say what was left."""
     events: list[tuple[Event, str | None]] = []
     for each in mail:
-        letter = _letter(each)
+        letter = read_letter(run_id, each)
         if isinstance(letter, Cancel):
-            events.append((CancelRequested(run.at, letter.by), each.mail_id))
+            events.append((CancelRequested(run.at, letter.by, each.mail_id), each.mail_id))
     left = [step for step, effect in run.effects.items() if effect.retry_at is None]
     for step, effect in run.effects.items():
         unknown = Fault("RunQuarantined", "the run was cancelled while nobody could drive it")
@@ -116,7 +107,7 @@ class Quarantine:
             if offer.header.status == "quarantined":
                 if self._seen.get(run_id) == state:
                     continue
-                if not frees(await self._mail_of(run_id)):
+                if not frees(run_id, await self._mail_of(run_id)):
                     self._seen[run_id] = state
                     continue
             self._seen.pop(run_id, None)
