@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.stamp
 help:
 	@echo "make demo       a support agent is killed again and again, and refunds once"
 	@echo "make check      format, lint, types, import contracts, unit tests (under a minute)"
-	@echo "make test       every test, the long ones sampled"
+	@echo "make test       every test, the long ones sampled (10 to 15 minutes on 2 cores)"
 	@echo "make test-full  every test at full counts"
 	@echo "make bench      how fast it is, on SQLite and PostgreSQL, beside its peers, in minutes"
 	@echo "make bench-full the same at full sizes, in about an hour"

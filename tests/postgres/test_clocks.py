@@ -72,7 +72,7 @@ def work(folder: Path, skew_ms: int, url: str) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.alone
+@pytest.mark.alone("postgres")
 @pytest.mark.timeout(300)
 def test_every_sleep_takes_its_time(stage: Stage, figure: Figure, full: bool) -> None:
     """Four workers, three hours and four seconds ahead and behind, and runs that sleep."""

@@ -142,7 +142,7 @@ def test_limits_hold_among_processes_on_postgresql(
             yard.close()
 
 
-@pytest.mark.alone
+@pytest.mark.alone("processes")
 def test_a_body_ends_soon_after_its_claim(tmp_path: Path, figure: Figure) -> None:
     """A worker that was stopped for longer than its lease calls off what others took over."""
     yard = Yard(tmp_path)
