@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +14,8 @@ from outlive.stores.postgres import PostgresStore
 from outlive.testing.store_entries import entry
 from tests.harness import postgres_server
 from tests.harness.postgres_server import NoPostgres, PostgresServer, server_programs
+from tests.harness.processes import until
+from tests.harness.programs import start_python
 
 
 def test_it_never_runs_as_root(postgres: PostgresServer) -> None:
@@ -37,17 +37,14 @@ def test_it_ends_with_its_starter() -> None:
         "print(server.pid, server.folder, flush=True)\n"
         "time.sleep(600)\n"
     )
-    starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    starter = start_python("-c", program)
     assert starter.stdout is not None
     pid, folder = starter.stdout.readline().split()
     os.kill(starter.pid, signal.SIGKILL)
     starter.communicate()
 
-    until = time.monotonic() + 30
-    while Path(f"/proc/{pid}/cwd").exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: not Path(f"/proc/{pid}/cwd").exists(), "the server to end", seconds=30)
 
-    assert not Path(f"/proc/{pid}/cwd").exists()
     subprocess.run(["rm", "-r", folder], check=True)
 
 
