@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.engine.world import world
-from tests.harness.theatre import EVICTING, STAYING, Theatre
+from tests.engine.world import theatre_of
+from tests.harness.theatre import Theatre
 
 IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
 #: (kind of store, seconds until a run that waits leaves memory): each of both, in two theatres.
@@ -22,18 +22,12 @@ OTHERS = ("memory-0", "sqlite-2")
 @pytest_asyncio.fixture(params=(*DIAGONAL, *OTHERS) if IS_FULL else DIAGONAL)
 async def theatre(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Theatre]:
     """One theatre per kind of store and idle time."""
-    kind, idle = request.param.split("-")
-    world.begin()
-    file = tmp_path / "journal.db" if kind == "sqlite" else None
-    made = Theatre(EVICTING if idle == "0" else STAYING, file=file)
-    yield made
-    await made.close()
+    async with theatre_of(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest_asyncio.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Theatre]:
     """In memory, leaving it at every wait: where the kind of store can't matter."""
-    world.begin()
-    made = Theatre()
-    yield made
-    await made.close()
+    async with theatre_of("memory-0", tmp_path) as made:
+        yield made

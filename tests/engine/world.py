@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import outlive
+from tests.harness.theatre import EVICTING, STAYING, Theatre
 
 
 class World:
@@ -57,6 +61,20 @@ class World:
 
 
 world = World()
+
+
+@asynccontextmanager
+async def theatre_of(variant: str, folder: Path) -> AsyncIterator[Theatre]:
+    """A theatre where nothing has happened yet: ``memory`` or ``sqlite``, and the idle time.
+
+    ``0``: a run leaves memory at every wait; ``2``: only at long ones.
+    """
+    kind, idle = variant.split("-")
+    world.begin()
+    file = folder / "journal.db" if kind == "sqlite" else None
+    made = Theatre(EVICTING if idle == "0" else STAYING, file=file)
+    yield made
+    await made.close()
 
 
 @outlive.step

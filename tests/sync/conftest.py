@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from outlive import sync
-from tests.engine.world import world
+from tests.engine.world import theatre_of
 from tests.harness.theatre import Theatre
 
 PATIENCE_SECONDS = 20.0
@@ -36,12 +36,10 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[Theatre]:
+async def stage(tmp_path: Path) -> AsyncIterator[Theatre]:
     """In memory, leaving it at every wait."""
-    world.begin()
-    made = Theatre()
-    yield made
-    await made.close()
+    async with theatre_of("memory-0", tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
