@@ -15,6 +15,7 @@ import ast
 import inspect
 import json
 import re
+import runpy
 import sys
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,7 @@ MARKED = re.compile(
 #: A field of a class that says what it means in the comment before it.
 FIELD = re.compile(r"(?P<said>(?:^    #: .*\n)*)^    (?P<name>[a-z]\w*): ", re.M)
 SETTING = re.compile(r"^    #: (?P<variable>OUTLIVE_\w+): (?P<said>.*(?:\n    #: .*)*)\n", re.M)
+DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 #: Options that every command has.
 EVERYWHERE = {"--help", "--store", "--debug", "--json"}
 #: By what stands before a class: where it is.
@@ -235,6 +237,96 @@ def modules(_: str) -> str:
     return table(("module", "its idea"), rows)
 
 
+# promises
+
+
+def promises(_: str) -> str:
+    """Every promise, its tests, and how much of each is tried."""
+    trials = runpy.run_path(str(ROOT / "tests" / "promises.py"))["PROMISES"]
+    rows = []
+    for promise, tests in trials.items():
+        for number, (test, kills, *texts) in enumerate(tests):
+            said, counts = told_by(test)
+            daily, full = texts if any(texts) else map("; ".join, zip(*counts, strict=True))
+            name = f"`{test.removeprefix('tests/')}`"
+            rows.append(
+                ("" if number else promise, name, said, "yes" if kills else "", daily, full)
+            )
+    return table(("promise", "test", "expects", "kills", "`make test`", "`make test-full`"), rows)
+
+
+def told_by(test: str) -> tuple[str, list[tuple[str, str]]]:
+    """What a test expects, and (by default, in full) of all that it does more often in full.
+
+    What its fixtures of the same module do counts, too.
+    """
+    path, _, name = test.partition("::")
+    tree = ast.parse((ROOT / path).read_text())
+    found = {node.name: node for node in tree.body if isinstance(node, DEFS)}
+    function = found[name]
+    asked = [found[each.arg] for each in function.args.args if each.arg in found]
+    numbers = {
+        target.id: value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target, value in assigned(node)
+    }
+    chosen = [
+        (counted(node.orelse, numbers), counted(node.body, numbers))
+        for each in (*asked, function)
+        for node in unasserted(each)
+        if isinstance(node, ast.IfExp)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "full"
+    ]
+    said = " ".join((ast.get_docstring(function) or "").split())
+    return said.replace("``", "`").replace("|", "\\|"), chosen or [("the same", "the same")]
+
+
+def unasserted(node: ast.AST) -> Iterable[ast.AST]:
+    """All that a function does, but for its assertions."""
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, ast.Assert):
+            yield each
+            yield from unasserted(each)
+
+
+def assigned(node: ast.Assign) -> Iterable[tuple[ast.Name, ast.expr]]:
+    """(name, value) of what a statement assigns, also of several at once."""
+    (target,) = node.targets
+    pairs = [(target, node.value)]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = list(zip(target.elts, node.value.elts, strict=True))
+    return [(name, value) for name, value in pairs if isinstance(name, ast.Name)]
+
+
+def counted(node: ast.expr, numbers: dict[str, ast.expr]) -> str:
+    """How often, in words: a number, a sample of so many, or all there are."""
+    if isinstance(node, ast.Constant):
+        return f"{node.value:,}" if isinstance(node.value, int | float) else "all"
+    if isinstance(node, ast.Name) and node.id in numbers:
+        return counted(numbers[node.id], numbers)
+    if isinstance(node, ast.Tuple):
+        return " × ".join(counted(each, numbers) for each in node.elts)
+    if isinstance(node, ast.Call):
+        return called(node, numbers)
+    return "all" if isinstance(node, ast.Name) else f"`{ast.unparse(node)}`"
+
+
+def called(node: ast.Call, numbers: dict[str, ast.expr]) -> str:
+    """The same of what a call chooses."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+    if name == "len":
+        return "all"
+    if name == "min":
+        return counted(node.args[0], numbers)
+    if name == "of_each_kind":
+        return f"{counted(node.args[1], numbers)} of each kind"
+    if name == "sample":
+        return f"a sample of {counted(node.args[1], numbers)}"
+    return f"`{ast.unparse(node)}`"
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "names": lambda wanted: names(outlive, wanted.split()),
     "loop": lambda wanted: names(loop, wanted.split()),
@@ -246,6 +338,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "events": kinds,
     "command": command,
     "modules": modules,
+    "promises": promises,
 }
 
 
