@@ -131,10 +131,10 @@ class NoCover(BankError):
 
 
 async def test_a_declared_error_never_says_something_else(scene: Scene) -> None:
-    """If its type makes another text of its arguments, it is told by name."""
+    """Also if its type makes another text of its arguments: it is not made from them."""
     name, _, text = await caught(scene, ApiError(404), raises=(ApiError,))
 
-    assert [name, text] == ["StepFailed", "ApiError: HTTP 404"]
+    assert [name, text] == ["ApiError", "HTTP 404"]
 
 
 @pytest.mark.parametrize(("base", "name"), [(BankError, "NoCover"), (Exception, "StepFailed")])

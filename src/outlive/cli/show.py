@@ -135,7 +135,11 @@ def _doubt_data(doubt: Doubt) -> dict[str, Any]:
 
 
 def _row_data(row: Row, started_at: int) -> dict[str, Any]:
-    error = row.error and {"type": row.error.type_name, "message": row.error.message}
+    error = row.error and {
+        "type": row.error.type_name,
+        "message": row.error.message,
+        "trace": row.error.trace,
+    }
     changed = {
         "at": iso(started_at + row.at),
         "args": _value(row.args),
@@ -161,6 +165,7 @@ def _print(reading: Reading, events: list[Event]) -> None:
         draw(rows, [_detail(row, reading.header.started_at) for row in rows])
     else:
         print_table(COLUMNS, [_cells(row) for row in rows])
+    _print_trace(run)
     _print_children(run)
     print_questions(reading.head.run_id, _questions(reading, events))
     _print_doubts(reading, events)
@@ -194,6 +199,16 @@ def _facts_of_journal(run: Run) -> dict[str, str]:
         "arguments": preview(start.args, 4 * PREVIEW_CHARS),
         "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
     }
+
+
+def _print_trace(run: Run) -> None:
+    """Where the exception was raised that ended it."""
+    if run.error is None or not run.error.trace:
+        return
+    print_line()
+    print_line(f"{run.error.type_name} was raised in:")
+    for line in run.error.trace.split("\n"):
+        print_line(line)
 
 
 def _print_children(run: Run) -> None:

@@ -1,16 +1,21 @@
-"""Exceptions to and from the journal: a name, a text, plain arguments.
+"""Exceptions to and from the journal: a name, a text, plain arguments, and the user's frames.
 
 A type comes back only if it is built in, one of ours, or declared by the step (``raises=``), and
 only if it can be made again so that it says the same; anything else comes back as ``StepFailed``.
 Nothing is looked up by a name found in data except in these closed tables, and the flow sees the
-same live as on replay.
+same live as on replay. Where it was raised comes back as a note.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import concurrent.futures
 import inspect
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from outlive import errors
@@ -19,6 +24,15 @@ from outlive.journal.codec import Codec
 from outlive.model.events import Fault
 
 MESSAGE_CHARS_MAX = 20_000
+#: Of an exception with all that led to it.
+FRAMES_MAX = 32
+CAUSES_MAX = 8
+NOTE_CHARS_MAX = 4_000
+#: Frames of ours are left out; and those of Python's own that call a body.
+_OWN = str(Path(errors.__file__).parents[1]) + os.sep
+_BEGINS = tuple(
+    str(Path(module.__file__ or "").parent) + os.sep for module in (asyncio, concurrent.futures)
+)
 
 
 def _exceptions_of(module: Any) -> dict[str, type[Exception]]:
@@ -37,7 +51,30 @@ def fault_of(
     error: BaseException, codec: Codec, own: Mapping[str, type[BaseException]] | None = None
 ) -> Fault:
     """What is recorded of an exception; ``own`` are the types that its step declares."""
-    return Fault(_name_of(type(error), own or {}), text_of(error), _encode_args(error, codec))
+    own = own or {}
+    name, args, state = _name_of(type(error), own), _encode_args(error, codec), b""
+    if own.get(name) is type(error) and not _is_made_from_args(error):
+        state = _encode_state(error, codec)
+    return Fault(name, text_of(error), args, trace_of(error), state)
+
+
+def _is_made_from_args(error: BaseException) -> bool:
+    """Whether its constructor takes what it keeps as its arguments, and says the same again."""
+    try:
+        return text_of(type(error)(*_args(error))) == text_of(error)
+    except Exception:
+        return False
+
+
+def _encode_state(error: BaseException, codec: Codec) -> bytes:
+    """Those of its attributes that can be recorded."""
+    state: dict[str, Any] = {}
+    for name, value in vars(error).items():
+        with suppress(ValueRefused):
+            codec.encode(value)
+            state[name] = value
+    state.pop("__notes__", None)
+    return codec.encode(state)
 
 
 def _name_of(cls: type[BaseException], own: Mapping[str, type[BaseException]]) -> str:
@@ -67,6 +104,57 @@ def text_of(error: BaseException) -> str:
     except Exception:
         text = "(its text can't be made)"
     return text.encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+
+
+def trace_of(error: BaseException) -> str:
+    """Where it was raised, and what led to it: frames of users and libraries, not of ours.
+
+    Their files, lines and functions; no variables and no source.
+    """
+    lines: list[str] = []
+    seen: set[int] = set()
+    todo = [("", error)]
+    left = FRAMES_MAX
+    while todo and len(seen) < CAUSES_MAX:
+        how, here = todo.pop(0)
+        if id(here) in seen:
+            continue
+        seen.add(id(here))
+        frames = frames_of(here, left)
+        left -= len(frames)
+        if how:
+            lines.append(f"{how} {type(here).__qualname__}: {text_of(here)[:NOTE_CHARS_MAX]}")
+        lines += frames
+        lines += [str(note)[:NOTE_CHARS_MAX] for note in getattr(here, "__notes__", ())]
+        todo += _led_to(here)
+    return "\n".join(lines).encode("utf-8", "replace").decode()[:MESSAGE_CHARS_MAX]
+
+
+def _led_to(error: BaseException) -> list[tuple[str, BaseException]]:
+    found: list[tuple[str, BaseException]] = []
+    if error.__cause__ is not None:
+        found.append(("caused by", error.__cause__))
+    elif error.__context__ is not None and not error.__suppress_context__:
+        found.append(("raised while handling", error.__context__))
+    if isinstance(error, BaseExceptionGroup):
+        found += [("one of them:", each) for each in error.exceptions]
+    return found
+
+
+def frames_of(error: BaseException, limit: int = FRAMES_MAX) -> list[str]:
+    """Its frames, the innermost last; of too many, the outermost and the innermost."""
+    found: list[str] = []
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        is_begin = not found and code.co_filename.startswith(_BEGINS)
+        if not code.co_filename.startswith(_OWN) and not is_begin:
+            found.append(f'  File "{code.co_filename}", line {at.tb_lineno}, in {code.co_qualname}')
+        at = at.tb_next
+    if len(found) <= limit:
+        return found
+    outer = limit // 4
+    return found[:outer] + found[len(found) - (limit - outer) :]
 
 
 def _args(error: BaseException) -> tuple[Any, ...]:
@@ -113,9 +201,18 @@ def with_subclasses(raises: Sequence[type[BaseException]]) -> tuple[type[BaseExc
 
 
 def exception_of(
+    fault: Fault, own: Mapping[str, type[BaseException]], codec: Codec, where: str = ""
+) -> BaseException:
+    """The exception that the flow gets; a note says where it was raised."""
+    error = _made_again(fault, own, codec)
+    if fault.trace:
+        error.add_note(f"raised in {where}:\n{fault.trace}" if where else fault.trace)
+    return error
+
+
+def _made_again(
     fault: Fault, own: Mapping[str, type[BaseException]], codec: Codec
 ) -> BaseException:
-    """The exception that the flow gets."""
     failed = StepFailed(fault.type_name, fault.message)
     cls = _known(fault.type_name, own)
     if cls is None:
@@ -128,7 +225,12 @@ def exception_of(
     else:
         return failed
     try:
-        error = cls(**dict(zip(names, args, strict=True))) if names else cls(*args)
+        if fault.state and cls in own.values():
+            error = cls.__new__(cls, *args)
+            error.args = tuple(args)
+            vars(error).update(codec.decode(fault.state))
+        else:
+            error = cls(**dict(zip(names, args, strict=True))) if names else cls(*args)
     except Exception:
         return failed
     is_faithful = cls.__module__ == "builtins" or text_of(error) == fault.message

@@ -297,7 +297,7 @@ def outcome_of(op: Op, event: Event) -> tuple[Any, BaseException | None]:
     if type(event) is StepDone or type(event) is EffectDone:
         return definition.value_codec.decode(event.value), None
     assert isinstance(event, (StepRaised, EffectRaised)), "an op ends in one of four ways"
-    return None, exception_of(event.error, definition.own_errors, definition.value_codec)
+    return None, exception_of(event.error, definition.own_errors, definition.value_codec, op.id)
 
 
 def misfit_arguments(run_id: str, error: Exception) -> ReplayMismatch:

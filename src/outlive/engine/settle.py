@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from outlive.engine.binding import call_by_name, is_async
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Verdict
-from outlive.engine.faults import exception_of, text_of
+from outlive.engine.faults import exception_of, frames_of, text_of
 from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
 from outlive.errors import InDoubt, NotHappened, ValueRefused
@@ -163,7 +163,8 @@ class Settler:
             self._told.add(kind)
             where, why = f"effect {op.id} of run {self._drive.run_id}", text_of(error)
             says = "the check of %s does not know (outlive.UNKNOWN), since it failed: %s: %s"
-            logger.warning(says, where, type(error).__qualname__, why)
+            at = "".join(f"\n{frame}" for frame in frames_of(error))
+            logger.warning(f"{says}%s", where, type(error).__qualname__, why, at)
         return UNKNOWN
 
     def _absent(self, op: Op, effect: OpenEffect) -> None:

@@ -143,7 +143,13 @@ class Hider:
 
     def fault(self, fault: Fault) -> Fault:
         """What is recorded of an exception."""
-        return replace(fault, message=self.text(fault.message), args=self.value(fault.args))
+        return replace(
+            fault,
+            message=self.text(fault.message),
+            args=self.value(fault.args),
+            trace=self.text(fault.trace),
+            state=self.value(fault.state),
+        )
 
     def start(self, start: RunStarted) -> RunStarted:
         """A run's first event: what it is compared by is what is recorded."""

@@ -10,12 +10,16 @@ import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
-    """An exception as it is recorded: never more than a name, a text and plain arguments."""
+    """An exception as it is recorded: names, texts and plain values, never code."""
 
     type_name: str
     message: str
     #: The exception's arguments, encoded, where they can be; empty otherwise.
     args: bytes = b""
+    #: Where it was raised: the user's frames, with causes and notes; no variables.
+    trace: str = ""
+    #: Of a declared type that can't be made from its arguments: its attributes, encoded.
+    state: bytes = b""
 
 
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
