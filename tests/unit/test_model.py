@@ -20,6 +20,7 @@ from outlive.model.decide import (
 from outlive.model.events import (
     AttemptFailed,
     Claimed,
+    DriveBegan,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -85,9 +86,12 @@ def test_an_ended_run_keeps_its_value() -> None:
 
 
 def test_claims_without_an_outcome_are_counted_until_one_comes() -> None:
-    """Only workers that died count against a run."""
-    dying = [START, claimed(1), claimed(2), claimed(3)]
+    """Only workers that died while they tried the run count against it."""
+    dying = [START, claimed(1), claimed(2), DriveBegan(1), claimed(3), DriveBegan(1)]
     assert 3 == fold(dying).barren
+    assert 4 == fold([*dying, claimed(4)]).barren
+    assert 4 == fold([*dying, claimed(4), claimed(5), claimed(6)]).barren
+    assert 1 == fold([START, *map(claimed, range(1, 9))]).barren
     assert 0 == fold([*dying, StepDone(1, "0/s#1", 1, b"", b"", b"")]).barren
     assert 0 == fold([*dying, Parked(1, None)]).barren
     assert 0 == fold([*dying, RunQuarantined(1, "enough")]).barren

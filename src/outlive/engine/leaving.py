@@ -108,6 +108,9 @@ class Leaving:
             return
         wake_at = min(times) if times else None
         now = drive.env.ports.clock.now_ms()
+        if patience_ms is None and drive.log.run.is_tried and drive.log.run.barren:
+            # Its last drivers died: that it only waits is written down before this one may, too.
+            patience_ms = -1
         patience = drive.env.idle_ms if patience_ms is None else patience_ms
         if wake_at is None or wake_at - now > patience:
             if patience_ms is None and self._stays():

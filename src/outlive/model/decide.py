@@ -11,7 +11,7 @@ from outlive.model.mail import Resolve
 from outlive.model.retry import Retry
 from outlive.model.run import OpenEffect
 
-#: Claims in a row without one new durable outcome that a run gets.
+#: Claims in a row that a run gets in which it was tried without one new durable outcome.
 CLAIMS_MAX = 5
 #: From this claim on, a worker drives at most one such run at a time. Not from the second on: one
 #: death of a worker must not make all that it drove wait for one another.

@@ -71,6 +71,15 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=3):
     reason: str = ""
 
 
+class DriveBegan(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The code of a run is about to be run, whose last driver died with nothing new to show.
+
+    Durable before it is: should this driver die as well, that counts against the run.
+    """
+
+    at: int
+
+
 class StepDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     """A plain step returned. *Delivered.*"""
 
@@ -365,6 +374,7 @@ Event: TypeAlias = (
     | TimerFired
     | Claimed
     | Parked
+    | DriveBegan
     | RunStarted
     | StepRaised
     | AttemptFailed

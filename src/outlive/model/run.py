@@ -24,6 +24,7 @@ from outlive.model.events import (
     ChildSpawned,
     Claimed,
     DeadlinePassed,
+    DriveBegan,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -110,6 +111,8 @@ def apply(run: Run, event: Event) -> None:
             _claim(run, event)
         case Parked():
             _park(run, event)
+        case DriveBegan():
+            _try(run, event)
         case RunStarted():
             run.started, run.wake_at, run.header_is_stale = event, event.started_at, True
         case AttemptFailed():
@@ -295,11 +298,19 @@ def _claim(run: Run, event: Claimed) -> None:
     if event.certain:
         _note_death(run)
     run.epoch = event.epoch
-    run.barren += 1
+    run.is_claimed_again = run.barren > 0
+    run.barren = max(1, run.barren + run.is_tried)
+    run.is_tried = False
     run.status = "undoing" if run.is_undoing else "running"
     run.is_parked = False
     run.wake_at, run.reason = 0, ""
     run.header_is_stale = True
+
+
+def _try(run: Run, event: DriveBegan) -> None:
+    run.at, run.is_tried = event.at, True
+    # The driver before it is taken to have tried as well: nobody wrote that down.
+    run.barren = max(run.barren, 2)
 
 
 def _note_death(run: Run) -> None:

@@ -48,8 +48,13 @@ class Run:
     wake_at: int | None = 0
     ended_at: int | None = None
     reason: str = ""
-    #: Claims in a row without one new durable outcome.
+    #: Claims in a row, the last one included, in which something of the run was tried and nothing
+    #: new became durable.
     barren: int = 0
+    #: Its code was about to be run in the last claim, which was not the first of these.
+    is_tried: bool = False
+    #: Nothing new became durable between the last claim and the one before it.
+    is_claimed_again: bool = False
     effects: dict[str, OpenEffect] = field(default_factory=dict)
     backoffs: dict[str, Backoff] = field(default_factory=dict)
     #: Asked and not answered.

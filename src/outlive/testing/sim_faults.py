@@ -200,9 +200,11 @@ class Marksman:
             yield Strike(fault=aim.fault, moment=aim.moment)
 
     def _is_poison(self, batch: Sequence[Entry], kinds: frozenset[str]) -> bool:
-        if not self._doses or "Claimed" not in kinds:
-            return False
-        if not any(e.run_id == self._poisoned and e.lease == "take" for e in batch):
+        """It kills whoever runs its code: at its first claim, or where a later one says so."""
+        own = [entry for entry in batch if entry.run_id == self._poisoned]
+        is_first = any(entry.lease == "take" and entry.epoch == 1 for entry in own)
+        is_later = "DriveBegan" in kinds and any(entry.lease == "keep" for entry in own)
+        if not self._doses or not (is_first or is_later):
             return False
         self._doses -= 1
         return True

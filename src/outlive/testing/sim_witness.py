@@ -26,7 +26,8 @@ from outlive.testing.audit_deletions import check_deletion, check_forks
 
 #: Events that come and go while a run only waits.
 WAITING = frozenset(
-    {"Claimed", "Parked", "KeyHeld", "KeyKept", "Marked", "MailRead", "SignalReceived"}
+    {"Claimed", "DriveBegan", "Parked", "KeyHeld", "KeyKept", "Marked"}
+    | {"MailRead", "SignalReceived"}
 )
 
 #: An outcome as a client was told it: the value's bytes, or the fault.

@@ -16,6 +16,7 @@ from outlive.model.events import (
     ChildSpawned,
     Claimed,
     DeadlinePassed,
+    DriveBegan,
     EffectDone,
     EffectDoubted,
     EffectIntended,
@@ -96,7 +97,7 @@ OfEnd: TypeAlias = (
     | CancelRequested
     | DeadlinePassed
 )
-OfRun: TypeAlias = RunStarted | Claimed | Parked | TimerFired
+OfRun: TypeAlias = RunStarted | Claimed | DriveBegan | Parked | TimerFired
 Beside: TypeAlias = KeyHeld | KeyKept | Marked
 OfCode: TypeAlias = ChapterBegan | RunRetried | Patched | Forked | ForkMade
 
@@ -105,7 +106,7 @@ def row_of(seq: int, at: int, event: Event) -> Row:
     """The row of an event at this seq and time."""
     row = Row(seq=seq, at=at, what="")
     match event:
-        case RunStarted() | Claimed() | Parked() | TimerFired():
+        case RunStarted() | Claimed() | DriveBegan() | Parked() | TimerFired():
             changes = _of_run(event)
         case KeyHeld() | KeyKept() | Marked():
             changes = _beside(event)
@@ -149,6 +150,8 @@ def _of_run(event: OfRun) -> dict[str, object]:
             found = ", its last driver is dead" if event.certain and event.epoch > 1 else ""
             note = f"by worker {event.worker}, epoch {event.epoch}{found}"
             return {"what": "claimed", "note": note}
+        case DriveBegan():
+            return {"what": "tried again", "note": "its last driver died with nothing new to show"}
         case Parked(wake_at=wake_at, reason=reason):
             note = reason or ("" if wake_at is not None else "until there is mail")
             return {"what": "parked", "note": note, "due_at": wake_at}

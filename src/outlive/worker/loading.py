@@ -23,7 +23,7 @@ from outlive.journal.entries import next_entry
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import commit_one
 from outlive.journal.log import MailEvent, RunLog
-from outlive.model.events import Event, Parked
+from outlive.model.events import DriveBegan, Event, Parked
 from outlive.model.mail import Cancel
 from outlive.model.run import ENDED, Run
 from outlive.store import Entry, Head, Mail, Offer, Reading
@@ -118,12 +118,22 @@ class Loading:
         match judge(run_id, run, events, reading.mail):
             case "drive":
                 self._take(log, run, events, reading.mail)
+            case "try":
+                self._try(log, run, events, reading.mail)
             case "quarantine":
                 self._write(log, put_aside(run_id, run, reading.mail))
                 log.wait(log.seq, partial(self._pass, run_id, None, False))
                 log.close()
             case "end":
                 await self._end(log, run, reading.mail)
+
+    def _try(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail]) -> None:
+        """Drive a run whose last driver died, once it is durable that its code is run again."""
+        now = self._setting.ports.clock.now_ms()
+        tried = DriveBegan(max(run.at, now - run.start.started_at))
+        log.on_failure = lambda error: log.close()
+        log.append(tried)
+        log.wait(log.seq, partial(self._take, log, run, [*events, tried], mail))
 
     def _write(self, log: RunLog, events: list[tuple[Event, str | None]]) -> None:
         log.append_all(

@@ -18,6 +18,7 @@ from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import (
     CancelRequested,
     Claimed,
+    DriveBegan,
     EffectRaised,
     Event,
     Fault,
@@ -30,10 +31,11 @@ from outlive.model.mail import Cancel, Nudge
 from outlive.model.run import Run
 from outlive.store import Mail, Offer
 
-Verdict: TypeAlias = Literal["drive", "quarantine", "end"]
+#: "try": drive it, and write down first that it is tried.
+Verdict: TypeAlias = Literal["drive", "try", "quarantine", "end"]
 
 #: What a driver may write without the run getting anywhere.
-_BARREN = (Claimed, Parked, MailRead, RunQuarantined)
+_BARREN = (Claimed, DriveBegan, Parked, MailRead, RunQuarantined)
 
 
 def frees(run_id: str, mail: Sequence[Mail]) -> bool:
@@ -44,11 +46,19 @@ def frees(run_id: str, mail: Sequence[Mail]) -> bool:
 def judge(run_id: str, run: Run, events: Sequence[Event], mail: Sequence[Mail]) -> Verdict:
     """What to do with a run that was just claimed."""
     is_hopeless = run.barren > CLAIMS_MAX
-    since = takewhile(lambda each: isinstance(each, (*_BARREN, CancelRequested)), reversed(events))
-    was_here = any(isinstance(event, RunQuarantined) for event in since)
-    if (is_hopeless or (was_here and run.barren > 1)) and _is_cancelled(run_id, events, mail):
+    is_cancelled = _is_cancelled(run_id, events, mail)
+    is_last_chance = is_cancelled and _was_here(events)
+    if is_hopeless:
+        return "end" if is_cancelled else "quarantine"
+    if is_last_chance and run.barren > 1:
         return "end"
-    return "quarantine" if is_hopeless else "drive"
+    return "try" if run.is_claimed_again or is_last_chance else "drive"
+
+
+def _was_here(events: Sequence[Event]) -> bool:
+    """It was in quarantine, and nothing new has become durable since."""
+    since = takewhile(lambda each: isinstance(each, (*_BARREN, CancelRequested)), reversed(events))
+    return any(isinstance(event, RunQuarantined) for event in since)
 
 
 def _is_cancelled(run_id: str, events: Sequence[Event], mail: Sequence[Mail]) -> bool:
@@ -59,7 +69,7 @@ def _is_cancelled(run_id: str, events: Sequence[Event], mail: Sequence[Mail]) ->
 
 def put_aside(run_id: str, run: Run, mail: Sequence[Mail]) -> list[tuple[Event, str | None]]:
     """The events of a quarantine, with the mail that each consumes."""
-    reason = f"claimed {run.barren - 1} times in a row without one new outcome"
+    reason = f"claimed {run.barren - 1} times in a row and tried without one new outcome"
     # A nudge from before has had its effect; unread, it would set the run free at once.
     nudges = [each.mail_id for each in mail if isinstance(read_letter(run_id, each), Nudge)]
     read: list[tuple[Event, str | None]] = [(MailRead(run.at, m, reason), m) for m in nudges]
