@@ -29,6 +29,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	    echo "$(PYTHON) can't make virtual environments (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/pyright --version >/dev/null    # fetches what it needs, once
 	@sh scripts/install_tools.sh
 	@sh scripts/install_pgbouncer.sh $(VENV)
 	@touch $@
@@ -40,6 +41,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy src tests/typing tests/harness examples
+	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/run_tests.py --quick
 

@@ -95,7 +95,8 @@ async def refund(order: str, cents: int) -> str:
     return receipt
 
 
-TOOLS: dict[str, Any] = {"look_up": look_up, "refund": refund}
+Tool = outlive.Step[..., Any] | outlive.Effect[..., Any]
+TOOLS: dict[str, Tool] = {"look_up": look_up, "refund": refund}
 
 
 @outlive.flow

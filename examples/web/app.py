@@ -67,7 +67,7 @@ async def outcome(ticket_id: str) -> dict[str, Any]:
     return {"outcome": await handle.outcome(timeout="30s")}
 
 
-STATUS = {
+STATUS: dict[type[errors.OutliveError], int] = {
     errors.RunNotFound: 404,
     errors.RunIdTaken: 409,
     errors.QuestionNotOpen: 409,

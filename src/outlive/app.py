@@ -14,9 +14,10 @@ from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import run_blocking
-from outlive.engine.definitions import Flow, Startable
+from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
 from outlive.engine.place import refuse_in_run
+from outlive.engine.signatures import PlainCallVerb, typed
 from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     RetryRefused,
@@ -44,6 +45,7 @@ from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.scheduling import Scheduling
 from outlive.settings import Settings
+from outlive.signatures import EnsureVerb, StartVerb, SubmitVerb
 from outlive.starting import (
     Asked,
     Call,
@@ -97,14 +99,16 @@ class App(Scheduling, Forking):
         self._here: ByLoop[WeakSet[Worker]] = WeakKeyDictionary()
         self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
 
+    @typed[StartVerb]()
     async def start(
-        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
-    ) -> Handle[T]:
+        self, flow: AnyFlow, /, *args: Any, id: str | None = None, **kwargs: Any
+    ) -> Handle[Any]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         self._check_open()
         return await self._start(self._asked(flow, (args, kwargs), id))
 
-    async def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    @typed[EnsureVerb]()
+    async def ensure(self, flow: AnyFlow, /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
         """Start a run unless there is one of that id: then its arguments are not compared.
 
         An app that does not drive submits it.
@@ -155,9 +159,10 @@ class App(Scheduling, Forking):
         """Make a run due now."""
         await self._letterbox(run_id).nudge(why)
 
+    @typed[SubmitVerb]()
     async def submit(
         self,
-        flow: Startable[T] | str,
+        flow: AnyFlow | str,
         /,
         *args: Any,
         id: str | None = None,
@@ -169,7 +174,7 @@ class App(Scheduling, Forking):
         units: int | None = None,
         connection: Any = None,
         **kwargs: Any,
-    ) -> Handle[T]:
+    ) -> Handle[Any]:
         """Start a run that a worker elsewhere will drive; durable when this returns.
 
         By name it needs no code here: whoever drives it binds the arguments. ``version="2"`` then
@@ -187,7 +192,7 @@ class App(Scheduling, Forking):
         return self._handle(asked.run_id, asked.flow, None)
 
     def submit_within(
-        self, connection: Any, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+        self, connection: Any, flow: AnyFlow | str, call: Call, options: Mapping[str, Any]
     ) -> Handle[Any]:
         """Start a run in the transaction of a connection that plain code has, on its thread."""
         self._check_open()
@@ -260,11 +265,12 @@ class App(Scheduling, Forking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    @typed[PlainCallVerb]()
+    def run(self, flow: AnyFlow, /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
         """Blocking: start or go on, and return the outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
 
-        async def main() -> T:
+        async def main() -> Any:
             try:
                 return await (await self.start(flow, *args, id=id, **kwargs)).outcome()
             finally:
@@ -301,7 +307,7 @@ class App(Scheduling, Forking):
 
     # parts
 
-    def _asked(self, flow: Startable[Any], call: Call, run_id: str | None) -> Asked:
+    def _asked(self, flow: AnyFlow, call: Call, run_id: str | None) -> Asked:
         return hidden(by_flow(flow, call, run_id, self._ports), self._hider)
 
     def _letterbox(self, run_id: str) -> Letterbox:

@@ -10,13 +10,15 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from outlive.app import App
-from outlive.engine.definitions import Flow, Startable
+from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_flow
+from outlive.engine.signatures import typed
 from outlive.handle import Handle
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.opening import open_app
 from outlive.scheduling import Schedule
+from outlive.signatures import EnsureVerb, RunVerb, StartVerb, SubmitVerb
 from outlive.store import Page
 
 P = ParamSpec("P")
@@ -24,14 +26,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+@typed[RunVerb]()
 def run(
-    flow: Startable[T],
+    flow: Flow[..., Any],
     /,
     *args: Any,
     id: str | None = None,
     store: str | None = None,
     **kwargs: Any,
-) -> T:
+) -> Any:
     """Blocking: start a run, or go on with the one of that id, and return its outcome.
 
     Also in a notebook. ``store`` is a URL, if not that of the environment.
@@ -64,23 +67,26 @@ def outside(verb: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+@typed[StartVerb]()
 @outside
 async def start(
-    flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
-) -> Handle[T]:
+    flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+) -> Handle[Any]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
+@typed[EnsureVerb]()
 @outside
-async def ensure(flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+async def ensure(flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
     """Start a run unless there is one of that id, whatever its arguments, on the default store."""
     return await default_app().ensure(flow, *args, id=id, **kwargs)
 
 
+@typed[SubmitVerb]()
 @outside
 async def submit(
-    flow: Startable[T] | str,
+    flow: Flow[..., Any] | str,
     /,
     *args: Any,
     id: str | None = None,
@@ -92,7 +98,7 @@ async def submit(
     units: int | None = None,
     connection: Any = None,
     **kwargs: Any,
-) -> Handle[T]:
+) -> Handle[Any]:
     """Start a run that a worker elsewhere will drive, on the default store.
 
     By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
@@ -145,7 +151,7 @@ async def find(**query: Any) -> Page:
 @outside
 async def schedule(
     name: str,
-    flow: Startable[Any] | str,
+    flow: Flow[..., Any] | str,
     *args: Any,
     cron: str | None = None,
     every: Duration | None = None,

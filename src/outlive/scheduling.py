@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from outlive.engine.definitions import Flow, Startable, check_name
+from outlive.engine.definitions import Flow, check_name
 from outlive.engine.options import milliseconds
 from outlive.engine.schedules import SCHEDULE, target_of
 from outlive.engine.starting import start_event
@@ -126,7 +126,7 @@ class Scheduling(QueueVerbs):
     async def schedule(
         self,
         name: str,
-        flow: Startable[Any] | str,
+        flow: Flow[..., Any] | str,
         *args: Any,
         cron: str | None = None,
         every: Duration | None = None,
@@ -213,7 +213,7 @@ class Scheduling(QueueVerbs):
     # parts
 
     async def _plan(
-        self, flow: Startable[Any] | str, call: Call, options: Mapping[str, Any]
+        self, flow: Flow[..., Any] | str, call: Call, options: Mapping[str, Any]
     ) -> Plan:
         """What is to be started; when comes later."""
         if isinstance(flow, Flow) and flow.preset.id is not None:

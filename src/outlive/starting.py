@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, Startable, check_name, nobody, registry
+from outlive.engine.definitions import Flow, check_name, nobody, registry
 from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
 from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
@@ -50,10 +50,15 @@ class Asked:
 Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def by_flow(flow: Startable[Any], call: Call, run_id: str | None, ports: Ports) -> Asked:
-    """What is asked for with the flow at hand."""
+def _checked(flow: Any) -> Flow[..., Any]:
     if not isinstance(flow, Flow):
         raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
+    return flow
+
+
+def by_flow(flow: Flow[..., Any], call: Call, run_id: str | None, ports: Ports) -> Asked:
+    """What is asked for with the flow at hand."""
+    flow = _checked(flow)
     (args, kwargs), said = _parted(flow, call, {"id": run_id})
     return _asked(flow, flow.bind(*args, **kwargs), said["id"], ports)
 
@@ -78,14 +83,13 @@ def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
 
 
 def to_submit(
-    flow: Startable[Any] | str, call: Call, options: Mapping[str, Any], ports: Ports
+    flow: Flow[..., Any] | str, call: Call, options: Mapping[str, Any], ports: Ports
 ) -> Asked:
     """What is asked for by its flow or by name, with options for the run."""
     if isinstance(flow, str):
         given = {name: value for name, value in options.items() if value is not None}
         return by_name(flow, call, RunOptions(**given), ports)
-    if not isinstance(flow, Flow):
-        return by_flow(flow, call, None, ports)
+    flow = _checked(flow)
     call, rest = _parted(flow, call, options)
     run_id = rest.pop("id")
     return by_flow(flow.options(**rest), call, run_id, ports)

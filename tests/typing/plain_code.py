@@ -4,7 +4,7 @@ and every ``type: ignore`` here marks a mistake that it must find."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_type
+from typing import Any, assert_type
 
 import outlive as awaiting
 from outlive import sync as outlive
@@ -25,8 +25,8 @@ def support(question: str) -> str:
     assert_type(plan(question), list[str])
     assert_type(refund("7", 1999), int)
     assert_type(outlive.approve(refund, "7", 1999), outlive.Approval)
-    assert_type(outlive.map(plan, [question]), list[outlive.Outcome])
-    assert_type(outlive.requests("message"), Iterator[outlive.Request])
+    assert_type(outlive.map(plan, [question]), list[outlive.Outcome[list[str]]])
+    assert_type(outlive.requests("message"), Iterator[outlive.Request[Any]])
     assert_type(outlive.patched("new"), bool)
     with outlive.timeout("10m"):
         outlive.sleep("1h")

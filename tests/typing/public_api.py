@@ -71,7 +71,7 @@ async def asynchronous() -> None:
     assert_type(await outlive.schedules(), list[outlive.Schedule])
     assert_type(await outlive.unschedule("nightly"), bool)
     await outlive.schedule("x", support, every="1h", missed="all")  # type: ignore[arg-type]
-    await outlive.ensure(support, "Where?")  # type: ignore[call-arg]  # an id is needed
+    await outlive.ensure(support, "Where?")  # type: ignore[call-overload]  # an id is needed
     support.options(queu="slow")  # type: ignore[call-arg]  # there is no such option
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, update_wrapper
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -38,9 +38,8 @@ from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 EFFECT_TIMEOUT_SECONDS = 60.0
 #: An effect's limit counts from its intent, which takes a while to become durable.
@@ -177,14 +176,14 @@ class Definition:
         return made
 
 
-class Step(NoMethod, Generic[P, R]):
+class Step(NoMethod, Generic[P, R_co]):
     """A named piece of a run whose outcome is recorded once; harmless to repeat."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         update_wrapper(self, definition.fn)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
         if type(here) is Branch:
             result: Any = here.drive.perform(self.definition, args, kwargs)
@@ -195,12 +194,12 @@ class Step(NoMethod, Generic[P, R]):
         return result  # type: ignore[no-any-return]  # R is what the function returns
 
     @property
-    def plain(self) -> Callable[P, R]:
+    def plain(self) -> Callable[P, R_co]:
         """The undecorated function."""
         return self.definition.fn
 
 
-class Effect(NoMethod, Generic[P, R]):
+class Effect(NoMethod, Generic[P, R_co]):
     """A step that changes the world: intent first, settled when in doubt."""
 
     _decorator = "effect"
@@ -209,7 +208,7 @@ class Effect(NoMethod, Generic[P, R]):
         self.definition = definition
         update_wrapper(self, definition.fn)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
         name = self.definition.name
         if type(here) is Branch:
@@ -223,27 +222,19 @@ class Effect(NoMethod, Generic[P, R]):
         return result  # type: ignore[no-any-return]  # R is what the function returns
 
     @property
-    def plain(self) -> Callable[P, R]:
+    def plain(self) -> Callable[P, R_co]:
         """The undecorated function: runs now, with no record, no key, no settlement."""
         return self.definition.fn
 
 
-class Startable(Protocol[T_co]):
-    """A flow, async or plain, by what its runs return. For type checkers: nobody calls this."""
-
-    def returns(self) -> T_co:
-        """The outcome's type."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Flow(NoMethod, Generic[P, R]):
+class Flow(NoMethod, Generic[P, R_co]):
     """A function whose runs survive their process."""
 
     _decorator = "flow"
 
     name: str
-    fn: Callable[P, R]
+    fn: Callable[P, R_co]
     version: str = "1"
     accepts: tuple[str, ...] = ()
     preset: RunOptions = field(default_factory=RunOptions)
@@ -259,7 +250,7 @@ class Flow(NoMethod, Generic[P, R]):
                 f"({NAME_RULES})"
             )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """The plain function: for tests, and for use inside another flow of its kind."""
         other_kind: type = Plain if self.is_async else Branch
         if isinstance(place.get(), other_kind):
@@ -273,10 +264,12 @@ class Flow(NoMethod, Generic[P, R]):
     if TYPE_CHECKING:
 
         @overload
-        def returns(self: Flow[P, Coroutine[Any, Any, T]]) -> T: ...
+        def returns(
+            self: Flow[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        ) -> T: ...
         @overload
-        def returns(self: Flow[P, T]) -> T: ...
-        def returns(self) -> Any: ...
+        def returns(self: Flow[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+        def returns(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @cached_property
     def is_async(self) -> bool:
@@ -294,7 +287,7 @@ class Flow(NoMethod, Generic[P, R]):
         units: int | None = None,
         deadline: Duration | datetime | None = None,
         pins: Mapping[str, str] | None = None,
-    ) -> Flow[P, R]:
+    ) -> Flow[P, R_co]:
         """The same flow with options for the runs started from it; what is None stays as it is.
 
         A parameter of the flow that has the name of an option said here can be given by its name.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unpack, overload
 
 import msgspec
 
@@ -15,6 +15,7 @@ from outlive.engine.definitions import Definition, Effect
 from outlive.engine.options import milliseconds
 from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
 from outlive.engine.redacting import recorded_args, shown_args
+from outlive.engine.signatures import typed
 from outlive.engine.typed import schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
 from outlive.journal.redacting import Hider
@@ -22,6 +23,10 @@ from outlive.model.events import QuestionAsked
 from outlive.model.ids import digest, is_text
 from outlive.model.mail import check_signal_name
 from outlive.model.retry import Duration, parse_duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 TEXT_CHARS_MAX = 20_000
 #: Of the arguments that an approval shows; it is bound to all of them.
@@ -52,6 +57,20 @@ class timeout:  # noqa: N801  # used as a verb: ``async with outlive.timeout("10
             raise TimedOut(f"it took longer than {self._within}") from None
 
 
+class WaitSignalVerb(Protocol):
+    """Waits for a signal of a type."""
+
+    @overload
+    def __call__(
+        self, name: str, type: type[T], within: Duration | None = None
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def __call__(
+        self, name: str, type: Any = Any, within: Duration | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+
+@typed[WaitSignalVerb]()
 @awaited
 async def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
     """The next signal of that name, sent before or after; ``TimedOut`` when the limit passes.
@@ -64,6 +83,24 @@ async def wait_signal(name: str, type: Any = Any, within: Duration | None = None
         return await branch.drive.signal_of(branch, name, type)
 
 
+class AskVerb(Protocol):
+    """Asks for an answer of a type; a text unless said otherwise."""
+
+    @overload
+    def __call__(
+        self, text: str, *, within: Duration | None = None
+    ) -> Coroutine[Any, Any, str]: ...
+    @overload
+    def __call__(
+        self, text: str, type: type[T], within: Duration | None = None
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def __call__(
+        self, text: str, type: Any, within: Duration | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+
+@typed[AskVerb]()
 @awaited
 async def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
     """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes.
@@ -96,6 +133,35 @@ class _Verdict(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class ApproveVerb(Protocol):
+    """Asks whether an effect may happen with these arguments."""
+
+    @overload
+    def __call__(
+        self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, Approval]: ...
+    @overload
+    def __call__(
+        self,
+        effect: Callable[[Unpack[Ts]], Any],
+        /,
+        *args: *Ts,
+        by: str | None = None,
+        within: Duration | None = None,
+    ) -> Coroutine[Any, Any, Approval]: ...
+    @overload
+    def __call__(
+        self,
+        effect: Effect[..., Any],
+        /,
+        *,
+        within: Duration,
+        by: str | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Approval]: ...
+
+
+@typed[ApproveVerb]()
 @awaited
 async def approve(
     effect: Effect[..., Any],
@@ -161,12 +227,12 @@ def _text(text: str) -> str:
     return text
 
 
-class Request:
+class Request(Generic[T]):
     """A message that wants a reply: its ``id``, its ``value``."""
 
     __slots__ = ("_branch", "id", "value")
 
-    def __init__(self, branch: Branch, request_id: str, value: Any) -> None:
+    def __init__(self, branch: Branch, request_id: str, value: T) -> None:
         self._branch = branch
         self.id, self.value = request_id, value
 
@@ -175,10 +241,24 @@ class Request:
         self._branch.drive.reply(self.id, value)
 
 
+class RequestsVerb(Protocol):
+    """Brings messages of a type, one after another."""
+
+    @overload
+    def __call__(
+        self, name: str, type: type[T], idle: Duration | None = None
+    ) -> AsyncIterator[Request[T]]: ...
+    @overload
+    def __call__(
+        self, name: str, type: Any = Any, idle: Duration | None = None
+    ) -> AsyncIterator[Request[Any]]: ...
+
+
+@typed[RequestsVerb]()
 @awaited
 async def requests(
     name: str, type: Any = Any, idle: Duration | None = None
-) -> AsyncIterator[Request]:
+) -> AsyncIterator[Request[Any]]:
     """Messages of that name, one after another, until none came for ``idle``.
 
     One of another type does not reach the flow: whoever sent it is told so.

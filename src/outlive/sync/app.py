@@ -25,8 +25,9 @@ from outlive import app as async_app
 from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.blob import Blob
-from outlive.engine.definitions import Flow, Startable
+from outlive.engine.definitions import Flow
 from outlive.engine.place import Body, place, refuse_in_run
+from outlive.engine.signatures import PlainCallVerb, typed
 from outlive.journal.archive import Archived
 from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
@@ -40,6 +41,7 @@ from outlive.scheduling import Schedule
 from outlive.settings import Settings
 from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
+from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
@@ -61,16 +63,18 @@ class App:
 
     # verbs
 
+    @typed[StartVerb]()
     def start(
-        self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any
-    ) -> Handle[T]:
+        self, flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+    ) -> Handle[Any]:
         """Start a run here, or go on with the one of that id; durable when this returns."""
         refuse_in_run("outlive.start", CALL)
         return self._handle(partial(self._app.start, flow, *args, id=id, **kwargs))
 
+    @typed[SubmitVerb]()
     def submit(
         self,
-        flow: Startable[T] | str,
+        flow: Flow[..., Any] | str,
         /,
         *args: Any,
         id: str | None = None,
@@ -82,7 +86,7 @@ class App:
         units: int | None = None,
         connection: Any = None,
         **kwargs: Any,
-    ) -> Handle[T]:
+    ) -> Handle[Any]:
         """Start a run that a worker elsewhere will drive; durable when this returns.
 
         With a ``connection`` to the store's own database it begins when your transaction commits.
@@ -95,12 +99,14 @@ class App:
         refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
-    def ensure(self, flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+    @typed[EnsureVerb]()
+    def ensure(self, flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
         """Start a run unless there is one of that id: then its arguments are not compared."""
         refuse_in_run("outlive.ensure", CALL)
         return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
 
-    def run(self, flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> T:
+    @typed[PlainCallVerb]()
+    def run(self, flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
         return self.start(flow, *args, id=id, **kwargs).outcome()
@@ -180,7 +186,7 @@ class App:
     def schedule(
         self,
         name: str,
-        flow: Startable[Any] | str,
+        flow: Flow[..., Any] | str,
         *args: Any,
         cron: str | None = None,
         every: Duration | None = None,

@@ -6,13 +6,16 @@ import os
 import threading
 from typing import Any, TypeVar
 
-from outlive.engine.definitions import Flow, Startable
+from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_run
+from outlive.engine.signatures import typed
 from outlive.scheduling import Schedule
 from outlive.settings import Settings
+from outlive.signatures import RunVerb
 from outlive.store import Page
 from outlive.sync.app import CALL, App, open_app
 from outlive.sync.handle import Handle
+from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
 
 T = TypeVar("T")
 
@@ -51,31 +54,35 @@ class DefaultApp:
 default_app = DefaultApp()
 
 
+@typed[RunVerb]()
 def run(
-    flow: Startable[T],
+    flow: Flow[..., Any],
     /,
     *args: Any,
     id: str | None = None,
     store: str | None = None,
     **kwargs: Any,
-) -> T:
+) -> Any:
     """Start a run, or go on with the one of that id, and return its outcome."""
     refuse_in_run("outlive.run", CALL)
     with open_app(store) as app:
         return app.run(flow, *args, id=id, **kwargs)
 
 
-def start(flow: Startable[T], /, *args: Any, id: str | None = None, **kwargs: Any) -> Handle[T]:
+@typed[StartVerb]()
+def start(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Handle[Any]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return default_app.get().start(flow, *args, id=id, **kwargs)
 
 
-def submit(flow: Startable[T] | str, /, *args: Any, **kwargs: Any) -> Handle[T]:
+@typed[SubmitVerb]()
+def submit(flow: Flow[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
     """Start a run that a worker elsewhere will drive, on the default store."""
     return default_app.get().submit(flow, *args, **kwargs)
 
 
-def ensure(flow: Startable[T], /, *args: Any, id: str, **kwargs: Any) -> Handle[T]:
+@typed[EnsureVerb]()
+def ensure(flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
     """Start a run on the default store unless there is one of that id."""
     return default_app.get().ensure(flow, *args, id=id, **kwargs)
 
@@ -95,7 +102,7 @@ def fork(run_id: str, **how: Any) -> Handle[Any]:
     return default_app.get().fork(run_id, **how)
 
 
-def schedule(name: str, flow: Startable[Any] | str, *args: Any, **kwargs: Any) -> Schedule:
+def schedule(name: str, flow: Flow[..., Any] | str, *args: Any, **kwargs: Any) -> Schedule:
     """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
     return default_app.get().schedule(name, flow, *args, **kwargs)
 

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import (
+    Any,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 
 from outlive.engine import fanout, people, verbs
 from outlive.engine.definitions import Effect, Flow
 from outlive.engine.fanout import MAP_LIMIT, Outcome
 from outlive.engine.people import Approval
 from outlive.engine.place import Bridge, plain_for
+from outlive.engine.signatures import PlainCallVerb, PlainSpawnVerb, typed
 from outlive.errors import DefinitionRefused
 from outlive.model.retry import Duration
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Item = TypeVar("Item")
 
 
 def sleep(until: Duration | datetime) -> None:
@@ -54,16 +70,55 @@ class timeout:  # noqa: N801  # used as a verb: ``with outlive.timeout("10m"):``
         self._bridge.wait(partial(self._limit.__aexit__, kind, error, tb))
 
 
+@overload
+def wait_signal(name: str, type: type[T], within: Duration | None = None) -> T: ...
+@overload
+def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any: ...
 def wait_signal(name: str, type: Any = Any, within: Duration | None = None) -> Any:
     """The next signal of that name and type; ``TimedOut`` when the limit passes."""
     return plain_for("wait_signal").wait(partial(people.wait_signal, name, type, within))
 
 
+@overload
+def ask(text: str, *, within: Duration | None = None) -> str: ...
+@overload
+def ask(text: str, type: type[T], within: Duration | None = None) -> T: ...
+@overload
+def ask(text: str, type: Any = str, within: Duration | None = None) -> Any: ...
 def ask(text: str, type: Any = str, within: Duration | None = None) -> Any:
     """A human's answer; costs no memory while it waits. ``TimedOut`` when the limit passes."""
     return plain_for("ask").wait(partial(people.ask, text, type, within))
 
 
+class ApproveVerb(Protocol):
+    """Asks whether an effect may happen with these arguments."""
+
+    @overload
+    def __call__(
+        self, effect: Effect[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Approval: ...
+    @overload
+    def __call__(
+        self,
+        effect: Callable[[Unpack[Ts]], Any],
+        /,
+        *args: *Ts,
+        by: str | None = None,
+        within: Duration | None = None,
+    ) -> Approval: ...
+    @overload
+    def __call__(
+        self,
+        effect: Effect[..., Any],
+        /,
+        *,
+        within: Duration,
+        by: str | None = None,
+        **kwargs: Any,
+    ) -> Approval: ...
+
+
+@typed[ApproveVerb]()
 def approve(
     effect: Effect[..., Any],
     *args: Any,
@@ -77,12 +132,12 @@ def approve(
     return approval
 
 
-class Request:
+class Request(Generic[T]):
     """A message that wants a reply."""
 
     __slots__ = ("_bridge", "_request", "id", "value")
 
-    def __init__(self, bridge: Bridge, request: people.Request) -> None:
+    def __init__(self, bridge: Bridge, request: people.Request[T]) -> None:
         self._bridge, self._request = bridge, request
         self.id, self.value = request.id, request.value
 
@@ -92,7 +147,13 @@ class Request:
         self._bridge.wait(partial(self._request.reply, value))
 
 
-def requests(name: str, type: Any = Any, idle: Duration | None = None) -> Iterator[Request]:
+@overload
+def requests(name: str, type: type[T], idle: Duration | None = None) -> Iterator[Request[T]]: ...
+@overload
+def requests(
+    name: str, type: Any = Any, idle: Duration | None = None
+) -> Iterator[Request[Any]]: ...
+def requests(name: str, type: Any = Any, idle: Duration | None = None) -> Iterator[Request[Any]]:
     """Messages of that name, one after another, until none came for ``idle``."""
     bridge = plain_for("requests")
     stream: Any = bridge.wait(partial(_stream, name, type, idle))
@@ -103,7 +164,7 @@ async def _stream(name: str, type: Any, idle: Duration | None) -> Any:
     return people.requests(name, type, idle)
 
 
-def _requests(bridge: Bridge, stream: Any) -> Iterator[Request]:
+def _requests(bridge: Bridge, stream: Any) -> Iterator[Request[Any]]:
     while True:
         request = bridge.wait(partial(anext, stream, None))
         if request is None:
@@ -111,23 +172,33 @@ def _requests(bridge: Bridge, stream: Any) -> Iterator[Request]:
         yield Request(bridge, request)
 
 
+@typed[PlainCallVerb]()
 def call(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
     """Start a child run and wait for its outcome; it ends with this run."""
     return plain_for("call").wait(partial(fanout.call, flow, *args, id=id, **kwargs))
 
 
+@typed[PlainSpawnVerb]()
 def spawn(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> str:
     """Start a run on its own, once, and return its id."""
     run_id: str = plain_for("spawn").wait(partial(fanout.spawn, flow, *args, id=id, **kwargs))
     return run_id
 
 
-def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Outcome]:
+@overload
+def map(
+    fn: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item], limit: int = MAP_LIMIT
+) -> list[Outcome[T]]: ...
+@overload
+def map(
+    fn: Callable[[Item], T], items: Iterable[Item], limit: int = MAP_LIMIT
+) -> list[Outcome[T]]: ...
+def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Outcome[Any]]:
     """Call a step, effect or flow once per item, at most ``limit`` at a time; failures are told."""
     bridge = plain_for("map")
     # Here, where the flow's own code runs; a set stays one, to be refused.
     given = items if isinstance(items, (set, frozenset)) else list(items)
-    outcomes: list[Outcome] = bridge.wait(partial(fanout.map, fn, given, limit))
+    outcomes: list[Outcome[Any]] = bridge.wait(partial(fanout.map, fn, given, limit))
     return outcomes
 
 

@@ -162,6 +162,6 @@ async def map_effects(story: Heard, orders: list[str], room: int) -> list[Any]:
     return outcomes(await fanout.map(pay_one, [[order, note] for order in orders], limit=room))
 
 
-def outcomes(told: list[fanout.Outcome]) -> list[Any]:
+def outcomes(told: list[fanout.Outcome[Any]]) -> list[Any]:
     """What became of each, as something that a journal takes."""
     return [each.value if each.ok else type(each.error).__name__ for each in told]
