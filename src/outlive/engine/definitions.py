@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, update_wrapper
+from functools import WRAPPER_ASSIGNMENTS, cached_property
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -52,6 +52,21 @@ registry.register(Blob, "outlive.Blob")
 
 #: Values that a body can't change under the flow's hands.
 _IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def stand_for(wrapper: object, fn: Callable[..., Any]) -> None:
+    """Let what users hold look like the function that they wrote: name, text, types, and kind.
+
+    An async one is a coroutine function for ``inspect`` and ``asyncio``, as tool registries ask.
+    """
+    own = vars(wrapper)
+    called: Any = fn if hasattr(fn, "__name__") else getattr(fn, "__call__")  # noqa: B004, B009
+    own |= {name: getattr(called, name) for name in WRAPPER_ASSIGNMENTS if hasattr(called, name)}
+    own["__wrapped__"] = fn
+    if is_async(fn):
+        # What ``inspect`` takes for a function besides those of Python, as Cython's, has these.
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            own[name] = getattr(called, name, None)
 
 
 class Verdict:
@@ -103,7 +118,7 @@ class Definition:
         return is_async(self.fn)
 
     @cached_property
-    def _signature(self) -> inspect.Signature:
+    def signature(self) -> inspect.Signature:
         signature = signature_of(self.fn)
         if self.transaction:
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
@@ -116,17 +131,17 @@ class Definition:
 
     @cached_property
     def bind(self) -> Callable[..., Bound]:
-        return compile_binder(self._signature, self.name)
+        return compile_binder(self.signature, self.name)
 
     @cached_property
     def extra(self) -> str:
         """Its parameter with two stars, if it has one."""
-        parameters = self._signature.parameters.values()
+        parameters = self.signature.parameters.values()
         return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), "")
 
     @cached_property
     def unbinder(self) -> Unbinder:
-        return Unbinder(self._signature)
+        return Unbinder(self.signature)
 
     @cached_property
     def args_codec(self) -> Codec:
@@ -181,7 +196,10 @@ class Step(NoMethod, Generic[P, R_co]):
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        update_wrapper(self, definition.fn)
+        vars(self).update(getattr(definition.fn, "__dict__", {}))
+        stand_for(self, definition.fn)
+        if definition.transaction:
+            self.__signature__ = definition.signature  # callers do not give the connection
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
@@ -206,7 +224,10 @@ class Effect(NoMethod, Generic[P, R_co]):
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        update_wrapper(self, definition.fn)
+        vars(self).update(getattr(definition.fn, "__dict__", {}))
+        stand_for(self, definition.fn)
+        if definition.transaction:
+            self.__signature__ = definition.signature  # callers do not give the connection
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
@@ -249,6 +270,7 @@ class Flow(NoMethod, Generic[P, R_co]):
                 f"flow {self.name}: version={self.version!r} is no text of 1 to 200 characters "
                 f"({NAME_RULES})"
             )
+        stand_for(self, self.fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """The plain function: for tests, and for use inside another flow of its kind."""
