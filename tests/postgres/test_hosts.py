@@ -55,7 +55,14 @@ def refusals(stage: Stage, worker: BaseProcess, run_id: str) -> int:
     )
 
 
-@pytest.mark.parametrize("namespaces", [True, False], ids=["namespaces", "loopback"])
+#: Where there are no namespaces, either is by loopback addresses.
+WAYS = [
+    pytest.param(True, id="namespaces"),
+    pytest.param(False, id="loopback", marks=pytest.mark.full),
+]
+
+
+@pytest.mark.parametrize("namespaces", WAYS)
 def test_a_host_that_is_cut_off_in_the_middle_of_an_effect(
     wide_postgres: PostgresServer, stage: Stage, figure: Figure, namespaces: bool
 ) -> None:
