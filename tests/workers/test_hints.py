@@ -27,6 +27,8 @@ COLUMNS = (
 class TestSQLite(HintRules):
     """In one file."""
 
+    LAST_RECORD = "SELECT max(x.seq) FROM records x WHERE x.run = runs.id"
+
     @pytest.fixture
     def opened(self, tmp_path: Path) -> Callable[[], Store]:
         return lambda: SQLiteStore(tmp_path / "o.db", lease_seconds=30.0)

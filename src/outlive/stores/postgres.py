@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from outlive.clearing import Deletion
+from outlive.errors import CorruptRecord, StoreFailed
 from outlive.ports import Ports, RemoteClock, describe_offset
 from outlive.store import (
     LAST_CHAPTER,
@@ -41,10 +42,11 @@ from outlive.stores.fair import Turns
 from outlive.stores.gate import crowded
 from outlive.stores.postgres_beats import FREE, Beats
 from outlive.stores.postgres_claim import Search, is_due, loads_of, next_of, offers_of
-from outlive.stores.postgres_commit import commit_batch
+from outlive.stores.postgres_commit import TAKEN, commit_batch
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_deletion import delete_runs, read_runs
 from outlive.stores.postgres_enlist import enlist, enlist_async
+from outlive.stores.postgres_errors import is_duplicate
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
 from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
@@ -57,7 +59,7 @@ from outlive.stores.postgres_schema import Upgrade, check_schema
 from outlive.stores.postgres_seen import Seen
 from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
-from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
+from outlive.stores.postgres_wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.silence import Standing
 from outlive.stores.tables import SoundRows
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
@@ -110,6 +112,8 @@ class PostgresStore:
         self._news = News(self.pool)
         self._turns = Turns()
         self._rows = SoundRows(found_of)
+        #: Runs that somebody wanted to begin here, and that have records and no head.
+        self._headless: set[str] = set()
         self._transactions = PostgresTransactions(self.pool, self._ports)
 
     def _now(self) -> int | None:
@@ -133,7 +137,22 @@ class PostgresStore:
     # ------------------------------------------------------------------ journals
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        return self._commit(batch, self._commits.run) if batch else []
+        try:
+            return self._commit(batch, self._commits.run) if batch else []
+        except StoreFailed as error:
+            taken = self._taken(batch) if is_duplicate(error) else {}
+            if not taken:
+                raise
+        # Records stand where a head says that there are none: only such runs are refused.
+        rest = [entry for entry in batch if entry.run_id not in taken]
+        answers = iter(await self.commit(rest))
+        return [taken[x.run_id] if x.run_id in taken else next(answers) for x in batch]
+
+    def _taken(self, batch: Sequence[Entry]) -> dict[str, Conflict]:
+        afters = int8s([entry.after for entry in batch])
+        rows = self._other(TAKEN, texts([entry.run_id for entry in batch]), afters)
+        self._headless.update(run_id for run_id, seq, _ in rows if not seq)
+        return {run_id: Conflict(seq=seq, epoch=epoch) for run_id, seq, epoch in rows}
 
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
         with suppress(TooLate):
@@ -170,6 +189,8 @@ class PostgresStore:
             ),
             Statement("COMMIT"),
         )
+        if not runs and run_id in self._headless:
+            raise CorruptRecord(run_id, 1, "its head is gone, its records are there")
         if not runs:
             return None
         found = found_of(runs[0])

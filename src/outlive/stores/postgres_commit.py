@@ -30,6 +30,16 @@ _REFUSED = "place, seq, epoch, gone"
 Run = Callable[[Statement], list[Row]]
 
 
+#: Runs that have a record where one of these entries would put its own, though their head says that
+#: there is none; and their heads.
+TAKEN = """
+SELECT DISTINCT g.run_id, coalesce(r.seq, 0), coalesce(r.epoch, 0)
+FROM unnest($1::text[], $2::int8[]) AS g (run_id, after)
+JOIN {s}.records x ON x.run_id = g.run_id AND x.seq = g.after + 1
+LEFT JOIN {s}.runs r ON r.run_id = g.run_id WHERE coalesce(r.seq, 0) <= g.after
+"""
+
+
 def commit_batch(
     run: Run, schema: str, batch: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:

@@ -27,6 +27,7 @@ _PASSING = frozenset(
 #: Those of them after which the connection is as good as before.
 _OF_THE_STATEMENT = frozenset({"40001", "40P01", "55P03", "57014"})
 _CONNECTION = "08"
+_DUPLICATE = "23505"
 _DISK_FULL = "53100"
 _RIGHTS = "42501"
 
@@ -62,6 +63,11 @@ def translate(error: Refused, place: str) -> StoreError:
     if error.state in MISSING:
         return StoreFailed(f"{place}: {error.message}; somebody removed a part of the schema")
     return StoreFailed(f"{place}: {error}; nothing after this was stored")
+
+
+def is_duplicate(error: StoreError) -> bool:
+    """Whether the server refused a row because there is one of that key."""
+    return isinstance(error.__cause__, Refused) and error.__cause__.state == _DUPLICATE
 
 
 def gone(place: str, error: Exception, seconds: float) -> StoreFailed:
