@@ -10,7 +10,6 @@ from outlive.clearing import Clearing, Deletion
 from outlive.collecting import Collecting
 from outlive.errors import CorruptRecord, Erased
 from outlive.journal.master_keys import MasterKeys
-from outlive.journal.sealed_rows import stored_id
 from outlive.journal.sealed_store import SealedStore
 from outlive.journal.sealed_transactions import SealedEnlisting, SealedTransactional
 from outlive.store import (
@@ -114,8 +113,7 @@ class _SealedCollecting(SealedStore):
 class SealedClearing(SealedStore):
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
         """These journals from their start, without mail; those that are not there are left out."""
-        veil = await self.keyring.veil()
-        asked = {stored_id(run_id, veil): run_id for run_id in run_ids}
+        asked = {await self.place_of(run_id): run_id for run_id in run_ids}
         found: Mapping[str, Reading] = await self.below.read_all(list(asked))
         return {asked[name]: await self.open_reading(each) for name, each in found.items()}
 
@@ -123,7 +121,7 @@ class SealedClearing(SealedStore):
         """Each as ``delete`` would, with one flush."""
         veil = await self.keyring.veil()
         sealed = [
-            replace(each, run_id=stored_id(each.run_id, veil), digest=veil.digest(each.digest))
+            replace(each, run_id=await self.place_of(each.run_id), digest=veil.digest(each.digest))
             for each in batch
         ]
         answers: Sequence[bool] = await self.below.delete_all(sealed)

@@ -58,6 +58,8 @@ from outlive.store import (
 T = TypeVar("T")
 logger = logging.getLogger("outlive")
 
+#: Begins the cursor of a page of runs that were tagged before there was a key.
+_PLAIN = "plain:"
 #: Runs and families whose keys are kept at hand.
 _KEPT_MAX = 100_000
 
@@ -108,7 +110,7 @@ class SealedStore:
         return [await self._close_entry(entry, veil) for entry in batch]
 
     async def _close_entry(self, entry: Entry, veil: Veil) -> Entry:
-        run_id = stored_id(entry.run_id, veil)
+        run_id = await self.place_of(entry.run_id)
         (seal, family), keys = await self._sealing_for(entry, run_id, veil)
         if seal is None:
             return entry
@@ -164,7 +166,7 @@ class SealedStore:
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:
-        stored = stored_id(run_id, await self.keyring.veil())
+        stored = await self.place_of(run_id)
         reading: Reading | None = await self.below.read(stored, after, limit=limit)
         if reading is None:
             self._forget(stored)
@@ -217,13 +219,30 @@ class SealedStore:
 
     async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
         veil = await self.keyring.veil()
-        if query.tag is not None:
-            name, value = query.tag
-            query = replace(query, tag=(name, veil.hide(value, name)))
-        page: Page = await self.below.find(query, after, limit)
+        page = await self._find_tagged(query, after, limit, veil)
         shown = [self._show(each.head, each.header, veil) for each in page.items]
         items = [Found(head=head, header=header) for head, header in shown]
         return Page(items=items, next=page.next)
+
+    async def _find_tagged(self, query: Query, after: str | None, limit: int, veil: Veil) -> Page:
+        """A page from below. What was tagged before there was a key comes behind all else."""
+        hidden = query
+        if query.tag is not None:
+            name, value = query.tag
+            hidden = replace(query, tag=(name, veil.hide(value, name)))
+        is_behind = after is not None and after.startswith(_PLAIN)
+        items: Sequence[Found] = ()
+        if not is_behind:
+            page: Page = await self.below.find(hidden, after, limit)
+            if query.tag is None or self.keyring.is_pure or page.next is not None:
+                return page
+            items = page.items
+            if len(items) == limit:
+                return Page(items=items, next=_PLAIN)
+        begin = after[len(_PLAIN) :] or None if is_behind and after is not None else None
+        rest: Page = await self.below.find(query, begin, limit - len(items))
+        following = None if rest.next is None else _PLAIN + rest.next
+        return Page(items=[*items, *rest.items], next=following)
 
     def _show(self, head: Head, header: Header, veil: Veil) -> tuple[Head, Header]:
         """Both as they were written: sealed if the run's records are, else as the header says."""
@@ -234,7 +253,7 @@ class SealedStore:
 
     async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
         veil = await self.keyring.veil()
-        run_id, digest = stored_id(run_id, veil), veil.digest(digest)
+        run_id, digest = await self.place_of(run_id), veil.digest(digest)
         gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
         if gone:
             self._forget(run_id)
@@ -352,6 +371,18 @@ class SealedStore:
         await self.below.close()
 
     # ------------------------------------------------------------------ keys
+
+    async def place_of(self, run_id: str) -> str:
+        """Under which id the store below has a journal.
+
+        The journal of an idempotency key that was used before the store had a master key keeps
+        its name: under another one the effect would be free to happen again.
+        """
+        stored = stored_id(run_id, await self.keyring.veil())
+        if stored == run_id or self.keyring.is_pure or stored in self._runs:
+            return stored
+        there = await self._sealing_of(run_id)
+        return stored if there is None or there.seal is not None else run_id
 
     async def _sealing_of(self, run_id: str) -> Sealing | None:
         """What seals a run; None: there is no such run.
