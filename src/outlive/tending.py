@@ -16,6 +16,7 @@ from outlive.journal.archive import Archive, Archived, FileArchive, read_archive
 from outlive.journal.copying import StoreArchive, copy_run
 from outlive.journal.elsewhere import id_of
 from outlive.journal.immediate import run_immediate
+from outlive.journal.key_places import is_sealed
 from outlive.journal.redacting import Hider, LogFilter
 from outlive.journal.sweeping import Rules, Sweep, Swept
 from outlive.looking import Looking
@@ -55,7 +56,8 @@ class Tending(Looking):
         """What is never recorded: as given, or as the environment says."""
         said = self._settings.redact, self._settings.redact_pattern
         self._hider = Hider(redaction or parse_redaction(*said))
-        clears, logger = LogFilter(self._hider), logging.getLogger("outlive")
+        clears = LogFilter(self._hider, is_sealed=is_sealed(self.store))
+        logger = logging.getLogger("outlive")
         logger.addFilter(clears)
         self._let_logs_be = finalize(self, logger.removeFilter, clears)
 

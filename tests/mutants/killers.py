@@ -338,6 +338,8 @@ KILLERS: dict[str, Scene] = {
     "keys of deleted runs forgotten": killers_retention.keys_outlive_their_run,
     "mail lost at park": killers_waits.sleepers_hear_their_mail,
     "signal out of order": killers_waits.signals_keep_their_order,
+    "mail check off": killers_waits.moved_mail_is_kept_aside,
+    "sealed mail check off": killers_waits.plain_mail_is_kept_aside,
     "answer taken twice": killers_waits.answers_count_once,
     "text not compared": killers_waits.answers_are_for_their_text,
     "undo before settling": killers_waits.doubts_are_settled_before_undoing,

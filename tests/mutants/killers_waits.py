@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,9 @@ from outlive.envelope import bare
 from outlive.errors import RunFailed
 from outlive.journal.immediate import run_immediate
 from outlive.journal.mail import write_letter
+from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.reader import read_events
+from outlive.journal.sealed_extras import seal_store
 from outlive.model.events import (
     Answered,
     EffectDone,
@@ -115,6 +118,36 @@ def signals_keep_their_order(folder: Path) -> None:
             return await handle.outcome()
 
     assert [0, 1, 2] == play(scene)
+
+
+def moved_mail_is_kept_aside(folder: Path) -> None:
+    """A letter under the id of another does not count; the run goes on with the next."""
+    assert [2] == _heard_beside("signal/9", key="")
+
+
+def plain_mail_is_kept_aside(folder: Path) -> None:
+    """A letter without a seal does not count for a run that is sealed."""
+    assert [2] == _heard_beside("signal/1", key=new_key(os.urandom))
+
+
+def _heard_beside(written_for: str, key: str) -> Any:
+    """What a run hears that gets a letter past its store, then one by its handle."""
+    disk = MemoryStore()
+
+    @outlive.flow
+    async def listening() -> list[int]:
+        return [await outlive.wait_signal("s", int)]
+
+    async def scene(app: App, store: MemoryStore) -> Any:
+        handle = await app.submit(listening, id="r")
+        forged = write_letter("r", written_for, Signal("s", encode_own(1)))
+        await disk.post("r", "signal/1", forged)
+        await handle.signal("s", 2)
+        async with app.worker([listening]):
+            return await handle.outcome()
+
+    keys = MasterKeys.parse(key, os.urandom) if key else None
+    return play(scene, disk if keys is None else cast(Any, seal_store(disk, keys)))
 
 
 def answers_count_once(folder: Path) -> None:

@@ -220,6 +220,8 @@ MUTANTS = {
         Mutant(name="keys of deleted runs forgotten", apply=retention.keys_forgotten),
         Mutant(name="mail lost at park", apply=waits.mail_lost_at_park),
         Mutant(name="signal out of order", apply=waits.signal_out_of_order),
+        Mutant(name="mail check off", apply=waits.mail_check_off, is_simulated=False),
+        Mutant(name="sealed mail check off", apply=waits.sealed_mail_check_off, is_simulated=False),
         Mutant(name="answer taken twice", apply=waits.answer_taken_twice),
         Mutant(name="text not compared", apply=waits.text_not_compared, is_simulated=False),
         Mutant(name="undo before settling", apply=waits.undo_before_settling),

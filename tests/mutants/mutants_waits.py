@@ -15,6 +15,9 @@ from outlive.engine.ending import Deadline, Ending
 from outlive.engine.leaving import Leaving
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.waits import Waits
+from outlive.envelope import bare
+from outlive.journal import mail as letters
+from outlive.journal.sealed_store import SealedStore
 from outlive.model import schedules
 from outlive.model.events import (
     Answered,
@@ -53,6 +56,20 @@ def mail_lost_at_park(patch: pytest.MonkeyPatch) -> None:
             journal.head = msgspec.structs.replace(head, consumed=head.consumed + len(unread))
 
     patch.setattr(MemoryStore, "_extend", extend)
+
+
+def mail_check_off(patch: pytest.MonkeyPatch) -> None:
+    """A letter counts wherever it is found, whatever its checksum says."""
+    patch.setattr(letters, "disclose", lambda run_id, mail_id, enclosed: bare(enclosed))
+
+
+def sealed_mail_check_off(patch: pytest.MonkeyPatch) -> None:
+    """A run that is sealed takes mail that is not."""
+
+    async def takes_plain_mail(self: SealedStore, run_id: str) -> bool:
+        return True
+
+    patch.setattr(SealedStore, "_takes_plain_mail", takes_plain_mail)
 
 
 def signal_out_of_order(patch: pytest.MonkeyPatch) -> None:

@@ -399,3 +399,27 @@ def run(verb: Coroutine[Any, Any, Any]) -> None:
     """Drive a verb of a local store, which never suspends."""
     with suppress(StopIteration):
         verb.send(None)
+
+
+async def test_a_folder_of_workers_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """Whoever writes there decides which workers count as alive."""
+    path = tmp_path / "o.db"
+    await SQLiteStore(path).close()
+    workers = tmp_path / "o.db-workers"
+    for mode in (0o770, 0o707, 0o1777):
+        workers.chmod(mode)
+        with pytest.raises(StoreUnavailable, match="others may write to"):
+            SQLiteStore(path)
+    workers.chmod(0o700)
+    await SQLiteStore(path).close()
+
+
+async def test_a_folder_of_workers_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    """A link there may have been made by anybody."""
+    path, elsewhere = tmp_path / "o.db", tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (tmp_path / "o.db-workers").symlink_to(elsewhere)
+
+    with pytest.raises(StoreUnavailable, match="is a symbolic link"):
+        SQLiteStore(path)
+    assert not list(elsewhere.iterdir())

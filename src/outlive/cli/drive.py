@@ -19,7 +19,7 @@ from outlive.app import App
 from outlive.blocking import run_loop
 from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
-from outlive.cli.output import log_to_stderr, print_json, print_note, print_text
+from outlive.cli.output import log_to_stderr, print_json, print_note, print_text, safe_json
 from outlive.cli.stopping import listening
 from outlive.cli.stuck import watch_stuck
 from outlive.errors import OutliveError, RunCancelled, RunError, RunFailed
@@ -179,7 +179,7 @@ async def _tell(app: App, run_id: str, failure: RunError | None, *, as_json: boo
     if as_json:
         print_json(summary(reading) | {"outcome": value, "error": error})
     elif failure is None:
-        print_text(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        print_text(value if isinstance(value, str) else safe_json(msgspec.json.encode(value)))
     if failure is not None:
         raise failure
     return 0

@@ -35,7 +35,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 def print_json(value: Any) -> None:
     """One JSON document."""
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    print(safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2)))
 
 
 def print_line(text: str = "") -> None:
@@ -60,12 +60,13 @@ def log_to_stderr() -> None:
     logger = logging.getLogger("outlive")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("outlive: %(message)s"))
+        handler.setFormatter(_SafeFormatter("outlive: %(message)s"))
         logger.addHandler(handler)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Rows under their column's name."""
+    columns = [safe(name) for name in columns]
     cells = [[safe(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, cells)
@@ -101,6 +102,27 @@ def safe(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def safe_json(raw: bytes) -> str:
+    """JSON that says the same, with nothing in it that a terminal would obey."""
+    text = raw.decode()
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escaped_json(c) for c in text)
+
+
+def _escaped_json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high << 8 | low:04x}" for high, low in pairs)
+
+
+class _SafeFormatter(logging.Formatter):
+    """Lines of a log with nothing in them that a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(safe(line) for line in super().format(record).split("\n"))
 
 
 def _escaped(character: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
+
+from outlive.cli.output import print_note
 
 Do = Callable[[argparse.Namespace], int]
 
@@ -44,7 +45,7 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
+        print_note(f"{self.prog}: {message}; see `{self.prog} --help`")
         raise SystemExit(2)
 
     def commands(self) -> dict[str, Parser]:

@@ -15,7 +15,15 @@ from typing import Any
 import msgspec
 
 from outlive.cli.draw import draw, draw_row
-from outlive.cli.output import print_json, print_line, print_note, print_table, span, took
+from outlive.cli.output import (
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    safe_json,
+    span,
+    took,
+)
 from outlive.cli.questions import print_questions, question_data
 from outlive.errors import StoreError
 from outlive.model.events import ChildIntended, Event
@@ -74,7 +82,7 @@ async def _follow(asked: argparse.Namespace) -> int:
 
 def _print_row(row: Row, started_at: int, *, as_json: bool) -> None:
     if as_json:
-        print(msgspec.json.encode(_row_data(row, started_at)).decode(), flush=True)
+        print(safe_json(msgspec.json.encode(_row_data(row, started_at))), flush=True)
         return
     if sys.stdout.isatty():
         draw_row(row, _detail(row, started_at))

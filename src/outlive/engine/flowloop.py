@@ -159,7 +159,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         error = context.get("exception")
         if isinstance(error, RunStopped) or self.dead:
             return  # the run left memory; what nobody has asked for yet is asked for elsewhere
-        logger.error("in flow code: %s", context.get("message"), exc_info=error)
+        extra = {"sealed_as": "in flow code: nobody handled an error"}
+        logger.error("in flow code: %s", context.get("message"), exc_info=error, extra=extra)
 
     default_exception_handler = call_exception_handler
 

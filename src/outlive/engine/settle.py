@@ -164,7 +164,8 @@ class Settler:
             where, why = f"effect {op.id} of run {self._drive.run_id}", text_of(error)
             says = "the check of %s does not know (outlive.UNKNOWN), since it failed: %s: %s"
             at = "".join(f"\n{frame}" for frame in frames_of(error))
-            logger.warning(f"{says}%s", where, type(error).__qualname__, why, at)
+            extra = {"sealed_as": f"the check of {where} failed ({type(error).__qualname__})"}
+            logger.warning(f"{says}%s", where, type(error).__qualname__, why, at, extra=extra)
         return UNKNOWN
 
     def _absent(self, op: Op, effect: OpenEffect) -> None:

@@ -223,8 +223,8 @@ class Waits:
 
     def _note_reply(self, reply: Replied) -> None:
         if reply.error is not None:
-            run_id, why = self._drive.run_id, reply.error.message
-            logger.warning("run %s refuses signal %s: %s", run_id, reply.signal_id, why)
+            what = f"run {self._drive.run_id} refuses signal {reply.signal_id}"
+            logger.warning("%s: %s", what, reply.error.message, extra={"sealed_as": what})
         self._drive.note(replace(reply, at=self._drive.at()))
 
     # what is owed to the journal

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -27,6 +28,9 @@ from outlive.ports import Ports
 from outlive.store import Head, Header, Node, Reading, StoredRecord
 
 SUFFIX = ".outlive"
+#: What a file is called while it is written, and when one that is left was left by a death.
+_PART = ".part"
+PART_SECONDS_MAX = 3600.0
 _BEGIN, _SEALED = b"OlAr\x01", b"OlAr\x02"
 #: A key of a file as it stands at its begin.
 WRAPPED_BYTES = 64
@@ -98,14 +102,25 @@ class FileArchive:
         self, folder: str | os.PathLike[str], ports: Ports, covers: Covers | None = None
     ) -> None:
         self._folder, self._ports, self._covers = Path(folder), ports, covers
+        self._is_clear = False
 
     async def keep(self, runs: Sequence[Archived]) -> None:
         now = datetime.fromtimestamp(self._ports.clock.now_ms() / 1000, UTC)
         folder = self._folder / now.strftime("%Y-%m-%d")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private(folder)
+        if not self._is_clear:
+            self._is_clear = True
+            self._clear(now.timestamp())
         name = f"{now:%H%M%S}-{self._ports.entropy(6).hex()}{SUFFIX}"
         write_archive(folder / name, runs, self._covers)
         _flush_folder(self._folder)
+
+    def _clear(self, now: float) -> None:
+        """Remove what those left who were killed while they wrote."""
+        for aside in self._folder.glob(f"*/*{_PART}"):
+            with suppress(FileNotFoundError):
+                if aside.stat().st_mtime < now - PART_SECONDS_MAX:
+                    aside.unlink()
 
     async def close(self) -> None:
         """Every file is closed when it is whole."""
@@ -113,9 +128,19 @@ class FileArchive:
 
 def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = None) -> None:
     """A whole file, or none."""
-    aside = path.with_name(path.name + ".part")
+    aside = path.with_name(path.name + _PART)
     cover = None if covers is None else covers.new()
     begin = _BEGIN if cover is None else _SEALED + cover.wrapped
+    try:
+        _write(aside, runs, begin, cover)
+        os.rename(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+def _write(aside: Path, runs: Sequence[Archived], begin: bytes, cover: Cover | None) -> None:
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(begin)
@@ -127,8 +152,13 @@ def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = 
         file.write(_FRAME.pack(0, _digest(digest, b"")))
         file.flush()
         os.fsync(file.fileno())
-    os.rename(aside, path)
-    _flush_folder(path.parent)
+
+
+def _make_private(folder: Path) -> None:
+    """A folder, and those above it that are missing, for their owner alone."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> Iterator[Archived]:

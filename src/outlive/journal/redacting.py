@@ -187,14 +187,20 @@ class Hider:
 
 
 class LogFilter(logging.Filter):
-    """Clears what is logged."""
+    """Clears what is logged.
 
-    def __init__(self, hider: Hider) -> None:
+    Of a sealed store no text of a user's error is logged, nor a traceback, whose last line has it.
+    A record that repeats such a text says with ``extra={"sealed_as": ...}`` what stands for it.
+    """
+
+    def __init__(self, hider: Hider, *, is_sealed: bool = False) -> None:
         super().__init__()
-        self._hider = hider
+        self._hider, self._is_sealed = hider, is_sealed
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Every record passes, without what must not be seen."""
+        if self._is_sealed:
+            _seal(record)
         text = record.getMessage()
         clear = self._hider.said(text)
         if clear != text:
@@ -205,6 +211,16 @@ class LogFilter(logging.Filter):
             if clear != told:
                 record.exc_text, record.exc_info = clear, None
         return True
+
+
+def _seal(record: logging.LogRecord) -> None:
+    text = getattr(record, "sealed_as", None)
+    if text is None and not record.exc_info:
+        return
+    error = record.exc_info[1] if record.exc_info else None
+    kind = "" if error is None else f" ({type(error).__qualname__}; its text is sealed)"
+    record.msg, record.args = (record.getMessage() if text is None else text) + kind, ()
+    record.exc_info = record.exc_text = None
 
 
 class _Walk:

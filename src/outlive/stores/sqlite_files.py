@@ -11,6 +11,7 @@ from outlive.errors import StoreUnavailable
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+_OTHERS_WRITE = 0o022
 
 
 def make_private_folder(folder: Path) -> None:
@@ -26,6 +27,23 @@ def make_private_folder(folder: Path) -> None:
                 errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
             ) from None
     sync_folder(folder.parent)
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a folder that leads elsewhere, or in which others may put or replace files.
+
+    Raises:
+        StoreUnavailable: whoever can do so says which workers are alive.
+    """
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise StoreUnavailable(f"{folder} is a symbolic link; put the folder itself there")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & _OTHERS_WRITE:
+        raise StoreUnavailable(
+            f"others may write to {folder} (mode {mode:o}), and so decide which workers count as "
+            f"alive; `chmod 700 {folder}`"
+        )
 
 
 def make_private_file(path: Path) -> None:

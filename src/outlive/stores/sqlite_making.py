@@ -17,6 +17,7 @@ from outlive.stores.presence import living
 from outlive.stores.sqlite_connections import Connection
 from outlive.stores.sqlite_files import (
     FILE_MODE,
+    check_private,
     make_private_file,
     make_private_folder,
     unavailable,
@@ -110,12 +111,14 @@ class Making:
             if not self._mark.exists():
                 make_private_folder(self.workers)
                 make_private_file(self._mark)
+            check_private(self.workers)
         except OSError as error:
             raise unavailable(str(self.workers), error) from error
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         make_private_folder(self.workers)
+        check_private(self.workers)
         descriptor = os.open(self.workers, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
