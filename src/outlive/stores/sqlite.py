@@ -7,6 +7,7 @@ files beside the database (``presence.py``), never by it: a beat does not wait f
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -55,7 +56,12 @@ from outlive.stores.sqlite_deletion import delete_runs, read_runs
 from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import unavailable
 from outlive.stores.sqlite_find import find_runs
-from outlive.stores.sqlite_health import durability_problems, file_problems, make_safe
+from outlive.stores.sqlite_health import (
+    durability_problems,
+    file_problems,
+    log_problems,
+    make_safe,
+)
 from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_making import Making
@@ -65,6 +71,8 @@ from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
 from outlive.stores.tables import SoundRows
 from outlive.transactional import AsyncTransaction, Attempt, Transaction
+
+logger = logging.getLogger("outlive")
 
 
 class SQLiteStore:
@@ -98,8 +106,11 @@ class SQLiteStore:
         )
         self._log = LogRoom(self._connections)
         self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
-        with self._connections.reading():
+        with self._connections.reading() as db:
+            db.execute("SELECT 1 FROM meta").fetchone()  # SQLite looks at its log
             self._connections.check_files()
+            for problem in log_problems(self._path):
+                logger.error("%s", problem)
         self._making.mark()
 
     def _prepare(self, db: Connection) -> None:
@@ -341,6 +352,7 @@ class SQLiteStore:
             for name in ("journal_mode", "synchronous", "page_count", "page_size"):
                 facts[name] = str(db.execute(f"PRAGMA {name}").fetchone()[0])
             problems = durability_problems(db) + self._connections.problems() + file_problems(db)
+            problems += log_problems(self._path)
         return Health(store="sqlite", facts=facts, problems=problems)
 
     async def close(self) -> None:

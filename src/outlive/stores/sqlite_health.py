@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import struct
+from contextlib import suppress
+
 from outlive.errors import UnsafeSettings
 from outlive.stores.sqlite_connections import Connection
 
@@ -11,6 +15,11 @@ SYNCHRONOUS_FULL = 2
 #: whoever opens the file after a crash reads all of them first (half a millisecond a megabyte).
 CHECKPOINT_PAGES = 500
 _SHOWN_MAX = 10
+#: Of SQLite's log: its head, that of each frame, and where its index has the number of the last
+#: frame and the salt of this generation.
+_LOG_HEAD_BYTES, _FRAME_HEAD_BYTES, _INDEX_BYTES, _INDEX_END, _INDEX_SALT = 32, 24, 48, 16, 32
+#: So often the log is looked at before it is called damaged: somebody may be writing.
+_LOOKS = 3
 
 
 def make_safe(db: Connection, path: str) -> None:
@@ -58,3 +67,57 @@ def file_problems(db: Connection) -> list[str]:
         f"mail {mail_id!r} of run {run_id!r} waits, and is not counted: nobody posted it"
         for run_id, mail_id in hidden
     ]
+
+
+def log_problems(path: str) -> list[str]:
+    """Commits that stand in the log behind its end, as SQLite sees it: a frame between is damaged.
+
+    SQLite takes the first frame that does not check out for the end of the log. Behind an end that
+    a crash left there is one commit at most, the one that was being written: the next is written
+    when it is flushed. Only heads of frames are read. Call it while the file is open.
+    """
+    try:
+        seen = [_behind_the_end(path) for _ in range(_LOOKS)]
+    except (OSError, struct.error):
+        return []
+    if seen[0] is None or any(each != seen[0] for each in seen):
+        return []  # all is well, or somebody writes
+    end, commits = seen[0]
+    return [
+        f"{path}-wal is damaged behind frame {end}: {commits} commits that follow it are not "
+        "seen by SQLite; keep a copy of both files, and restore a backup"
+    ]
+
+
+def _read_index(path: str) -> bytes:
+    """How the index of the log begins, by a descriptor that SQLite has of it.
+
+    One of our own would have to be closed, and that drops all locks that this process has on it.
+    """
+    index = os.stat(path)
+    for name in os.listdir("/dev/fd"):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(int(name)), index):
+                return os.pread(int(name), _INDEX_BYTES, 0)
+    raise FileNotFoundError(path)
+
+
+def _behind_the_end(path: str) -> tuple[int, int] | None:
+    """Where the log ends, and how many commits of its generation follow; None: one at most."""
+    index = _read_index(f"{path}-shm")
+    (end,) = struct.unpack_from("=I", index, _INDEX_END)
+    # As the index has it: a log that begins anew keeps its old head until a frame is written.
+    salt = index[_INDEX_SALT : _INDEX_SALT + 8]
+    with open(f"{path}-wal", "rb") as log:
+        head = log.read(_LOG_HEAD_BYTES)
+        (page_bytes,) = struct.unpack_from(">I", head, 8)
+        size = _FRAME_HEAD_BYTES + page_bytes
+        commits, place = 0, _LOG_HEAD_BYTES + end * size
+        while True:
+            log.seek(place)
+            frame = log.read(_FRAME_HEAD_BYTES)
+            if len(frame) < _FRAME_HEAD_BYTES:
+                return (end, commits) if commits > 1 else None
+            is_commit = struct.unpack_from(">I", frame, 4)[0] != 0
+            commits += is_commit and frame[8:16] == salt
+            place += size
