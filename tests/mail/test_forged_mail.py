@@ -8,9 +8,11 @@ import logging
 import pytest
 
 from outlive.envelope import enclose
+from outlive.errors import CorruptRecord
 from outlive.model.events import Answered, SignalReceived
 from outlive.model.mail import encode_letter
 from outlive.opening import open_app
+from outlive.transactional import Attempt, Transactional
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import (
     PAID,
@@ -86,3 +88,23 @@ async def test_a_letter_that_was_read_does_not_count_again(forger: Forger, key: 
         await (await app.get("p", paying)).signal("pay", 0)
         assert 5 == await (await app.get("p", paying)).outcome()
     assert [5] == PAID
+
+
+async def test_a_forged_outcome_of_a_transactional_step_is_refused(
+    forger: Forger, key: str
+) -> None:
+    """A row without the run's seal is damage, not an outcome."""
+    async with open_app(forger.url, key=key) as app:
+        await app.start(paying, id="p")
+    forger.sql(
+        "INSERT INTO {s}outcomes (run_id, step, seq, epoch, body) VALUES (%s, %s, 1, 1, %s)",
+        "p",
+        "0/pay#1",
+        b"\x01forged",
+    )
+
+    async with open_app(forger.url, key=key, drive=False) as app:
+        store = app.store
+        assert isinstance(store, Transactional)
+        with pytest.raises(CorruptRecord, match="the seal of an outcome does not hold"):
+            await store.outcome_of(Attempt(run_id="p", step="0/pay#1", seq=1, epoch=1))
