@@ -155,7 +155,8 @@ def own_names_of_sync(_: str) -> str:
 def error_group(name: str) -> str:
     """The errors of one group."""
     group = getattr(errors, name)
-    classes = [c for c in vars(errors).values() if inspect.isclass(c) and group in c.__bases__]
+    known = [c for c in vars(errors).values() if inspect.isclass(c)]
+    classes = [c for c in known if issubclass(c, group) and c is not group]
     rows = [(f"`{each.__name__}`", meaning(each)) for each in classes]
     return table(("error", "what happened, and what to do"), rows)
 

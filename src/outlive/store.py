@@ -272,6 +272,17 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     problems: Sequence[str] = ()
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a store acknowledged and does not have: what a process found out first."""
+
+    #: The server's timeline on which it is missing.
+    timeline: int
+    run_id: str
+    #: Up to where the run was stored, and where it ends now.
+    known: int
+    found: int
+
+
 class Store(Protocol):
     """A pile of append-only journals. Never interprets a record."""
 
@@ -360,6 +371,19 @@ class Watchable(Protocol):
         A hint that may come late, in vain or never: who gets none still looks from time to time.
         Returns what ends it.
         """
+        ...
+
+
+@runtime_checkable
+class Recoverable(Protocol):
+    """A store that a failover or a restored backup may set back behind what it acknowledged."""
+
+    async def loss(self) -> Loss | None:
+        """What is known to be missing; nothing is driven until somebody accepts that."""
+        ...
+
+    async def accept_loss(self, timeline: int) -> bool:
+        """Let the fleet go on without what is missing on this timeline; False: nothing is."""
         ...
 
 

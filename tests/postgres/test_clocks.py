@@ -19,8 +19,9 @@ from outlive.settings import Settings
 from outlive.stores.postgres import PostgresStore
 from outlive.testing.store_entries import HandClock
 from tests.conftest import Figure
+from tests.harness.processes import until
 from tests.processes import cast
-from tests.processes.stage import Stage, until
+from tests.processes.stage import Stage
 
 HOURS, SECONDS = 10_800_000, 4_000
 SKEWS = (-HOURS, HOURS, -SECONDS, SECONDS)

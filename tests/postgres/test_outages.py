@@ -188,7 +188,7 @@ async def test_a_failover_loses_no_acknowledged_event(
     try:
         hosts = f"127.0.0.1:{own_postgres.port},127.0.0.1:{standby.port}"
         url = own_postgres.url().replace(f"127.0.0.1:{own_postgres.port}", hosts)
-        store = PostgresStore(url)
+        store = PostgresStore(url, lease_seconds=1.0)
         with Appending(store) as appending:
             appending.wait_for_more(100)
             own_postgres.crash()

@@ -165,7 +165,9 @@ def pair() -> Iterator[Pair]:
 
 
 def test_a_failover(pair: Pair, tmp_path: Path, note: Note, full: bool) -> None:
-    """To a synchronous standby, and from there to the next."""
+    """To a synchronous standby, and from there to the next: all go on by themselves, after a lease
+    in which everybody looks whether something is missing.
+    """
     stage = Stage(tmp_path)
     stage.move_to(pair.url)
     weather = Weather(stage)

@@ -1,6 +1,7 @@
 """The command line's door: parse, do, and say what went wrong in one line.
 
-Exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error.
+Exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error, 4 the
+store has less than it acknowledged.
 """
 
 from __future__ import annotations

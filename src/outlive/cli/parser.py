@@ -21,7 +21,7 @@ from outlive.cli.parsing import (
 )
 from outlive.cli.queues import queues, set_queue
 from outlive.cli.resolve import resolve
-from outlive.cli.retain import restore, retain
+from outlive.cli.retain import accept_loss, restore, retain
 from outlive.cli.runs import runs
 from outlive.cli.schedules import ACTIONS, schedules
 from outlive.cli.seal import erase, key, rekey
@@ -66,6 +66,7 @@ def build_parser() -> Parser:
     _add_diff(commands)
     _add_retain(commands)
     _add_restore(commands)
+    _add_accept_loss(commands)
     _add_doctor(commands)
     _add_seal(commands)
     _add_completion(commands)
@@ -361,6 +362,23 @@ def _add_retain(commands: Commands) -> None:
         "--rules", metavar="RULES", help='for example "completed=30d,failed=90d,keep_last=100"'
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    add_json(parser)
+
+
+def _add_accept_loss(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "accept-loss",
+        accept_loss,
+        "Go on with a store that has less than it acknowledged, after a failover or a restored "
+        "backup. Runs begin again where they now end: effects that are missing are done again.",
+    )
+    parser.add_argument(
+        "--timeline",
+        type=positive,
+        metavar="N",
+        help="the server's timeline, as the error names it: you know what is missing there",
+    )
     add_json(parser)
 
 

@@ -11,7 +11,8 @@ from outlive.cli.output import print_note
 Do = Callable[[argparse.Namespace], int]
 
 CODES = (
-    "exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error"
+    "exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data "
+    "error, 4 the store has less than it acknowledged"
 )
 
 _Subparsers = argparse._SubParsersAction  # noqa: SLF001 - it has no other name

@@ -1,4 +1,4 @@
-"""``outlive retain`` and ``restore``: what is old goes, and what was archived comes back."""
+"""``outlive retain``, ``restore``, ``accept-loss``: what goes, what comes back, what is gone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import asyncio
 
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
-from outlive.errors import RunIdTaken, RunNotFound
+from outlive.errors import RunIdTaken, RunNotFound, UsageError
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.opening import open_app
+from outlive.store import Loss, Recoverable
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")
 
@@ -71,3 +72,35 @@ async def _restore(asked: argparse.Namespace) -> dict[str, str]:
     if asked.run is not None and not told:
         raise RunNotFound(asked.run)
     return told
+
+
+def accept_loss(asked: argparse.Namespace) -> int:
+    """Let the fleet go on without what a store has lost, if a human says so."""
+    loss = asyncio.run(_accept(asked))
+    missing = f"run {loss.run_id} was stored up to {loss.known} and ends at {loss.found}"
+    if asked.json:
+        print_json({"timeline": loss.timeline, "run": loss.run_id, "accepted": True})
+    else:
+        print_line(f"accepted: what is missing on timeline {loss.timeline} ({missing}, at least)")
+        print_note("start the workers again; effects that are missing are done again")
+    return 0
+
+
+async def _accept(asked: argparse.Namespace) -> Loss:
+    async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
+        store = getattr(app.store, "below", app.store)
+        if not isinstance(store, Recoverable):
+            raise UsageError("this store never goes back by itself; there is nothing to accept")
+        loss = await store.loss()
+        if loss is None:
+            raise UsageError("nothing is known to be missing; there is nothing to accept")
+        if asked.timeline is None:
+            raise UsageError(
+                f"run {loss.run_id} was stored up to {loss.known} and ends at {loss.found}, and "
+                "others may lack events too. Accepting that means: all runs go on from where they "
+                "end now, and effects since then are done again, unless their receivers honour "
+                f"keys or checks find them. If that may be: --timeline {loss.timeline}"
+            )
+        if not await store.accept_loss(asked.timeline):
+            raise UsageError(f"the loss is on timeline {loss.timeline}, not {asked.timeline}")
+        return loss

@@ -39,6 +39,7 @@
     └── StoreError              the store or its data is not as it should be      (exit 3)
         ├── StoreUnavailable    it can't be opened, locked or reached
         ├── StoreFailed         a write failed; nothing after it was acknowledged
+        │   └── WentBack        the store has less than it acknowledged
         ├── UnsafeSettings      it would lose acknowledged events
         ├── WrongVersion        a schema, record format or codec of another release
         ├── IncompatibleCheckpoint  a checkpoint of another schema
@@ -99,6 +100,7 @@ from outlive.errors.groups import StoreError
 from outlive.errors.stores import (
     StoreUnavailable,
     StoreFailed,
+    WentBack,
     UnsafeSettings,
     WrongVersion,
     IncompatibleCheckpoint,
@@ -158,6 +160,7 @@ __all__ = [
     "UnsafeSettings",
     "UsageError",
     "ValueRefused",
+    "WentBack",
     "WrongKey",
     "WrongVersion",
 ]

@@ -13,6 +13,26 @@ class StoreFailed(StoreError):
     """A write failed; nothing after it was acknowledged. Mend the store and start again."""
 
 
+class WentBack(StoreFailed):
+    """The store has less than it acknowledged; bring the newer data back, or accept the loss.
+
+    A standby that was behind took over, or a backup was restored. Nothing is driven until
+    somebody says `outlive accept-loss`: to go on would do again what was done.
+    """
+
+    exit_code = 4
+
+    def __init__(self, place: str, run_id: str, known: int, found: int, timeline: int) -> None:
+        super().__init__(
+            f"{place} went back: run {run_id} was stored up to {known} and now ends at {found}; "
+            "a standby that was behind took over, or a backup was restored. Nothing is driven "
+            "from there: bring the newer data back, or accept that what is missing is done again: "
+            f"`outlive accept-loss --timeline {timeline}`"
+        )
+        self.place, self.run_id, self.timeline = place, run_id, timeline
+        self.known, self.found = known, found
+
+
 class UnsafeSettings(StoreError):
     """The store would lose acknowledged events with these settings, which the message names."""
 

@@ -8,6 +8,8 @@ lost connection leaves open is settled by asking again, before anything is ackno
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +26,7 @@ from outlive.store import (
     Entry,
     Found,
     Health,
+    Loss,
     Mail,
     Node,
     Page,
@@ -46,7 +49,7 @@ from outlive.stores.postgres_commit import TAKEN, commit_batch
 from outlive.stores.postgres_connection import PostgresConnection, Statement
 from outlive.stores.postgres_deletion import delete_runs, read_runs
 from outlive.stores.postgres_enlist import enlist, enlist_async
-from outlive.stores.postgres_errors import is_duplicate
+from outlive.stores.postgres_errors import Moved, is_duplicate
 from outlive.stores.postgres_find import find_runs
 from outlive.stores.postgres_health import FACTS, facts_of
 from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
@@ -56,7 +59,7 @@ from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_prompt import Ask, Commits, TooLate
 from outlive.stores.postgres_rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres_schema import Upgrade, check_schema
-from outlive.stores.postgres_seen import Seen
+from outlive.stores.postgres_seen import BESIDE, Regression, lost_at
 from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
 from outlive.stores.postgres_wire import Parameter, Row, int8, int8s, text, texts
@@ -96,15 +99,17 @@ class PostgresStore:
         self._server_time = server_time
         #: The server's.
         self.clock = RemoteClock(self._ports.clock, self._place.name)
-        self._seen = Seen(self._place.name, self.clock)
         self._beats = Beats(self._ports.clock, lease_seconds)
         self.pool = Pool(self._place, self._ports)
+        self._regression = Regression(self.pool, self.clock, lease_seconds, self._now)
+        self._seen = self._regression.seen
         self._commits = Commits(self.pool)
         first = self.pool.open_first()
         try:
             upgrade = Upgrade(self._ports.failpoint, upgrades, self._lease_ms)
             self._id = check_schema(first, self._place, upgrade)
             self._ask_time(first)
+            self._regression.opened(first.timeline)
         except BaseException:
             first.close()
             raise
@@ -138,7 +143,7 @@ class PostgresStore:
 
     async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         try:
-            return self._commit(batch, self._commits.run) if batch else []
+            return self._commit_settled(batch) if batch else []
         except StoreFailed as error:
             taken = self._taken(batch) if is_duplicate(error) else {}
             if not taken:
@@ -148,6 +153,15 @@ class PostgresStore:
         answers = iter(await self.commit(rest))
         return [taken[x.run_id] if x.run_id in taken else next(answers) for x in batch]
 
+    def _commit_settled(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        """To a server that is known to have all that it acknowledged."""
+        while True:
+            self._regression.admit()
+            try:
+                return self._commit(batch, self._commits.run)
+            except Moved:
+                self._regression.compare()
+
     def _taken(self, batch: Sequence[Entry]) -> dict[str, Conflict]:
         afters = int8s([entry.after for entry in batch])
         rows = self._other(TAKEN, texts([entry.run_id for entry in batch]), afters)
@@ -155,8 +169,9 @@ class PostgresStore:
         return {run_id: Conflict(seq=seq, epoch=epoch) for run_id, seq, epoch in rows}
 
     async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        with suppress(TooLate):
-            return self._commit(batch, self._commits.run_at_once)
+        if self._regression.is_settled:
+            with suppress(TooLate, Moved):
+                return self._commit(batch, self._commits.run_at_once)
         return None
 
     def _commit(self, batch: Sequence[Entry], run: Ask) -> Sequence[Conflict | None]:
@@ -166,7 +181,7 @@ class PostgresStore:
         answers = commit_batch(partial(run, batch), self._schema, batch, self._now())
         noted = zip(batch, known, answers, strict=True)
         doubtful = [each[0].run_id for each in noted if self._seen.note(*each)]
-        self._seen.look_again(self._other, doubtful)
+        self._regression.look_again(doubtful)
         self._ports.failpoint("commit.after")
         if is_offered(batch, self.clock):
             self._news.tell([ANYBODY])
@@ -195,7 +210,7 @@ class PostgresStore:
             return None
         found = found_of(runs[0])
         if found.head.seq < known:
-            self._seen.look_again(self._other, [run_id])
+            self._regression.look_again([run_id])
         return Reading(
             head=found.head,
             header=found.header,
@@ -291,12 +306,20 @@ class PostgresStore:
             is_whole=wanted.run_ids is None and self._beats.is_whole_look_due(),
             suspects=self._beats.suspects,
         )
+        if self._regression.pause:
+            now = self.clock.now_ms()
+            later = now + math.ceil(1000 * self._regression.pause)
+            return Claims(offers=(), mail=(), now=now, next_at=later)
+        self._regression.admit()
         sent_at = self._ports.clock.monotonic()
         clock, held, loads, mail, *asked = self.pool.run(
-            "other", search.question_of_time(), *search.questions()
+            "other", search.question_of_time(self._regression.words(BESIDE)), *search.questions()
         )
-        now, workers = clock[0]
+        now, workers, *beside = clock[0]
         self._notice_time(now, sent_at)
+        self._regression.notice(*beside)
+        if not self._regression.is_settled:  # another server has answered
+            return Claims(offers=(), mail=(), now=now, next_at=now)
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if search.is_whole:
             self._beats.looked_at(workers, standing)
@@ -311,7 +334,7 @@ class PostgresStore:
         taken = loads_of(loads)
         chosen = self._turns.arrange(due, taken, worker, max(0, limit))
         behind = self._seen.behind([(run.head.run_id, run.head.seq) for run in chosen])
-        self._seen.look_again(self._other, behind)
+        self._regression.look_again(behind)
         return Claims(
             crowded=crowded(taken, worker),  # before more is taken
             offers=offers_of(chosen, standing),
@@ -337,15 +360,17 @@ class PostgresStore:
 
     async def beat(self, worker: str) -> int:
         sent_at = self._ports.clock.monotonic()
-        ((now,),) = self.pool.run("beat", self._beat(worker))[0]
+        ((now, *beside),) = self.pool.run("beat", self._beat(worker))[0]
         self._transactions.close_idle()
         self._notice_time(now, sent_at)
+        self._regression.notice(*beside)
         return int(now)
 
     def _beat(self, worker: str) -> Statement:
         return self._ask(
             "INSERT INTO {s}.workers AS w VALUES ($1, 1, {s}.now_v1($2)) ON CONFLICT (worker)"
-            " DO UPDATE SET beats = w.beats + 1, beat_at = excluded.beat_at RETURNING beat_at",
+            " DO UPDATE SET beats = w.beats + 1, beat_at = excluded.beat_at RETURNING beat_at, "
+            + self._regression.words(BESIDE),
             text(worker),
             int8(self._now()),
         )
@@ -388,10 +413,13 @@ class PostgresStore:
 
     def begin(self, attempt: Attempt, seconds: float) -> Transaction:
         """See ``Transactional``."""
+        self._regression.admit()
         return self._transactions.begin(attempt, seconds)
 
     async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
         """See ``Transactional``."""
+        if not self._regression.is_settled:
+            await asyncio.to_thread(self._regression.admit)
         return await self._transactions.begin_async(attempt, seconds)
 
     async def outcome_of(self, attempt: Attempt) -> bytes | None:
@@ -419,12 +447,23 @@ class PostgresStore:
 
     # ------------------------------------------------------------------ the store itself
 
+    async def loss(self) -> Loss | None:
+        """See ``Recoverable``."""
+        return self._regression.loss()
+
+    async def accept_loss(self, timeline: int) -> bool:
+        """See ``Recoverable``."""
+        return self._regression.accept(timeline)
+
     async def health(self) -> Health:
         db = self.pool.open_first()
         try:
             facts = facts_of(db.run(*(Statement(sql) for sql in FACTS)))
             self._ask_time(db)
             problems = list(db.problems)
+            if (loss := self._regression.loss()) is not None:
+                problems.append(str(lost_at(self._place.name, loss)))
+            timeline = "not told" if db.timeline is None else str(db.timeline)
             pooled = "no" if db.is_direct else "yes"
         finally:
             db.close()
@@ -432,7 +471,7 @@ class PostgresStore:
             store="postgresql",
             facts=facts
             | {"place": self._place.name, "pooler": pooled}
-            | {"clock": describe_offset(self.clock.offset_ms)},
+            | {"timeline": timeline, "clock": describe_offset(self.clock.offset_ms)},
             problems=problems,
         )
 

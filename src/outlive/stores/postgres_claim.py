@@ -90,9 +90,10 @@ class Search:
     #: Who was not found alive when that was done last.
     suspects: Sequence[str]
 
-    def question_of_time(self) -> Statement:
-        """The server's time; in a whole look also how many workers there are."""
-        return self._ask(_COUNTED_TIME if self.is_whole else _TIME, int8(self.now))
+    def question_of_time(self, beside: str) -> Statement:
+        """The server's time, in a whole look also how many workers there are, and more."""
+        asked = _COUNTED_TIME if self.is_whole else _TIME
+        return self._ask(f"{asked}, {beside}", int8(self.now))
 
     def questions(self) -> list[Statement]:
         """Holders, queues, own mail, then either the runs that are named or others.

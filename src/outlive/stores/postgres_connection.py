@@ -22,7 +22,7 @@ from psycopg import pq
 
 from outlive.ports import Clock
 from outlive.stores.postgres_errors import Refused, Unreachable
-from outlive.stores.postgres_wire import Parameter, Row, boolean, rows_of, text
+from outlive.stores.postgres_wire import Parameter, Row, boolean, int8, rows_of, text
 
 T = TypeVar("T")
 
@@ -36,6 +36,8 @@ _SETTINGS = (
     " current_setting('synchronous_commit'), current_setting('server_version_num')::int8,"
     " pg_backend_pid()::int8, current_setting('server_encoding')"
 )
+#: Goes up when another server takes over, or a backup is restored: what it had may not be all.
+TIMELINE = "('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int8"
 #: The one sign that a commit did not wait for its standby is a warning.
 _SHOW_WARNINGS = "SELECT set_config('client_min_messages', 'warning', $1)"
 SERVER_VERSION_MIN = 130000
@@ -87,6 +89,10 @@ class PostgresConnection:
         self.problems: list[str] = []
         self.release = 0
         self.encoding = ""
+        #: The server's; None: it does not say.
+        self.timeline: int | None = None
+        #: Through a pooler, any transaction may meet another server: only this timeline will do.
+        self.expected: int | None = None
         #: A server's own connection, no pooler in between: a session is ours.
         self.is_direct = False
         #: Names of statements that were asked, and of those that the session keeps.
@@ -95,8 +101,7 @@ class PostgresConnection:
 
     def look_around(self) -> None:
         """Read back what durability depends on; give a session of our own what it needs."""
-        ((row,),) = self.run(Statement(_SETTINGS))
-        fsync, full_pages, synchronous, self.release, process, self.encoding = row
+        fsync, full_pages, synchronous, self.release, process, self.encoding = self._settings()
         self.is_direct = process == self._libpq.backend_pid
         found = {"fsync": fsync, "full_page_writes": full_pages, "synchronous_commit": synchronous}
         self.problems = [f"{name} is off" for name, value in found.items() if value == "off"]
@@ -106,6 +111,14 @@ class PostgresConnection:
             calls = ", ".join(f"set_config('{name}', $1, false)" for name in names)
             self.run(Statement(f"SELECT {calls}", [text(limit)]))
             self.run(Statement(_SHOW_WARNINGS, [boolean(False)]))
+
+    def _settings(self) -> Row:
+        try:
+            ((row,),) = self.run(Statement(f"{_SETTINGS}, {TIMELINE}"))
+        except Refused:  # some that speak PostgreSQL's protocol have no such functions
+            ((row,),) = self.run(Statement(f"{_SETTINGS}, NULL::int8"))
+        self.timeline = row[-1]
+        return row[:-1]
 
     def _notice(self, diagnostic: Any) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -177,6 +190,9 @@ class PostgresConnection:
     def _exchange_pooled(self, statements: Sequence[Statement], until: float) -> list[list[Row]]:
         """For a session that somebody else had before us: say in each transaction what we need."""
         show = Statement(_SHOW_WARNINGS, [boolean(True)])
+        if self.expected is not None:
+            sql = f"{_SHOW_WARNINGS}, 1 / ({TIMELINE} = $2)::int"
+            show = Statement(sql, [boolean(True), int8(self.expected)])
         place = 1 if statements[0].sql.startswith("BEGIN") else 0  # before a query, or not at all
         all_ = [*statements[:place], show, *statements[place:]]
         results = self._exchange_many([partial(self._send, each) for each in all_], until)

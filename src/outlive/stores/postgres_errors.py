@@ -30,10 +30,16 @@ _CONNECTION = "08"
 _DUPLICATE = "23505"
 _DISK_FULL = "53100"
 _RIGHTS = "42501"
+#: What the look at the timeline raises through a pooler if it is another one.
+OTHER_TIMELINE = "22012"
 
 
 class Unreachable(Exception):
     """The connection is lost, or was never had: nobody knows what became of what was sent."""
+
+
+class Moved(Exception):
+    """The server is on another timeline than the one that was looked at: nothing was sent."""
 
 
 class Refused(Exception):

@@ -23,7 +23,15 @@ from outlive.stores.postgres_connection import (
     PostgresConnection,
     Statement,
 )
-from outlive.stores.postgres_errors import Refused, Unreachable, gone, translate, unsafe
+from outlive.stores.postgres_errors import (
+    OTHER_TIMELINE,
+    Moved,
+    Refused,
+    Unreachable,
+    gone,
+    translate,
+    unsafe,
+)
 from outlive.stores.postgres_url import Place
 from outlive.stores.postgres_wire import Row
 
@@ -49,6 +57,8 @@ class Pool:
         self._lock = threading.Lock()
         #: By kind, with since when: the one used last is used next, so what is left over gets old.
         self._idle: dict[Kind, deque[tuple[float, PostgresConnection]]] = {}
+        #: Commits are sent to a server on this timeline alone; None: to any.
+        self.timeline: int | None = None
         self._process = os.getpid()
         self._closing = threading.Event()
 
@@ -66,6 +76,7 @@ class Pool:
 
         Raises:
             StoreFailed: no server answered in time, or it refused.
+            Moved: of commits: another server has taken over; nothing was sent.
         """
         clock, pause, since = self._ports.clock, _PAUSE_FIRST, None
         patience = self.place.outage_seconds if outage_seconds is None else outage_seconds
@@ -88,6 +99,9 @@ class Pool:
         try:
             answer = db.run(*statements)
         except Refused as error:
+            if error.state == OTHER_TIMELINE and db.expected is not None:
+                self.keep("other", db)
+                raise Moved from error
             if error.is_of_server:
                 self.forget(db)
             else:
@@ -152,14 +166,31 @@ class Pool:
             raise unsafe(self.place.name, db.problems)
 
     def _take(self, purpose: Purpose) -> PostgresConnection:
-        return self.take_kept(purpose) or self._open(self.place.conninfo)
+        db = self.take_kept(purpose)
+        if db is None:
+            db = self._open(self.place.conninfo)
+            if purpose == "commit" and not self._is_expected(db):
+                self.keep("other", db)
+                raise Moved
+        db.expected = self.timeline if purpose == "commit" and not db.is_direct else None
+        return db
+
+    def _is_expected(self, db: PostgresConnection) -> bool:
+        return (
+            None in (self.timeline, db.timeline) or not db.is_direct or db.timeline == self.timeline
+        )
 
     def take_kept(self, purpose: Purpose) -> PostgresConnection | None:
         """One that is open already, if there is one: its taker gives it back, or forgets it."""
         self.check_open()
         with self._lock:
             kept = self._idle.get(_kind(purpose))
-            return kept.pop()[1] if kept else None
+            while kept:
+                db = kept.pop()[1]
+                if purpose != "commit" or self._is_expected(db):
+                    return db
+                db.close()  # to a server that was replaced
+            return None
 
     def give_back(self, purpose: Purpose, db: PostgresConnection) -> None:
         """It was asked something and has answered."""

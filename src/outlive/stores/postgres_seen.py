@@ -10,6 +10,13 @@ A run that is held is remembered as long as that lasts. The others are kept in t
 the younger is full, or old, it becomes the elder, and the elder is forgotten. What was lost is the
 newest, so there is no need to remember for long.
 
+Another process may be offered a run whose lost tail it never saw. So the fleet finds out together:
+the store says on which timeline of the server it was last used. Whoever first sees another one
+writes that down, with the time, and for one lease from then nobody commits, so nobody begins a run,
+claims one or starts an effect. In that time every living process compares all that it remembers
+with the store, and may leave a mark there. With the mark everybody refuses, whoever starts later
+too, until a human accepts the loss. A failover that lost nothing leaves no mark, and all go on.
+
 An id may be used again after its run was deleted, perhaps by another process, and soon. A tombstone
 tells that from a loss: it stays for as long as anybody may remember its run, and has ended no
 earlier than that run was seen. One that ended before is of a run that had the id before.
@@ -17,12 +24,18 @@ earlier than that run was seen. One that ended before is of a run that had the i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from outlive.errors import StoreFailed
+import msgspec
+
+from outlive.errors import AppClosed, StoreError, WentBack
 from outlive.ports import Clock
-from outlive.store import Conflict, Entry
-from outlive.stores.postgres_wire import Row, texts
+from outlive.store import Conflict, Entry, Loss
+from outlive.stores.postgres_connection import TIMELINE, Statement
+from outlive.stores.postgres_pool import Pool
+from outlive.stores.postgres_wire import Parameter, Row, int8, text, texts
 
 #: Runs in a generation. At some 160 bytes each, two of them are about 32 MB.
 RUNS_MAX = 100_000
@@ -37,11 +50,19 @@ LEFT JOIN {s}.runs r ON r.run_id = g.run_id LEFT JOIN {s}.tombstones t ON t.run_
 """
 
 
+class Missing(Exception):
+    """A run ends earlier than was acknowledged: its id, where it ended, where it ends."""
+
+    def __init__(self, run_id: str, known: int, found: int) -> None:
+        super().__init__(run_id)
+        self.run_id, self.known, self.found = run_id, known, found
+
+
 class Seen:
     """Up to which seq each run that was driven here is known to be durable."""
 
-    def __init__(self, place: str, clock: Clock) -> None:
-        self._place, self._clock = place, clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._held: dict[str, int] = {}
         #: Of runs that are not held: up to where, and when that was (ms since 1970).
         self._young: dict[str, tuple[int, int]] = {}
@@ -84,6 +105,8 @@ class Seen:
             held.pop(run_id, None)
         elif entry.lease == "take" or run_id in held:
             held[run_id] = last
+        elif entry.header is not None and entry.after == 0:  # begun here, for others to drive
+            self._young[run_id] = last, entry.header.started_at
         return entry.after < known
 
     def behind(self, heads: Sequence[tuple[str, int]]) -> list[str]:
@@ -95,7 +118,7 @@ class Seen:
         """Ask where these runs end, if there are any.
 
         Raises:
-            StoreFailed: one ends earlier than is known, and not because it is another run by now.
+            Missing: one ends earlier than is known, and not because it is another run by now.
         """
         if not run_ids:
             return
@@ -104,8 +127,12 @@ class Seen:
             if seq >= known[run_id]:
                 continue
             if buried_at < self._left(run_id)[1]:
-                raise self._went_back(run_id, known[run_id], seq)
+                raise Missing(run_id, known[run_id], seq)
             self._begin_again(run_id, seq)
+
+    def all(self) -> list[str]:
+        """Every run of which something is known."""
+        return list({**self._old, **self._young, **self._held})
 
     def forget(self, run_id: str) -> None:
         """It was deleted."""
@@ -118,13 +145,176 @@ class Seen:
         if is_held:
             self._held[run_id] = seq
 
-    def _went_back(self, run_id: str, known: int, seq: int) -> StoreFailed:
-        return StoreFailed(
-            f"{self._place} went back: run {run_id} was stored up to {known} and now ends at "
-            f"{seq}; a standby that was behind took over, or a backup was restored. Nothing "
-            "is driven from there: bring the newer data back, or start again to accept the loss"
-        )
-
 
 def _end_of(entry: Entry) -> int | None:
     return None if entry.header is None else entry.header.ended_at
+
+
+#: In ``meta``: the timeline and since when (0: since ever), and what is missing.
+_TIMELINE_NAME, _LOSS_NAME = "outlive.timeline", "outlive.lost"
+_STATE = f"""
+SELECT {{t}}, {{s}}.now_v1($1),
+    (SELECT value FROM {{s}}.meta WHERE name = '{_TIMELINE_NAME}'),
+    (SELECT value FROM {{s}}.meta WHERE name = '{_LOSS_NAME}')
+"""
+_REGISTER = f"""
+INSERT INTO {{s}}.meta AS m VALUES ('{_TIMELINE_NAME}', {{t}} || ' 0') ON CONFLICT (name)
+DO UPDATE SET value = {{t}} || ' ' || {{s}}.now_v1($1)
+WHERE split_part(m.value, ' ', 1) <> ({{t}})::text
+"""
+_MARK = f"INSERT INTO {{s}}.meta VALUES ('{_LOSS_NAME}', $1) ON CONFLICT DO NOTHING"
+_ACCEPT = f"DELETE FROM {{s}}.meta WHERE name = '{_LOSS_NAME}' AND value = $1"
+#: What a beat and a claim ask beside: the timeline, and the mark.
+BESIDE = f"{{t}}, (SELECT value FROM {{s}}.meta WHERE name = '{_LOSS_NAME}')"
+#: Runs that are compared with one statement.
+_COMPARED_MAX = 10_000
+
+
+class Regression:
+    """Whether the server has all that it acknowledged, as far as this process and others know."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        clock: Clock,
+        lease_seconds: float,
+        server_time: Callable[[], int | None],
+    ) -> None:
+        self.seen = Seen(clock)
+        self._pool, self._clock, self._server_time = pool, clock, server_time
+        self._lease_seconds = lease_seconds
+        self._lock = threading.RLock()
+        #: What says so, in SQL; some servers don't.
+        self._timeline_sql = TIMELINE
+        #: The last one that was compared with.
+        self._timeline: int | None = None
+        self._paused_until = float("-inf")
+        #: It was compared with, and the time that others have for that is over.
+        self.is_settled = False
+        self.refusal: WentBack | None = None
+
+    def opened(self, timeline: int | None) -> None:
+        """The first connection said so."""
+        if timeline is None:
+            self._timeline_sql = "0::int8"
+
+    def words(self, sql: str) -> str:
+        """The statement, for this server and schema."""
+        named = sql.replace("{t}", self._timeline_sql)
+        return named.replace("{s}", f'"{self._pool.place.schema}"')
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which nobody commits or claims."""
+        return max(0.0, self._paused_until - self._clock.monotonic())
+
+    def admit(self) -> None:
+        """Wait until it is certain, as far as it can be, that nothing is missing.
+
+        Raises:
+            WentBack: something is.
+        """
+        while not self.is_settled:
+            if self.refusal is not None:
+                raise self.refusal
+            if self._pool.wait_closed(self.pause):
+                raise AppClosed("the store was closed while its server was looked at")
+            self._settle()
+
+    def _settle(self) -> None:
+        with self._lock:
+            timeline, loss = self._ask(f"SELECT {BESIDE}")[0]
+            self.notice(timeline, loss)
+            if not self.pause and self._timeline == timeline:
+                self.is_settled = True
+
+    def notice(self, timeline: int, loss: str | None) -> None:
+        """What the server said beside something else.
+
+        Raises:
+            WentBack: it has less than it acknowledged, to us or to others.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        if loss is not None:
+            raise self._refuse(loss_of(loss))
+        if timeline != self._timeline:
+            self.compare()
+
+    def compare(self) -> None:
+        """The timeline is another one: see whether all that is remembered is there.
+
+        Raises:
+            WentBack: it is not.
+        """
+        with self._lock:
+            self.is_settled = False
+            timeline, now, known, _ = self._state()
+            if known is None or known.partition(" ")[0] != str(timeline):
+                self._ask(_REGISTER, int8(self._server_time()))
+                timeline, now, known, _ = self._state()
+            since = int(known.partition(" ")[2])
+            left = (since - now) / 1000 + self._lease_seconds
+            self._timeline = self._pool.timeline = timeline
+            if since:
+                self._paused_until = self._clock.monotonic() + left
+            run_ids = self.seen.all()
+            for begin in range(0, len(run_ids), _COMPARED_MAX):
+                self.look_again(run_ids[begin : begin + _COMPARED_MAX])
+
+    def look_again(self, run_ids: Sequence[str]) -> None:
+        """Ask where these runs end, if there are any.
+
+        Raises:
+            WentBack: one ends earlier than is known; from now on everybody refuses.
+        """
+        try:
+            self.seen.look_again(self._ask, run_ids)
+        except Missing as error:
+            timeline = self._state()[0]
+            loss = Loss(
+                timeline=timeline, run_id=error.run_id, known=error.known, found=error.found
+            )
+            refusal = self._refuse(loss)
+            with suppress(StoreError):
+                self._ask(_MARK, text(msgspec.json.encode(loss).decode()))
+            raise refusal from None
+
+    def _refuse(self, loss: Loss) -> WentBack:
+        self.is_settled = False
+        self.refusal = lost_at(self._pool.place.name, loss)
+        return self.refusal
+
+    def _state(self) -> Row:
+        return self._ask(_STATE, int8(self._server_time()))[0]
+
+    def _ask(self, sql: str, *parameters: Parameter) -> list[Row]:
+        return self._pool.run("other", Statement(self.words(sql), parameters))[0]
+
+    # what a human may ask
+
+    def loss(self) -> Loss | None:
+        """What is missing, if somebody found out."""
+        mark = self._state()[3]
+        return None if mark is None else loss_of(mark)
+
+    def accept(self, timeline: int) -> bool:
+        """Take the mark away, if it is of this timeline."""
+        mark = self._state()[3]
+        if mark is None or loss_of(mark).timeline != timeline:
+            return False
+        self._ask(_ACCEPT, text(mark))
+        return True
+
+
+def lost_at(place: str, loss: Loss) -> WentBack:
+    """The error that says so."""
+    return WentBack(place, loss.run_id, loss.known, loss.found, loss.timeline)
+
+
+def loss_of(mark: str) -> Loss:
+    """What a mark says; one that can't be read is a mark all the same."""
+    try:
+        return msgspec.json.decode(mark.encode(), type=Loss)
+    except msgspec.DecodeError:
+        return Loss(timeline=0, run_id="(unreadable mark)", known=0, found=0)
