@@ -30,7 +30,7 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
-from outlive.store import Conflict, Entry, Posted
+from outlive.store import Conflict, Entry, Posted, Posting
 from outlive.stores.memory import MemoryStore
 from tests.engine.world import world
 
@@ -106,6 +106,9 @@ class TapedStore(MemoryStore):
                     )
                 )
             return answer
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        return [await self.post(each.run_id, each.mail_id, each.body) for each in batch]
 
 
 def _takes_letter(event: Event, letters: list[str]) -> str:
