@@ -17,6 +17,8 @@ Value: TypeAlias = str | bytes | int | None
 logger = logging.getLogger("outlive")
 #: Damaged rows of one look that are logged one by one.
 _LOGGED_MAX = 20
+#: So many more are asked for at most than are known, to get past others.
+_MORE_MAX = 5_000
 
 #: The columns of a queue's limits.
 LIMITS = ("concurrency", "per_key", "per_worker", "rate", "rate_ms")
@@ -114,7 +116,9 @@ class SoundRows:
     def begin(self) -> int:
         """A new look; how many rows more than it wants it has to ask for."""
         self._known, self._damaged = self._damaged, {}
-        return len(self._known)
+        # More than are known: there may be others behind them, and each look is to get further.
+        known = len(self._known)
+        return known + min(3 * known, _MORE_MAX)
 
     def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[Found]:
         """The runs in these rows that can be read."""
