@@ -86,6 +86,8 @@ class Children:
         self._steps: dict[str, list[str]] = {}
         #: Being started or told to stop: till then the run neither leaves memory nor ends.
         self.busy = 0
+        #: Mail was kept aside, and nobody knows of what kind it was.
+        self.is_news_lost = False
 
     def open_ids(self) -> list[str]:
         """Children that the flow waits for."""
@@ -191,6 +193,25 @@ class Children:
                 self._begin(child)
             if child.is_orphan:
                 self._let_go(child)
+        if self.is_news_lost:
+            self.ask_again()
+
+    def ask_again(self) -> None:
+        """Mail can't be read that may have been a child's news: their journals say it, too."""
+        self.is_news_lost = True
+        for step, child in self._open.items() if self._drive.is_live else ():
+            if child.event.is_awaited and step in self._started:
+                self.busy += 1
+                self._drive.env.host.create_task(self._ask(child))
+
+    async def _ask(self, child: _Child) -> None:
+        drive, step = self._drive, child.event.step
+        look = partial(drive.env.kin.news_of, child.event.child_id)
+        news = await insist(look, lambda: drive.stopped)
+        self.busy -= 1
+        if isinstance(news, ChildNews) and not drive.stopped and self._open.get(step) is child:
+            drive.record(_ended(drive.at(), step, news))
+        drive.attend()
 
     def _begin(self, child: _Child) -> None:
         drive = self._drive

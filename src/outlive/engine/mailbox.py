@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
@@ -67,9 +67,12 @@ class Mailbox:
         #: Letters are being read, further up the stack.
         self.is_open = False
 
-    def remember(self, events: Iterable[Event]) -> None:
+    def remember(self, events: Sequence[Event]) -> None:
         """The events of the run so far: whatever they were made of does not count again."""
         self._past = set(mail_ids(events))
+        self._drive.children.is_news_lost = any(
+            isinstance(each, MailRead) and each.unreadable is not None for each in events
+        )
 
     def take(self, mail: Sequence[Mail]) -> None:
         """Somebody brought mail; what was brought before counts once."""
@@ -129,6 +132,7 @@ class Mailbox:
         logger.error("run %s: %s; it is kept aside, and the run goes on", drive.run_id, what)
         event = MailRead(drive.at(), mail.mail_id, f"can't be read: {found.why}", found.body)
         drive.note(event, mail.mail_id)
+        drive.children.ask_again()
 
     def before(self, posted_before: int, callback: Callable[[], None]) -> None:
         """Call once mail posted before an instant has been taken: it beats the timer."""

@@ -65,6 +65,10 @@ class Kin(Protocol):
         """A child that was started: whoever drives its parent can drive it, too."""
         ...
 
+    async def news_of(self, run_id: str) -> ChildNews | None:
+        """How a child ended that told its parent; None: it did not, as yet."""
+        ...
+
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         """Leave mail for another run, once."""
         ...

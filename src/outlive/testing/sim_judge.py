@@ -218,6 +218,9 @@ class _StillKin:
     def want(self, flow: object, run_id: str) -> None:
         """Nobody is driven here."""
 
+    async def news_of(self, run_id: str) -> None:
+        """What they said is in the journal."""
+
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         return "already"
 

@@ -15,6 +15,7 @@ from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane
 from outlive.journal.mail import write_letter
 from outlive.journal.outbox import Outbox
+from outlive.journal.parts import whole
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
 from outlive.model.events import Fault, RunStarted
@@ -88,6 +89,14 @@ class StoreKin:
         if event.is_awaited and run.status in ENDED:
             return ChildNews(run_id, run.status, run.value or b"", run.error)
         return "started"
+
+    async def news_of(self, run_id: str) -> ChildNews | None:
+        """What a child told its parent, from its own journal."""
+        reading = await self._read(run_id)
+        run = fold([] if reading is None else read_events(reading))
+        if run.ended_at is None or run.status not in ENDED:
+            return None
+        return ChildNews(run_id, run.status, whole(run.value or b""), run.error)
 
     async def _read(self, run_id: str) -> Reading | None:
         return await self._lane(read_whole(self._store, run_id))
