@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary, WeakSet
 from outlive.blocking import run_blocking
 from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
+from outlive.engine.notices import Notices, OnWait, check_on_wait
 from outlive.engine.place import refuse_in_run
-from outlive.engine.signatures import PlainCallVerb, typed
+from outlive.engine.signatures import typed
 from outlive.engine.transactions import transactions_of
 from outlive.errors import (
     RetryRefused,
@@ -29,6 +30,7 @@ from outlive.handle import Handle
 from outlive.journal.alone import find_or_begin
 from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import ThreadKeeper, commit_one
+from outlive.journal.key_places import is_sealed
 from outlive.journal.mail import write_letter
 from outlive.journal.outbox import Outbox
 from outlive.journal.reader import read_first
@@ -45,7 +47,7 @@ from outlive.resolving import resolve_letter
 from outlive.retrying import retry_entry
 from outlive.scheduling import Scheduling
 from outlive.settings import Settings
-from outlive.signatures import EnsureVerb, StartVerb, SubmitVerb
+from outlive.signatures import AppRunVerb, EnsureVerb, StartVerb, SubmitVerb
 from outlive.starting import (
     Asked,
     Call,
@@ -92,6 +94,7 @@ class App(Scheduling, Forking):
         self._set_rules(retention)
         self._set_redaction(redaction)
         self._drives = drive
+        self._notices = Notices(self._ports.clock, secret=is_sealed(store))
         self._writer = ThreadKeeper(store)
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
         #: By loop: the worker that drives what is started there, all that drive there, the mail.
@@ -265,14 +268,27 @@ class App(Scheduling, Forking):
         worker.want(run_id)
         return self._handle(run_id, flow, worker)
 
-    @typed[PlainCallVerb]()
-    def run(self, flow: AnyFlow, /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
-        """Blocking: start or go on, and return the outcome."""
+    @typed[AppRunVerb]()
+    def run(
+        self,
+        flow: AnyFlow,
+        /,
+        *args: Any,
+        id: str | None = None,
+        on_wait: OnWait = "log",
+        **kwargs: Any,
+    ) -> Any:
+        """Blocking: start or go on, and return the outcome.
+
+        What the run waits for meanwhile is logged, or raised with ``on_wait="raise"``.
+        """
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
+        check_on_wait(on_wait)
 
         async def main() -> Any:
             try:
-                return await (await self.start(flow, *args, id=id, **kwargs)).outcome()
+                handle = await self.start(flow, *args, id=id, **kwargs)
+                return await handle.outcome(on_wait=on_wait)
             finally:
                 await self._stop_workers()
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from outlive.app import App
 from outlive.engine.definitions import Flow
+from outlive.engine.notices import OnWait
 from outlive.engine.place import refuse_in_flow
 from outlive.engine.signatures import typed
 from outlive.handle import Handle
@@ -33,14 +34,17 @@ def run(
     *args: Any,
     id: str | None = None,
     store: str | None = None,
+    on_wait: OnWait = "log",
     **kwargs: Any,
 ) -> Any:
     """Blocking: start a run, or go on with the one of that id, and return its outcome.
 
-    Also in a notebook. ``store`` is a URL, if not that of the environment.
+    Also in a notebook. ``store`` is a URL, if not that of the environment. What the run waits for
+    (a doubt, a question, a signal) is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting``
+    instead, and the run keeps its place.
     """
     with open_app(store) as app:
-        return app.run(flow, *args, id=id, **kwargs)
+        return app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
 
 
 #: One app per running loop; gone with the loop.

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from outlive.engine.definitions import Flow
+from outlive.engine.notices import Notices
 from outlive.errors import ForkRefused, RunIdTaken, RunNotFound
 from outlive.handle import Handle
 from outlive.journal.entries import first_entry, next_entry
@@ -39,10 +40,10 @@ from outlive.model.ids import check_run_id
 from outlive.model.past import past_of
 from outlive.model.run import ENDED, Run, apply, fold
 from outlive.model.schema import misfit
+from outlive.model.wanted import wanted
 from outlive.posting import Letterbox
 from outlive.store import LAST_CHAPTER, Entry, Reading
 from outlive.tending import Tending
-from outlive.views.wanted import wanted
 from outlive.worker.worker import Worker
 
 #: What can be given another outcome.
@@ -59,6 +60,7 @@ class Forking(Tending):
     """One store, whose runs can be forked."""
 
     _workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]]
+    _notices: Notices
 
     async def _commit(self, entry: Entry) -> bool:
         raise NotImplementedError
@@ -70,7 +72,8 @@ class Forking(Tending):
         self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
     ) -> Handle[Any]:
         fork = partial(self._fork, flow)
-        return Handle(self._letterbox(run_id), flow=flow, worker=worker, fork=fork)
+        letterbox, notices = self._letterbox(run_id), self._notices
+        return Handle(letterbox, flow=flow, worker=worker, fork=fork, notices=notices)
 
     async def _whole(self, reading: Reading) -> list[Event]:
         return await self._lane(events_of(self.store, reading))

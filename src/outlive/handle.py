@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.ending import Verdict
 from outlive.engine.faults import exception_of
+from outlive.engine.notices import Notices, OnWait, Wait, check_on_wait, unattended, wait_of
 from outlive.engine.place import refuse_in_flow
 from outlive.engine.typed import decode_as
 from outlive.errors import (
@@ -30,19 +32,29 @@ from outlive.errors import (
 )
 from outlive.following import POLL_SECONDS, Follower
 from outlive.journal.codec import Codec, codec_for
+from outlive.journal.forking import events_of
 from outlive.journal.reader import read_events
+from outlive.journal.record import FORMAT
 from outlive.journal.restored import read_whole
 from outlive.journal.tail import Tail
 from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
+from outlive.ports import Ports
 from outlive.posting import Letterbox, Question
-from outlive.store import LAST_CHAPTER, Head, Reading
+from outlive.store import LAST_CHAPTER, Head, Header, Reading, Wanted
 from outlive.worker.quarantine import frees
 from outlive.worker.worker import Worker
 
 #: Looks at a run that stands still before its journal is verified, once.
 STILL_LOOKS = round(1.0 / POLL_SECONDS)
+#: Looks at a run that stands still before it is asked whether a living worker has it, and how often
+#: it must have been free: one that has just become due is free for a moment.
+FORSAKEN_LOOKS = 5 * STILL_LOOKS
+OFFERS_MIN = 2
+#: How often, and among how many, the run is looked for that keeps the one above it from going on.
+LOOKS_BELOW = 5 * STILL_LOOKS
+BELOW_MAX = 20
 
 T = TypeVar("T")
 #: Makes a fork of a run.
@@ -63,8 +75,9 @@ class Handle(Generic[T]):
         flow: Flow[..., Any] | None = None,
         worker: Worker | None = None,
         fork: Fork | None = None,
+        notices: Notices | None = None,
     ) -> None:
-        self._fork = fork
+        self._fork, self._notices = fork, notices or Notices(Ports().clock)
         self.id = letterbox.run_id
         self._letterbox = letterbox
         self._store, self._lane = letterbox.store, letterbox.lane
@@ -86,19 +99,25 @@ class Handle(Generic[T]):
         """Where the run stands."""
         return (await self._read(after_all=True)).header.status
 
-    async def outcome(self, timeout: Duration | None = None) -> T:
+    async def outcome(self, timeout: Duration | None = None, on_wait: OnWait = "log") -> T:
         """What the flow returned, once it has.
+
+        While the run waits for somebody (a doubt, a question, a signal, code that fits, a worker)
+        that is logged as a warning, at once and then rarely; with ``on_wait="raise"`` it is raised.
 
         Raises:
             RunFailed: the run failed.
             RunCancelled: somebody stopped it.
             RunQuarantined: it killed its workers too often.
             TimedOut: it was not over in time; the run itself goes on.
+            InDoubt: only a human can tell whether an effect happened (``on_wait="raise"``).
+            Waiting: it waits for somebody (``on_wait="raise"``).
         """
+        check_on_wait(on_wait)
         late = f"run {self.id} was not over within {timeout}; it goes on"
-        return await _within(timeout, self._outcome(), late)
+        return await _within(timeout, self._outcome(on_wait), late)
 
-    async def _outcome(self) -> T:
+    async def _outcome(self, on_wait: OnWait = "log") -> T:
         self._check_process()
         if (had := self._had()) is not None:
             return self._value(had.status, had.value, had.error)
@@ -117,8 +136,7 @@ class Handle(Generic[T]):
                 continue  # somebody gave it another try
             if reading.header.status == "quarantined" and not frees(self.id, reading.mail):
                 raise RunQuarantined(self.id, reading.header.reason)
-            if still.is_long(reading.head):
-                await self.run()  # nobody goes on with a journal that can't be read: say so
+            await self._look_closer(reading, still, on_wait)
             if self._worker is None:
                 await asyncio.sleep(POLL_SECONDS)
             else:
@@ -137,6 +155,55 @@ class Handle(Generic[T]):
         if reading.header.status in ENDED:
             shown = f"its header says {reading.header.status}, its journal does not end"
             raise CorruptRecord(self.id, reading.head.seq, shown)
+        return None
+
+    async def _look_closer(self, reading: Reading, still: Still, on_wait: OnWait) -> None:
+        """Nobody waits in silence for what does not go on."""
+        if still.is_long(reading.head):
+            await self.run()  # nobody goes on with a journal that can't be read: say so
+        wait = await self._wait(reading, still)
+        if wait is not None:
+            self._notices.raise_or_tell(wait, on_wait)
+
+    async def _wait(self, reading: Reading, still: Still) -> Wait | None:
+        """What keeps the run from going on by itself; looked up once for each place."""
+        head, header = reading.head, reading.header
+        if head.posted == head.consumed and header.status in ("waiting", "in_doubt", "undoing"):
+            if still.seen != head.seq or (still.wait is None and still.is_time(LOOKS_BELOW)):
+                still.seen, still.wait = head.seq, await self._look_up()
+            return still.wait
+        still.seen, still.wait = 0, None
+        if self._worker is None and still.may_be_forsaken() and self._is_due(reading):
+            still.offers = still.offers + 1 if await self._is_offered(header) else 0
+        is_forsaken = still.offers >= OFFERS_MIN
+        return unattended(self.id, header.flow) if is_forsaken else None
+
+    def _is_due(self, reading: Reading) -> bool:
+        """Somebody could drive it now, or does."""
+        head, header = reading.head, reading.header
+        has_mail, wake_at = head.posted != head.consumed, header.wake_at
+        return has_mail or (wake_at is not None and wake_at <= self._notices.clock.now_ms())
+
+    async def _is_offered(self, header: Header) -> bool:
+        """No living worker holds it. An offer is no lease: asking for some changes nothing."""
+        able = {header.flow: frozenset({header.version})}
+        wanted = Wanted(flows=able, format=FORMAT, run_ids=frozenset({self.id}))
+        return bool((await self._lane(self._store.claim("nobody", wanted, 1))).offers)
+
+    async def _look_up(self) -> Wait | None:
+        """Of this run, or of the runs that it waits for, and so on."""
+        below = deque([self.id])
+        for _ in range(BELOW_MAX):
+            if not below:
+                break
+            run_id = below.popleft()
+            reading = await self._lane(read_whole(self._store, run_id, LAST_CHAPTER))
+            if reading is None or reading.head.posted != reading.head.consumed:
+                continue
+            run = fold(await self._lane(events_of(self._store, reading)))
+            if (wait := wait_of(run_id, run)) is not None:
+                return wait
+            below += [child.child_id for child in run.children.values() if child.is_awaited]
         return None
 
     def _had(self) -> Verdict | None:
@@ -337,12 +404,26 @@ class Still:
     def __init__(self) -> None:
         self._head: Head | None = None
         self._looks = 0
+        #: What it waits for, and the seq at which that was looked up.
+        self.wait: Wait | None = None
+        self.seen = 0
+        #: How often in a row the store offered it to whoever asks.
+        self.offers = 0
 
     def is_long(self, head: Head) -> bool:
         """Whether it stands where it did for so many looks; told once for each place."""
         self._looks = self._looks + 1 if head == self._head else 0
         self._head = head
+        self.offers = self.offers if self._looks else 0
         return self._looks == STILL_LOOKS
+
+    def may_be_forsaken(self) -> bool:
+        """It has not moved for so long that it is worth asking whether anybody drives it."""
+        return self.is_time(STILL_LOOKS if self.offers == 1 else FORSAKEN_LOOKS)
+
+    def is_time(self, looks: int) -> bool:
+        """It has not moved for so many looks, or for so many more."""
+        return self._looks > 0 and self._looks % looks == 0
 
 
 async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:

@@ -37,9 +37,9 @@ from outlive.model.mail import (
 )
 from outlive.model.run import Run, fold
 from outlive.model.schema import misfit
+from outlive.model.wanted import wanted
 from outlive.ports import Ports
 from outlive.store import LAST_CHAPTER, MAIL_BYTES_MAX, Posted, Reading, Store
-from outlive.views.wanted import wanted
 
 #: Leaves mail for a run: its id, the mail's id, what it says.
 Post: TypeAlias = Callable[[str, str, bytes], Awaitable[Posted]]

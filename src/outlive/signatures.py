@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unpack, overload
 
+from outlive.engine.notices import OnWait
 from outlive.engine.signatures import Startable
 from outlive.handle import Handle
 from outlive.model.retry import Duration
@@ -34,6 +35,7 @@ class RunVerb(Protocol):
         *args: *Ts,
         id: str | None = None,
         store: str | None = None,
+        on_wait: OnWait = ...,
     ) -> T: ...
     @overload
     def __call__(
@@ -43,6 +45,7 @@ class RunVerb(Protocol):
         *args: *Ts,
         id: str | None = None,
         store: str | None = None,
+        on_wait: OnWait = ...,
     ) -> T: ...
     @overload
     def __call__(
@@ -52,6 +55,69 @@ class RunVerb(Protocol):
         *,
         id: str,
         store: str | None = None,
+        on_wait: OnWait = ...,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        flow: Startable[..., T],
+        /,
+        *,
+        on_wait: OnWait,
+        id: str | None = None,
+        store: str | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+
+
+class AppRunVerb(Protocol):
+    """The same on the store of an app."""
+
+    @overload
+    def __call__(
+        self,
+        flow: Startable[P, T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        on_wait: OnWait = ...,
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        flow: Callable[[Unpack[Ts]], T],
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        on_wait: OnWait = ...,
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        flow: Startable[..., T],
+        /,
+        *,
+        id: str,
+        on_wait: OnWait = ...,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        flow: Startable[..., T],
+        /,
+        *,
+        on_wait: OnWait,
+        id: str | None = None,
         **kwargs: Any,
     ) -> T: ...
 

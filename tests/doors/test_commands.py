@@ -15,9 +15,9 @@ from outlive.cli.doctor import _named
 from outlive.cli.draw import since
 from outlive.cli.output import span
 from outlive.journal.master_keys import MasterKeys, new_key
+from outlive.model.wanted import example, wanted
 from outlive.settings import Settings
 from outlive.sync.checkpoints import DurableRunner
-from outlive.views.wanted import example, wanted
 from tests.doors.desk import (
     Desk,
     ask_all,

@@ -25,4 +25,4 @@ def test_a_question_with_a_time_limit_is_not_slept_through(
     code, _, said = desk("resume", "r", __name__)
 
     assert 1 == code
-    assert "run r waits for an answer: `outlive answer r TEXT`" in said
+    assert "asks: Still there? (a text); answer with `outlive answer r TEXT`" in said

@@ -17,7 +17,7 @@ def support(desk: Desk) -> Program:
 def test_one_refund_and_one_approval(desk: Desk) -> None:
     """It asks again after the first death, and does not pay again after the second."""
     agent = support(desk)
-    agent.says("run t asks: Approve refund(order='7', cents=1999)?")
+    agent.says("run t (flow support) asks: Approve refund(order='7', cents=1999)?")
     agent.kill()
 
     agent = support(desk)

@@ -192,6 +192,11 @@ async def resolve_nothing(place: Place) -> None:
     await place.app.resolve("r", "0/refund#1", "happened")
 
 
+@raises(errors.Waiting, r"run r \(flow listen\) waits for signal .*: `outlive signal r ")
+async def wait_without_patience(place: Place) -> None:
+    await (await place.waiting(listen)).outcome(on_wait="raise")
+
+
 @raises(errors.RetryRefused, r"run r can't be tried again: it is completed, and only failed runs")
 async def retry_done(place: Place) -> None:
     await (await place.app.start(echo, id="r"))

@@ -9,7 +9,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,17 +20,18 @@ from outlive.cli.arguments import parse_input
 from outlive.cli.modules import find_flow, find_flows
 from outlive.cli.output import log_to_stderr, print_json, print_note, print_text, safe_json
 from outlive.cli.stopping import listening
-from outlive.cli.stuck import watch_stuck
-from outlive.errors import OutliveError, RunCancelled, RunError, RunFailed
+from outlive.engine.notices import OnWait, wait_of
+from outlive.errors import RunCancelled, RunError, RunFailed
 from outlive.handle import Handle
 from outlive.journal.reader import read_events
-from outlive.model.events import QuestionAsked
 from outlive.model.run import fold
 from outlive.opening import open_app
 from outlive.settings import Settings
-from outlive.views.runs import AFTER_ALL, outcome, summary
-from outlive.views.wanted import example, wanted
+from outlive.store import LAST_CHAPTER
+from outlive.views.runs import AFTER_ALL, iso, outcome, summary
 
+#: How often a driven run is looked at from outside, for what its driver does not say.
+LOOK_SECONDS = 0.5
 Begin = Callable[[App], Awaitable[Handle[Any]]]
 
 
@@ -112,59 +112,37 @@ async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunErr
     """Wait for the end of the run; how it failed, or what it waits for, if so."""
     if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
         return None
-    end = asyncio.ensure_future(handle.outcome())
-    wait = _first_stuck(app, handle) if until_stuck else _tell_all(app, handle)
-    stuck = asyncio.ensure_future(wait)
+    on_wait: OnWait = "raise" if until_stuck else "log"
+    end = asyncio.ensure_future(handle.outcome(on_wait=on_wait))
+    sleeps = asyncio.ensure_future(_tell_sleeps(app, handle.id))
     try:
-        await asyncio.wait([end, stuck], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([end, sleeps], return_when=asyncio.FIRST_COMPLETED)
         if not end.done():
-            return RunError(await stuck)
+            await sleeps  # only a failing store ends it
         await end
     except RunError as failed:
         return failed
     finally:
         end.cancel()
-        stuck.cancel()
+        sleeps.cancel()
         # Neither may look at the store when it is closed.
-        await asyncio.gather(end, stuck, return_exceptions=True)
+        await asyncio.gather(end, sleeps, return_exceptions=True)
     return None
 
 
-async def _first_stuck(app: App, handle: Handle[Any]) -> str:
-    async with aclosing(watch_stuck(app, handle.id, with_questions=True)) as found:
-        return await anext(found)
-
-
-async def _tell_all(app: App, handle: Handle[Any]) -> str:
-    """Say whatever the run waits for, and wait with it; only a failing store ends this."""
-    asks = asyncio.ensure_future(_tell_questions(handle))
-    try:
-        async with aclosing(watch_stuck(app, handle.id, with_questions=False)) as found:
-            async for why in found:
-                print_note(f"outlive: {why}; this command goes on when that is done")
-    finally:
-        asks.cancel()
-        with suppress(asyncio.CancelledError, OutliveError):
-            await asks
-    return ""
-
-
-async def _tell_questions(handle: Handle[Any]) -> None:
-    """Say what the run asks as soon as it does: whoever is asked may sit right here."""
-    asked = await handle.run()
-    for question in asked.questions.values():
-        _tell_question(handle.id, question)
-    async with aclosing(handle.events(asked.seq)) as events:
-        async for event in events:
-            if isinstance(event, QuestionAsked):
-                _tell_question(handle.id, event)
-
-
-def _tell_question(run_id: str, asked: QuestionAsked) -> None:
-    schema = msgspec.json.decode(asked.schema) if asked.schema else None
-    words = f"outlive answer {shlex.quote(run_id)} {example(schema)}"
-    print_note(f"run {run_id} asks: {asked.text}")
-    print_note(f"  {wanted(schema)}: {words} --question {shlex.quote(asked.question)}")
+async def _tell_sleeps(app: App, run_id: str) -> None:
+    """Say until when the run sleeps: that is progress, but it may take a month."""
+    seen = 0
+    while True:
+        reading = await app.read(run_id, AFTER_ALL)
+        head, header = reading.head, reading.header
+        if head.worker is None and header.status == "waiting" and head.seq != seen:
+            seen = head.seq
+            run = fold(read_events(await app.read(run_id, LAST_CHAPTER)))
+            is_asleep = run.wake_at is not None and not run.children
+            if is_asleep and wait_of(run_id, run) is None:
+                print_note(f"run {run_id} sleeps until {iso(run.wake_at)}")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _tell(app: App, run_id: str, failure: RunError | None, *, as_json: bool) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlive.cli.output import print_line
+from outlive.model.wanted import example, wanted
 from outlive.posting import Question
-from outlive.views.wanted import example, wanted
 
 
 def print_questions(run_id: str, questions: Sequence[Question]) -> None:

@@ -14,11 +14,13 @@ from outlive.engine.children import Children, tell_parent
 from outlive.engine.ending import Deadline
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.host import Cancellable
+from outlive.engine.notices import reason_of
 from outlive.engine.ops import Op, Recorder, hurry
 from outlive.engine.place import RunStopped
 from outlive.engine.plain import FlowThreads
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
+from outlive.engine.waits import Waits
 from outlive.errors import OutliveError
 from outlive.journal.log import RunLog
 from outlive.model.events import ChapterBegan, Event, Parked, RunStarted
@@ -37,6 +39,7 @@ class Resident(Recorder, Protocol):
     loop: FlowLoop
     threads: FlowThreads
     waiting: Waiting
+    waits: Waits
     timers: FlowTimers
     children: Children
     deadline: Deadline
@@ -115,7 +118,7 @@ class Leaving:
         if wake_at is None or wake_at - now > patience:
             if patience_ms is None and self._stays():
                 return
-            drive.note(Parked(drive.at(), wake_at))
+            drive.note(Parked(drive.at(), wake_at, signals=drive.waits.signal_names()))
             self.stop()
             drive.when_durable(lambda: self._leave("parked"))
         else:
@@ -152,7 +155,7 @@ class Leaving:
         drive = self._drive
         self.stop()
         now = drive.env.ports.clock.now_ms()
-        drive.note(Parked(drive.at(), now + MISMATCH_RETRY_MS, str(error)))
+        drive.note(Parked(drive.at(), now + MISMATCH_RETRY_MS, reason_of(error)))
         drive.when_durable(lambda: self._leave("misfit", error))
 
     def lost(self, error: OutliveError) -> None:

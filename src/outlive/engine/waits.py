@@ -90,6 +90,10 @@ class Waits:
         """What the flow waits for, by id."""
         return list(self._waiting)
 
+    def signal_names(self) -> tuple[str, ...]:
+        """The names of signals that the flow waits for."""
+        return tuple(sorted(name for name, waiting in self._by_name.items() if waiting))
+
     def keep(self, signals: Iterable[SignalReceived]) -> None:
         """These were received in an earlier chapter and not taken."""
         for event in signals:

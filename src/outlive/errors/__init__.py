@@ -26,6 +26,7 @@
     │   ├── StepFailed          a step raised an error of an undeclared type
     │   ├── TimedOut            a time limit passed
     │   ├── InDoubt             nobody knows whether an effect happened
+    │   ├── Waiting             the run waits for somebody, and nobody wanted to wait with it
     │   ├── KeyTaken            another step holds this idempotency key
     │   ├── NotApproved         an effect that humans must approve was called without their yes
     │   ├── NotHappened         an effect says: nothing happened, it is safe to try again
@@ -85,6 +86,7 @@ from outlive.errors.runs import (
     StepFailed,
     TimedOut,
     InDoubt,
+    Waiting,
     KeyTaken,
     NotApproved,
     NotHappened,
@@ -160,6 +162,7 @@ __all__ = [
     "UnsafeSettings",
     "UsageError",
     "ValueRefused",
+    "Waiting",
     "WentBack",
     "WrongKey",
     "WrongVersion",

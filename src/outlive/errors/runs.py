@@ -21,11 +21,35 @@ class TimedOut(RunError, TimeoutError):
 
 
 class InDoubt(RunError):
-    """Nobody knows whether an effect happened, and it was declared with ``doubt="fail"``."""
+    """Nobody knows whether an effect happened: find out, then ``outlive resolve RUN STEP``.
+
+    A flow gets it for an effect with ``doubt="fail"``, and whoever waits for a run with
+    ``on_wait="raise"`` for one that a human has to settle; then ``run_id`` says which run's.
+    """
 
     def __init__(self, step: str, key: str, why: str) -> None:
         super().__init__(f"effect {step} (key {key}) is in doubt: {why}")
         self.step, self.key, self.why = step, key, why
+        self.run_id = ""
+
+    def of_run(self, run_id: str, said: str) -> InDoubt:
+        """The same for whoever waits for that run."""
+        self.run_id, self.args = run_id, (said,)
+        return self
+
+
+class Waiting(RunError):
+    """The run waits for somebody, and whoever waits for it said ``on_wait="raise"``.
+
+    ``kind`` is question, signal, mismatch, stopped or unattended; ``step`` says which question or
+    signal, ``why`` what was recorded about it, ``command`` what to type. The run itself waits on.
+    """
+
+    def __init__(self, said: str, *, run_id: str, flow: str, kind: str, **about: str) -> None:
+        super().__init__(said)
+        self.run_id, self.flow, self.kind = run_id, flow, kind
+        self.step, self.why = about.get("step", ""), about.get("why", "")
+        self.command = about.get("command", "")
 
 
 class KeyTaken(RunError):

@@ -69,6 +69,8 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=3):
     at: int
     wake_at: int | None
     reason: str = ""
+    #: The names of signals that the flow waits for.
+    signals: tuple[str, ...] = ()
 
 
 class DriveBegan(msgspec.Struct, frozen=True, array_like=True, tag=4):

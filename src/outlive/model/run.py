@@ -303,7 +303,7 @@ def _claim(run: Run, event: Claimed) -> None:
     run.is_tried = False
     run.status = "undoing" if run.is_undoing else "running"
     run.is_parked = False
-    run.wake_at, run.reason = 0, ""
+    run.wake_at, run.reason, run.signals = 0, "", ()
     run.header_is_stale = True
 
 
@@ -324,6 +324,7 @@ def _park(run: Run, event: Parked) -> None:
     if run.status in ENDED:
         return  # its header said that it was under way, and was put right
     run.at, run.wake_at, run.reason = event.at, event.wake_at, event.reason
+    run.signals = event.signals
     # Whoever parks is alive: only workers that died count against a run.
     run.barren = 0
     run.is_parked = True

@@ -48,6 +48,8 @@ class Run:
     wake_at: int | None = 0
     ended_at: int | None = None
     reason: str = ""
+    #: While it is parked: the signals that it waits for, as far as is known.
+    signals: tuple[str, ...] = ()
     #: Claims in a row, the last one included, in which something of the run was tried and nothing
     #: new became durable.
     barren: int = 0

@@ -26,8 +26,9 @@ from outlive import opening
 from outlive.blocking import AtExit, LoopThread, check_may_block
 from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow
+from outlive.engine.notices import OnWait, check_on_wait
 from outlive.engine.place import Body, place, refuse_in_run
-from outlive.engine.signatures import PlainCallVerb, typed
+from outlive.engine.signatures import typed
 from outlive.journal.archive import Archived
 from outlive.journal.sweeping import Swept
 from outlive.model.mail import Verdict
@@ -39,6 +40,7 @@ from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.scheduling import Schedule
 from outlive.settings import Settings
+from outlive.signatures import AppRunVerb
 from outlive.store import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
@@ -105,11 +107,20 @@ class App:
         refuse_in_run("outlive.ensure", CALL)
         return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
 
-    @typed[PlainCallVerb]()
-    def run(self, flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+    @typed[AppRunVerb]()
+    def run(
+        self,
+        flow: Flow[..., Any],
+        /,
+        *args: Any,
+        id: str | None = None,
+        on_wait: OnWait = "log",
+        **kwargs: Any,
+    ) -> Any:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
-        return self.start(flow, *args, id=id, **kwargs).outcome()
+        check_on_wait(on_wait)
+        return self.start(flow, *args, id=id, **kwargs).outcome(on_wait=on_wait)
 
     def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is."""

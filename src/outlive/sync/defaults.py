@@ -7,6 +7,7 @@ import threading
 from typing import Any, TypeVar
 
 from outlive.engine.definitions import Flow
+from outlive.engine.notices import OnWait
 from outlive.engine.place import refuse_in_run
 from outlive.engine.signatures import typed
 from outlive.scheduling import Schedule
@@ -61,12 +62,16 @@ def run(
     *args: Any,
     id: str | None = None,
     store: str | None = None,
+    on_wait: OnWait = "log",
     **kwargs: Any,
 ) -> Any:
-    """Start a run, or go on with the one of that id, and return its outcome."""
+    """Start a run, or go on with the one of that id, and return its outcome.
+
+    What it waits for is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting`` instead.
+    """
     refuse_in_run("outlive.run", CALL)
     with open_app(store) as app:
-        return app.run(flow, *args, id=id, **kwargs)
+        return app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
 
 
 @typed[StartVerb]()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from outlive import handle as async_handle
+from outlive.engine.notices import OnWait
 from outlive.model.events import Event
 from outlive.model.retry import Duration
 from outlive.model.run import Run
@@ -36,9 +37,12 @@ class Handle(Generic[T]):
         """Where the run stands."""
         return self._call(self._handle.status)
 
-    def outcome(self, timeout: Duration | None = None) -> T:
-        """What the flow returned, once it has; raises ``RunFailed`` if it failed."""
-        return self._call(partial(self._handle.outcome, timeout))
+    def outcome(self, timeout: Duration | None = None, on_wait: OnWait = "log") -> T:
+        """What the flow returned, once it has; raises ``RunFailed`` if it failed.
+
+        What the run waits for meanwhile is logged, or raised with ``on_wait="raise"``.
+        """
+        return self._call(partial(self._handle.outcome, timeout, on_wait))
 
     def run(self) -> Run:
         """The fold of the journal, as it stands."""
