@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 import outlive
 from outlive.loop import Loop, State
+from outlive.model.retry import Duration
 
 
 @outlive.step
@@ -26,7 +27,9 @@ async def look_up(what: str) -> str:
 
 
 class Agent(Loop):
-    """Plans, does one thing after another, observes, and reflects."""
+    """Plans, does one thing after another, observes, and reflects; gone at its end."""
+
+    keep: ClassVar[Duration | None] = 0
 
     async def on_planning(self) -> State:
         self.plan = await think(self.request)

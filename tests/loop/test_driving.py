@@ -74,6 +74,21 @@ async def test_a_loop_that_is_over_is_not_kept(app: App) -> None:
         await drive(Agent("a", id="x"), app)
 
 
+class Usual(Agent):
+    """Kept as long as loops are that say nothing."""
+
+    keep = Loop.keep
+
+
+async def test_the_same_id_behind_the_end_gives_what_it_ended_as(app: App) -> None:
+    """As ``outlive.run`` does; nothing is done again."""
+    first = await drive(Usual("a !b", id="x"), app)
+    again = await drive(Usual("a !b", id="x"), app)
+
+    assert (State.COMPLETE, first.snapshot()) == (again.state, again.snapshot())
+    assert Loop.keep is not None
+
+
 async def test_a_loop_that_is_kept_is_a_run_like_any_other(app: App) -> None:
     """Named after its class, of its version; driven again it is what it was."""
     await drive(Kept("a", id="x"), app)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -120,9 +122,123 @@ def test_a_driver_of_ones_own_needs_no_store_of_ours() -> None:
     drive_with_checkpoint(loop, shelf)
 
     assert (State.COMPLETE, ["a found", "b found"]) == (loop.state, loop.results)
-    assert [1, 2, 3, 4, 5, 6, 7, 7] == [each.seq for each in shelf.saved]
+    # What EXECUTING heard is on the loop and in no snapshot: that of before it counts.
+    assert [1, 1, 3, 4, 4, 6, 7, 7] == [each.seq for each in shelf.saved]
     with pytest.raises(UsageError, match=r"loop x is over \(COMPLETE\)"):
         step_once(loop)
+
+
+class Careful(Clerk):
+    """What it hears is in its context, where every snapshot has it."""
+
+    def on_executing(self) -> State:
+        self.context["heard"] = self.use(self.current)
+        return State.OBSERVING
+
+    def on_observing(self) -> State:
+        self.heard = self.context["heard"]
+        following = super().on_observing()
+        del self.heard
+        return following
+
+
+class Listener(Clerk):
+    """What it hears has a place that ``setup`` makes."""
+
+    def setup(self) -> None:
+        self.heard: Any = None
+
+
+@pytest.mark.parametrize("kind", [Clerk, Careful, Listener])
+def test_it_goes_on_from_whatever_a_driver_of_ones_own_saved(kind: type[Clerk]) -> None:
+    """Killed behind any transition, also in the middle of the work: nothing is missing."""
+    whole, shelf = kind("a a b", id="x"), Shelf()
+    drive_with_checkpoint(whole, shelf)
+    for number in range(1, len(shelf.saved) + 1):
+        loop = kind.from_dict(json.loads(json.dumps(shelf.saved[number - 1])))
+        if not loop.is_over:
+            drive_with_checkpoint(loop, Shelf())
+
+        assert ["a found", "a found", "b found"] == loop.results
+        assert whole.snapshot() == loop.snapshot()
+
+
+def test_what_a_snapshot_has_whole_is_not_done_again() -> None:
+    """Behind work that is all in the parts, the snapshot is of that very moment."""
+    shelf = Shelf()
+    drive_with_checkpoint(Careful("a b", id="x"), shelf)
+
+    assert [1, 2, 3, 4, 5, 6, 7, 7] == [each.seq for each in shelf.saved]
+
+
+def test_it_is_told_where_something_went_that_a_handler_had_set() -> None:
+    """The reason, and where to keep it instead."""
+    loop = Clerk.from_dict(Snapshot(1, "a", "OBSERVING", ["a"]))
+    with pytest.raises(AttributeError) as raised:
+        step_once(loop)
+
+    (note,) = raised.value.__notes__
+    assert "anything else that a handler sets is gone after a checkpoint: keep 'heard'" in note
+    assert "self.context, or make it in setup()" in note
+
+
+def test_a_verb_that_nobody_awaits_is_refused_at_the_next_call() -> None:
+    """The driver of one's own does not go round for ever over handlers that are async."""
+    loop, shelf = Kept("a", id="x"), Shelf()
+    with pytest.raises(UsageError, match="step_once was called on loop x and not awaited") as told:
+        drive_with_checkpoint(loop, shelf)
+    assert "outlive.sync.loop.step_once(...)" in str(told.value)
+    assert [] == shelf.saved
+    drive(loop, shelf)
+    with pytest.raises(UsageError, match="drive was called on loop x and not awaited"):
+        drive(loop, shelf)
+
+    asyncio.run(step_once(loop))
+    blocking.step_once(loop)
+    assert 2 == loop.seq
+
+
+async def test_a_transition_that_is_cancelled_before_it_begins_may_be_made_again() -> None:
+    """It was not forgotten."""
+    loop = Kept("a", id="x")
+    task = asyncio.create_task(step_once(loop))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await step_once(loop)
+
+    assert 1 == loop.snapshot().seq
+
+
+BASE = """
+from outlive.loop import Loop, State
+
+class Clerk(Loop):
+    def on_planning(self): return State.EXECUTING
+    def on_executing(self): return State.OBSERVING
+    def on_observing(self): return State.REFLECTING
+    def on_reflecting(self): return State.COMPLETE
+
+loop = Loop.from_dict({"version": 1, "request": "x", "state": "OBSERVING"})
+print(type(loop).__name__, loop.state.name)
+
+class Second(Clerk):
+    pass
+
+try:
+    Loop.from_dict(loop.snapshot())
+except Exception as error:
+    print(error)
+"""
+
+
+def test_the_base_class_makes_a_loop_of_the_only_kind_there_is() -> None:
+    """As scripts have one; of several it does not guess."""
+    done = subprocess.run([sys.executable, "-c", BASE], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+
+    assert "Clerk OBSERVING" == first
+    assert "several kinds of loop are defined (Clerk, Second)" in second
+    assert "YourLoop.from_dict(snapshot)" in second
 
 
 def test_snapshots_are_saved_at_the_named_transitions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -48,6 +49,18 @@ def test_it_is_made_by_hand_as_well() -> None:
     loop = Agent.from_dict(snapshot)
 
     assert (State.PLANNING, [], {}, 0) == (loop.state, loop.plan, loop.context, loop.seq)
+
+
+def test_it_is_a_dataclass_as_well() -> None:
+    """Made by position in the order of the lesson; ``asdict`` and ``replace`` take it."""
+    snapshot = Snapshot(1, "a", "EXECUTING", ["mail"], 0, ["found"])
+    parts: Any = {"version": 1, "request": "a", "state": "EXECUTING", "plan": ["mail"]}
+    assert Snapshot(**parts, results=["found"]) == snapshot
+
+    written = dataclasses.asdict(snapshot)
+    assert (dict, dict(snapshot)) == (type(written), written)
+    assert "OBSERVING" == dataclasses.replace(snapshot, state="OBSERVING").state
+    assert Agent.from_dict(written).snapshot() == Agent.from_dict(snapshot).snapshot()
 
 
 def test_it_shares_nothing_with_the_loop() -> None:

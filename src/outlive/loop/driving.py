@@ -11,6 +11,7 @@ import copy
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from outlive.app import App
@@ -24,8 +25,17 @@ from outlive.errors import (
     WrongVersion,
 )
 from outlive.journal.reader import read_first
-from outlive.loop.loops import Loop, goes_at_once
-from outlive.loop.snapshot import RECORDED
+from outlive.loop.loops import (
+    BEFORE_WORK,
+    MADE,
+    NOTES,
+    UNAWAITED,
+    Loop,
+    defined,
+    goes_at_once,
+    the_only,
+)
+from outlive.loop.snapshot import PARTS, RECORDED, Snapshot
 from outlive.loop.turns import Pace, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.ids import check_run_id
@@ -60,13 +70,46 @@ Kinds: TypeAlias = Mapping[str, type[Loop]]
 
 async def step_once(loop: Loop) -> None:
     """One transition; if it fails, the loop is as it was."""
-    before = _copied(vars(loop))
+    own, state = vars(loop), loop.state
+    own.pop(UNAWAITED, None)
+    if MADE not in own:
+        own[MADE] = _copied(_beside(own))
+    before = _copied(own)
     try:
         await turn(loop)
     except BaseException:
-        vars(loop).clear()
-        vars(loop).update(before)
+        own.clear()
+        own.update(before)
         raise
+    _note_work(loop, state, before)
+
+
+def _note_work(loop: Loop, state: Enum, before: Mapping[str, Any]) -> None:
+    """Remember how the loop was before its work, if a snapshot taken now would lack some of it."""
+    own = vars(loop)
+    if state not in loop.machine.working or _is_as_made(own):
+        own.pop(BEFORE_WORK, None)
+    elif BEFORE_WORK not in own:
+        parts = {name: before[name] for name in RECORDED}
+        own[BEFORE_WORK] = Snapshot(
+            version=loop.version, id=loop.id, **{**parts, "state": before["state"].name}
+        )
+
+
+def _beside(own: Mapping[str, Any]) -> dict[str, Any]:
+    """What is on a loop beside its parts."""
+    return {name: each for name, each in own.items() if name not in (*PARTS, *NOTES)}
+
+
+def _is_as_made(own: Mapping[str, Any]) -> bool:
+    """Whether all that is on a loop beside its parts is what ``setup`` makes."""
+    made, beside = own[MADE], _beside(own)
+    if made.keys() != beside.keys():
+        return False
+    try:
+        return all(each is made[name] or bool(each == made[name]) for name, each in beside.items())
+    except Exception:  # whatever a class of theirs raises when it is compared
+        return False
 
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +144,9 @@ async def _drive_saved(loop: Loop, store: LoopStore) -> None:
             snapshot = loop.snapshot()
             await _awaited(store.save(snapshot))
             loop.take(snapshot)
-    if goes_at_once(loop.keep) and hasattr(store, "delete"):
+    # Such an object has no rules for old snapshots: it goes, unless the class says otherwise.
+    is_default = type(loop).keep is Loop.keep
+    if (is_default or goes_at_once(loop.keep)) and hasattr(store, "delete"):
         await _awaited(store.delete())
 
 
@@ -119,6 +164,7 @@ def is_saved(store: Where) -> TypeGuard[LoopStore]:
 
 async def drive(loop: L, store: Where = None) -> L:
     """Drive a loop to its end, or go on with the one of its id."""
+    vars(loop).pop(UNAWAITED, None)
     if is_saved(store):
         await _drive_saved(loop, store)
         return loop
@@ -175,7 +221,7 @@ async def _load_saved(store: LoopStore, id: str | None, kinds: Kinds) -> Loop | 
     snapshot = await _awaited(store.load())
     if snapshot is None:
         return None
-    loop = _only(kinds).from_dict(snapshot)
+    loop = the_only(kinds, "resume(store, loop=YourLoop)").from_dict(snapshot)
     return loop if id in (None, loop.id) else None
 
 
@@ -228,15 +274,7 @@ def kinds_of(loop: type[Loop] | None) -> Kinds:
     """Loops by the names of their flows: the one that was given, or all there are."""
     if loop is not None:
         return {_with_handlers(loop).flow.name: loop}
-    found: dict[str, type[Loop]] = {}
-    waiting: list[type[Loop]] = [Loop]
-    while waiting:
-        subclasses = waiting.pop(0).__subclasses__()
-        found |= {each.flow.name: each for each in subclasses if "flow" in vars(each)}
-        waiting += subclasses
-    if not found:
-        raise UsageError("this process has defined no loop: import the module that does")
-    return found
+    return defined()
 
 
 def _with_handlers(kind: object) -> type[Loop]:
@@ -250,15 +288,6 @@ def class_of(loop: Loop) -> type[Loop]:
     if not isinstance(loop, Loop):
         raise UsageError(f"{loop!r} is no loop; make one: YourLoop(request)")
     return type(loop)
-
-
-def _only(kinds: Kinds) -> type[Loop]:
-    if len(kinds) > 1:
-        raise UsageError(
-            f"several kinds of loop are defined ({', '.join(sorted(kinds))}), and a snapshot does "
-            "not say which it is of; say so: resume(store, loop=YourLoop)"
-        )
-    return next(iter(kinds.values()))
 
 
 async def _find(app: App, id: str | None, kinds: Kinds) -> tuple[str, Header] | None:

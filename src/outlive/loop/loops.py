@@ -8,7 +8,9 @@ handler sets on it is gone after the next checkpoint, live as after a crash.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, ClassVar, Self
@@ -33,6 +35,11 @@ _OPTIONS = (
     "states", "moves", "working", "version", "upcasters", "checkpoint_every", "keep", "ttl", "name",
 )  # fmt: skip
 _OWN = ("id", *RECORDED)
+#: Notes on a loop, beside its parts: what is still to be awaited; the snapshot from
+#: before the work, as long as the loop stands behind work that no snapshot has whole; and what
+#: ``setup`` made.
+UNAWAITED, BEFORE_WORK, MADE = "_unawaited", "_before_work", "_made"
+NOTES = (UNAWAITED, BEFORE_WORK, MADE)
 #: What is not kept is there for so long under workers: whoever handed it in reads how it ended.
 GRACE = "1m"
 #: Names that are as much alike as this, of 1, are one and the same, misspelt.
@@ -59,9 +66,9 @@ class Loop:
     upcasters: ClassVar[Upcasters] = {}
     #: A checkpoint after so many transitions that may have one.
     checkpoint_every: ClassVar[int] = 1
-    #: How long a loop is kept after its end; 0: not at all (a minute if a worker drives it);
-    #: None: for ever.
-    keep: ClassVar[Duration | None] = 0
+    #: How long a loop is kept after its end (default: a day), so that the same id gives the same
+    #: outcome; 0: not at all (a minute if a worker drives it); None: for ever.
+    keep: ClassVar[Duration | None] = timedelta(days=1)
     #: One that wrote nothing for so long is given up by workers; None: never.
     ttl: ClassVar[Duration | None] = "24h"
     #: Its name in journals and lists; by default that of the class.
@@ -154,20 +161,49 @@ class Loop:
         return f"{self.id}/{self.seq}/{what}"
 
     def snapshot(self) -> Snapshot:
-        """All that is needed to go on from here; it shares nothing with the loop."""
+        """All that is needed to go on from here; it shares nothing with the loop.
+
+        Where the handler of a working state has just left something on the loop that no snapshot
+        has, it is the snapshot from before that handler: whoever goes on from it calls it again.
+
+        Raises:
+            UsageError: ``step_once`` or ``drive`` was called on this loop and not awaited.
+        """
+        self.check_awaited()
+        before: Snapshot | None = vars(self).get(BEFORE_WORK)
+        if before is not None and not self.is_over:
+            return copy.deepcopy(before)
+        return self._snapshot()
+
+    def check_awaited(self) -> None:
+        """Refuse to go on behind a verb that was called and never awaited."""
+        called = vars(self).get(UNAWAITED)
+        if called is not None and inspect.getcoroutinestate(called) == inspect.CORO_CREATED:
+            called.close()
+            verb = called.__name__
+            raise UsageError(
+                f"{verb} was called on loop {self.id} and not awaited, so nothing happened: "
+                f"{self.machine.name} has async handlers; write `await {verb}(...)`, or in plain "
+                f"code outlive.sync.loop.{verb}(...)"
+            )
+
+    def _snapshot(self) -> Snapshot:
         parts = {name: getattr(self, name) for name in RECORDED}
         parts = copy.deepcopy({**parts, "state": self.state.name})
         return Snapshot(version=self.version, id=self.id, **parts)
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
-        """A loop that goes on from a snapshot.
+        """A loop that goes on from a snapshot. ``Loop`` itself: of the only subclass there is.
 
         Raises:
             IncompatibleCheckpoint: it has another version, and no upcaster leads to this one.
             ValueRefused: it is no snapshot of a loop of this kind.
+            UsageError: several kinds of loop are defined, and a snapshot does not say which.
         """
-        return cls.from_parts(copy.deepcopy(_parts_of(snapshot)))
+        kind = cls if cls is not Loop else the_only(defined(), "YourLoop.from_dict(snapshot)")
+        loop: Any = kind.from_parts(copy.deepcopy(_parts_of(snapshot)))
+        return loop  # type: ignore[no-any-return]  # an object of a subclass
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Any]) -> Self:
@@ -201,6 +237,29 @@ class Loop:
         """Become what a snapshot says, in place."""
         parts = copy.deepcopy(_parts_of(snapshot))
         self._take(up_to_date(parts, self.version, self.upcasters))
+
+
+def defined() -> dict[str, type[Loop]]:
+    """All loops that this process has defined, by the names of their flows."""
+    found: dict[str, type[Loop]] = {}
+    waiting: list[type[Loop]] = [Loop]
+    while waiting:
+        subclasses = waiting.pop(0).__subclasses__()
+        found |= {each.flow.name: each for each in subclasses if "flow" in vars(each)}
+        waiting += subclasses
+    if not found:
+        raise UsageError("this process has defined no loop: import the module that does")
+    return found
+
+
+def the_only(kinds: Mapping[str, type[Loop]], remedy: str) -> type[Loop]:
+    """The one kind of loop that can be meant."""
+    if len(kinds) > 1:
+        raise UsageError(
+            f"several kinds of loop are defined ({', '.join(sorted(kinds))}), and a snapshot does "
+            f"not say which it is of; say so: {remedy}"
+        )
+    return next(iter(kinds.values()))
 
 
 def _parts_of(snapshot: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from outlive.errors import DefinitionRefused, IncompatibleCheckpoint, ValueRefused
@@ -34,12 +35,25 @@ _KINDS: Mapping[str, tuple[type, tuple[type, ...], str]] = {
 _PLAIN = tuple((name, usual) for name, (usual, _, _) in _KINDS.items())
 
 
+@dataclass(init=False, repr=False, eq=False)
 class Snapshot(dict[str, Any]):
-    """A loop at one moment: a dict that JSON can write, whose parts are attributes, too."""
+    """A loop at one moment: a dict that JSON can write, whose parts are attributes, too.
 
-    def __init__(  # noqa: PLR0913 - the parts of a snapshot, each by name
+    It is also a dataclass: ``dataclasses.asdict`` and ``replace`` take it.
+    """
+
+    version: int
+    request: Any
+    state: str
+    plan: list[Any]
+    cursor: int
+    results: list[Any]
+    context: dict[str, Any]
+    seq: int
+    id: str | None
+
+    def __init__(  # noqa: PLR0913 - the parts of a snapshot
         self,
-        *,
         version: int,
         request: Any,
         state: str,

@@ -59,16 +59,36 @@ class Looping(Protocol):
 
 async def turn(loop: Looping) -> None:
     """Call the handler of the loop's state, and make the move that it asks for."""
-    state, target = loop.state, _handle(loop)
-    if inspect.isawaitable(target):
-        target = await target
+    state = loop.state
+    try:
+        target = _handle(loop)
+        if inspect.isawaitable(target):
+            target = await target
+    except AttributeError as error:
+        _explain(loop, error)
+        raise
     _move(loop, state, target)
 
 
 def turn_plain(loop: Looping) -> None:
     """The same for a machine none of whose handlers is awaited."""
     state = loop.state
-    _move(loop, state, _handle(loop))
+    try:
+        target = _handle(loop)
+    except AttributeError as error:
+        _explain(loop, error)
+        raise
+    _move(loop, state, target)
+
+
+def _explain(loop: Looping, error: AttributeError) -> None:
+    """Say why something may be missing that a handler had set."""
+    if error.obj is loop:
+        error.add_note(
+            f"loop {loop.id} has its parts ({', '.join(RECORDED)}) and what setup() makes; "
+            f"anything else that a handler sets is gone after a checkpoint: keep {error.name!r} in "
+            f"self.context, or make it in setup()"
+        )
 
 
 def _handle(loop: Looping) -> Any:

@@ -17,7 +17,7 @@ from outlive.blocking import run_blocking
 from outlive.journal.immediate import run_immediate
 from outlive.loop import driving
 from outlive.loop.driving import Where, class_of, is_saved, kinds_of
-from outlive.loop.loops import Loop
+from outlive.loop.loops import UNAWAITED, Loop
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Loop)
@@ -28,7 +28,10 @@ def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
 
     What has no value to go back to, as a client or a lock, stays as it is.
     """
-    return _done_or_awaited([class_of(loop)], partial(driving.step_once, loop), in_thread=True)
+    kind = class_of(loop)
+    loop.check_awaited()
+    work = partial(driving.step_once, loop)
+    return _noted(loop, _done_or_awaited([kind], work, in_thread=True))
 
 
 def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
@@ -42,8 +45,10 @@ def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
         IncompatibleCheckpoint: it was left by code with another schema.
         RunIdTaken: the id is that of another request, or of a loop that ended and is not kept.
     """
+    kind = class_of(loop)
+    loop.check_awaited()
     work = partial(driving.drive, loop, store)
-    return _done_or_awaited([class_of(loop)], work, in_thread=is_plain(store))
+    return _noted(loop, _done_or_awaited([kind], work, in_thread=is_plain(store)))
 
 
 def resume(
@@ -70,6 +75,13 @@ def load(
     kinds = kinds_of(loop)
     work: Any = partial(driving.load, store, id, kinds)
     return _done_or_awaited(kinds.values(), work, in_thread=is_plain(store))
+
+
+def _noted(loop: Loop, outcome: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """The same; what is to be awaited is noted until then."""
+    if inspect.iscoroutine(outcome):
+        vars(loop)[UNAWAITED] = outcome
+    return outcome
 
 
 def _done_or_awaited(
