@@ -11,6 +11,7 @@ import pytest
 from outlive.model.events import (
     Claimed,
     Event,
+    Fault,
     Parked,
 )
 from outlive.model.kin_events import ChildEnded
@@ -27,12 +28,20 @@ ORDERED = {"questioned", "limited", "undone", "calling"}
 
 
 def told(events: list[Event]) -> list[Event]:
-    """The story without its times, its drivers and its chance."""
+    """The story without its times, its drivers, its chance and the lines of its code."""
     told = []
     for event in events:
         if not isinstance(event, (Claimed, Parked)):
-            fields = {"at": 0, "seed": b"", "started_at": 0, "deadline_at": None, "until": None}
+            fields: dict[str, object] = {
+                "at": 0,
+                "seed": b"",
+                "started_at": 0,
+                "deadline_at": None,
+                "until": None,
+            }
             fields |= {"not_after": 0, "retry_at": 0}
+            if isinstance(fault := getattr(event, "error", None), Fault):
+                fields["error"] = msgspec.structs.replace(fault, trace="")
             has = {name: value for name, value in fields.items() if hasattr(event, name)}
             told.append(msgspec.structs.replace(event, **has))
     return told
