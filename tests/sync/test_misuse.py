@@ -58,8 +58,12 @@ def doing_in_step() -> str:
 
 
 async def told(stage: Theatre, flow: Any, deed: Callable[[], Any]) -> str:
+    """What the flow caught, or what its run failed with though the flow caught it."""
     deeds.append(deed)
-    return str(await stage.outcome(await stage.open().start(flow)))
+    try:
+        return str(await stage.outcome(await stage.open().start(flow)))
+    except outlive.errors.RunFailed as failed:
+        return f"{failed.type_name}: {failed.message}"
 
 
 AWAITED: dict[str, Callable[[], Any]] = {

@@ -149,6 +149,19 @@ async def connect_in_flow(place: Place) -> None:
     await place.fail(connecting)
 
 
+@raises(errors.NeverAwaited, r"echoed was called and never awaited, .*write `await echoed")
+async def forget_await(place: Place) -> None:
+    @outlive.step
+    async def echoed() -> None:
+        """Harmless."""
+
+    @outlive.flow
+    async def forgetful() -> None:
+        echoed()  # type: ignore[unused-coroutine]
+
+    await place.fail(forgetful)
+
+
 @raises(errors.ValueRefused, r"\$\.value: .*object.*")
 async def give_object(place: Place) -> None:
     await place.app.start(echo, object())  # type: ignore[arg-type]  # that is the point

@@ -8,6 +8,7 @@ delivery, live as on replay.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from outlive.engine.timers import FlowTimers
 from outlive.engine.typed import decode_as, encode_own
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
-from outlive.errors import ValueRefused
+from outlive.errors import NeverAwaited, OutliveError, ValueRefused
 from outlive.journal.redacting import Hider
 from outlive.model.events import (
     EffectDone,
@@ -52,7 +53,15 @@ logger = logging.getLogger("outlive")
 #: Replayed steps between two looks at the time.
 REPLAY_TURN = 200
 
+#: Calls that are kept before those that were awaited are let go.
+CALLED_MAX = 1000
+
 _ENDS: frozenset[type] = frozenset((StepDone, EffectDone, StepRaised, EffectRaised))
+
+
+def is_unawaited(call: Any) -> bool:
+    """Nobody has awaited, cancelled or closed this coroutine."""
+    return inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED
 
 
 class Driving(Protocol):
@@ -101,9 +110,15 @@ class Calls:
         self._drive = drive
         self.approvals = Approvals()
         self._replayed = self._swallowed = 0
+        #: What was called, and may not have been awaited.
+        self.called: list[Any] = []
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
+        if len(self.called) == 1:
+            self.called.clear()  # it is this very call
+        elif len(self.called) > CALLED_MAX:
+            self._forget_awaited()
         try:
             op = self.op(call, args, kwargs)
         except RunStopped:
@@ -120,6 +135,28 @@ class Calls:
         if self._replayed % REPLAY_TURN == 0:
             await _turn()
         return self.outcome(op, event)
+
+    def note_call(self, made: Any) -> None:
+        """A verb was called, and must be awaited."""
+        if len(self.called) > CALLED_MAX:
+            self._forget_awaited()
+        self.called.append(made)
+
+    def _forget_awaited(self) -> None:
+        self.called = [each for each in self.called if is_unawaited(each)]
+
+    def never_awaited(self) -> NeverAwaited | None:
+        """The flow is over: what it called and left there. Nothing of that was done."""
+        left = [each for each in self.called if is_unawaited(each)]
+        self.called = []
+        names = [_name_of_call(each) for each in left]
+        for each in left:
+            each.close()  # told here, not by Python's warning
+        return NeverAwaited(names[0]) if names else None
+
+    def refuse_run(self, error: OutliveError) -> None:
+        """The run fails with this, whoever catches it."""
+        self._drive.loop.refuse(error)
 
     def op(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """The call at its place."""
@@ -328,6 +365,8 @@ class Calls:
         drive = self._drive
         if drive.stopped or drive.comparing.misfit is not None or drive.loop.dead:
             raise RunStopped
+        if drive.loop.refusal is not None:
+            raise drive.loop.refusal
 
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
@@ -350,6 +389,12 @@ class Calls:
         """Sixteen random bytes that belong to this place."""
         parted = parting(self._drive.inbox)
         return derived_bytes((parted or self._drive.start_event).seed, place)
+
+
+def _name_of_call(call: Any) -> str:
+    """The step or verb that a coroutine would have done."""
+    made_from = call.cr_frame.f_locals.get("call")
+    return made_from.name if isinstance(made_from, Definition) else f"outlive.{call.__name__}"
 
 
 def _is_cancelled(loop: FlowLoop) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Op
 from outlive.engine.replay import (
     Replay,
@@ -18,7 +19,7 @@ from outlive.engine.replay import (
     outcome_of,
 )
 from outlive.engine.waiting import Waiting
-from outlive.errors import OutliveError, ValueRefused
+from outlive.errors import InsideStep, OutliveError, ValueRefused
 from outlive.model.events import Event
 
 
@@ -27,6 +28,7 @@ class Compared(Protocol):
 
     run_id: str
     waiting: Waiting
+    loop: FlowLoop
 
     def asked(self) -> list[str]:
         """What the code asks for, by id."""
@@ -78,7 +80,10 @@ class Comparing:
         try:
             if is_changed:
                 return op.definition.value_from_json(getattr(event, "value", b"")), None
-            return outcome_of(op, event)
+            value, error = outcome_of(op, event)
+            if isinstance(error, InsideStep):
+                self._drive.loop.refuse(error)  # the run fails with it, whoever catches it
+            return value, error
         except ValueRefused as refused:
             self.refuse(_given_by_fork(op, refused) if is_changed else refused)
             return None, None

@@ -25,7 +25,6 @@ from outlive.engine.options import RunOptions
 from outlive.engine.place import Body, Branch, Plain, place
 from outlive.errors import (
     DefinitionRefused,
-    InsideStep,
     NotInRun,
     UsageError,
     ValueRefused,
@@ -205,6 +204,7 @@ class Step(NoMethod, Generic[P, R_co]):
         here = place.get()
         if type(here) is Branch:
             result: Any = here.drive.perform(self.definition, args, kwargs)
+            here.drive.called.append(result)
         elif type(here) is Plain:
             result = here.bridge.perform(self.definition, args, kwargs)
         else:
@@ -234,10 +234,11 @@ class Effect(NoMethod, Generic[P, R_co]):
         name = self.definition.name
         if type(here) is Branch:
             result: Any = here.drive.perform(self.definition, args, kwargs)
+            here.drive.called.append(result)
         elif type(here) is Plain:
             result = here.bridge.perform(self.definition, args, kwargs)
         elif type(here) is Body:
-            raise InsideStep(name, here.step)
+            raise here.refuse(name)
         else:
             raise NotInRun(name)
         return result  # type: ignore[no-any-return]  # R is what the function returns

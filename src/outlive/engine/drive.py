@@ -27,6 +27,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.delivering import Delivering
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ending import FLOW_STUCK, Deadline, Ending, Verdict
+from outlive.engine.faults import fault_of
 from outlive.engine.flowloop import FlowLoop
 from outlive.engine.leaving import How, Leaving
 from outlive.engine.mailbox import Mailbox
@@ -37,7 +38,7 @@ from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, partin
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
-from outlive.errors import OutliveError, RunError, ValueRefused
+from outlive.errors import IoInFlow, OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
     Answered,
@@ -86,6 +87,8 @@ class Drive:
         self.loop = FlowLoop(  # type: ignore[abstract]  # the rest is refused by name
             self.run_id, self.timers
         )
+        self.loop.on_refusal = partial(env.host.call_threadsafe, self._stop_refused)
+        self.calls = Calls(self)
         self.threads = FlowThreads(self)
         self.waiting = Waiting()
         self.comparing = Comparing(self, self._replay)
@@ -119,7 +122,7 @@ class Drive:
             self.leaving.misfit(misfit_arguments(self.run_id, error))
             return
         chapter = self._chapter
-        self.main = self.loop.create_main(main, Branch(Calls(self), str(chapter.number)))
+        self.main = self.loop.create_main(main, Branch(self.calls, str(chapter.number)))
         self.loop.seconds = chapter.at / 1000
         self.waits.keep(chapter.signals)
         if chapter.is_cancelled:
@@ -230,7 +233,7 @@ class Drive:
         """The flow returned, raised, or was stopped."""
         main = self.main
         if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
-            self.ending.returned(main)
+            self.ending.returned(main, self.loop.refusal, self.calls.never_awaited())
         return self.ending.verdict is not None
 
     def is_patched(self, place: str) -> bool:
@@ -384,8 +387,21 @@ class Drive:
 
     def stop_stuck(self) -> None:
         """Nothing will ever wake this flow: say so instead of waiting for ever."""
-        self.cut(Verdict("failed", error=Fault(FLOW_STUCK, STUCK)))
+        if self.loop.waits_for_thread():
+            self.loop.refuse(IoInFlow("anyio.to_thread.run_sync()"))
+        fault = Fault(FLOW_STUCK, STUCK)
+        if self.loop.refusal is not None:
+            fault = self.hider.fault(fault_of(self.loop.refusal, self.flow.value_codec))
+        self.cut(Verdict("failed", error=fault))
         self._end()
+
+    def _stop_refused(self) -> None:
+        """A thread that the flow began was refused: the flow may wait for it for ever."""
+        if self.stopped or self.flow_is_over or self.loop.refusal is None:
+            return
+        fault = fault_of(self.loop.refusal, self.flow.value_codec)
+        self.cut(Verdict("failed", error=self.hider.fault(fault)))
+        self.activate()
 
     def _is_ending(self) -> bool:
         """The flow is over, every effect is settled, every child is told."""

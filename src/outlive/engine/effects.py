@@ -192,6 +192,9 @@ class EffectRunner:
 
     def _returned(self, op: Op, value: object) -> None:
         """It is done; an outcome that can't be recorded is told to the flow as such."""
+        if op.inside is not None and op.inside.refusal is not None:
+            self._tell(op, op.inside.refusal, happened=True)  # its body caught that
+            return
         try:
             encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:

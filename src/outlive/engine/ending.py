@@ -23,7 +23,7 @@ from outlive.engine.ops import Op, Recorder
 from outlive.engine.undoing import recalled, undo_of, undoable
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
-from outlive.errors import RunError, ValueRefused
+from outlive.errors import OutliveError, RunError, ValueRefused
 from outlive.model.events import (
     ChapterBegan,
     DeadlinePassed,
@@ -106,10 +106,20 @@ class Ending:
 
     # verdicts
 
-    def returned(self, main: asyncio.Task[Any]) -> None:
-        """The flow's own task is done."""
+    def returned(
+        self,
+        main: asyncio.Task[Any],
+        refusal: OutliveError | None = None,
+        left: OutliveError | None = None,
+    ) -> None:
+        """The flow's own task is done; ``left`` says what it called and did not await.
+
+        What the engine refused counts, whatever flow code made of it.
+        """
         codec, hider = self._drive.flow.value_codec, self._drive.hider
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
+        if not isinstance(error, asyncio.CancelledError):
+            error = refusal or error or left
         if error is None:
             try:
                 self.verdict = Verdict("completed", hider.value(codec.write(main.result())))

@@ -25,12 +25,14 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from outlive.engine.place import Branch, RunStopped, place
-from outlive.errors import IoInFlow
+from outlive.errors import IoInFlow, OutliveError
 
 logger = logging.getLogger("outlive")
 
 #: What awaits an item of an async generator; these types have no other name.
 _OF_GENERATORS = frozenset({"async_generator_asend", "async_generator_athrow", "anext_awaitable"})
+#: Where anyio waits for a thread.
+_ANYIO_THREAD = "run_sync_in_worker_thread"
 _TASKS_FILE = asyncio.tasks.__file__
 
 
@@ -69,9 +71,30 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self.dead = False
         #: A thread of plain flow code computes: until it is back nothing runs here.
         self.is_away = False
+        #: What the engine refused to flow code: it counts whoever caught it.
+        self.refusal: OutliveError | None = None
+        #: Called when a thread was refused, which the flow may wait for in vain.
+        self.on_refusal: Callable[[], None] | None = None
+        self._thread = threading.get_ident()
         self._timers = timers
         self._salt = crc32(run_id.encode()) << 24
         self._made = 0
+
+    def refuse(self, error: OutliveError) -> OutliveError:
+        """The run fails with this, the first of its kind, whatever flow code does about it."""
+        self.refusal = self.refusal or error
+        return error
+
+    def call_soon_threadsafe(  # type: ignore[override]  # as below
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        """A thread that flow code began wants to tell its outcome."""
+        error = self.refuse(IoInFlow("loop.call_soon_threadsafe()"))
+        if threading.get_ident() == self._thread:
+            raise error
+        if self.on_refusal is not None:
+            self.on_refusal()
+        return asyncio.Handle(callback, args, self, context)
 
     # what asyncio itself asks of a loop
 
@@ -196,6 +219,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
             ran += 1
         return ran
 
+    def waits_for_thread(self) -> bool:
+        """Whether a task waits for one of anyio's threads, which tells no loop like this one."""
+        return any(_innermost(task.get_coro()) == _ANYIO_THREAD for task in self.tasks)
+
     def wake_first(self, future: asyncio.Future[None]) -> None:
         """Go on with the one task that waits for this, before whatever else is ready."""
         ready = len(self.ready)
@@ -267,6 +294,14 @@ def _is_in_generator(coro: Any) -> bool:
     return type(coro).__name__ in _OF_GENERATORS
 
 
+def _innermost(coro: Any) -> str:
+    """The name of the function that a coroutine waits in."""
+    name = ""
+    while inspect.iscoroutine(coro):
+        name, coro = coro.__name__, coro.cr_await
+    return name
+
+
 def _keep(coro: object) -> None:
     threading.Event().wait()
 
@@ -330,7 +365,7 @@ def _begins_later(handle: asyncio.Handle, branch_id: str) -> bool:
 
 def _io(name: str) -> Callable[..., Any]:
     def refuse(self: FlowLoop, *args: Any, **kwargs: Any) -> Any:
-        raise IoInFlow(f"loop.{name}()")
+        raise self.refuse(IoInFlow(f"loop.{name}()"))
 
     refuse.__name__ = name
     return refuse

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
+from outlive.engine.calls import Calls
 from outlive.engine.children import Children, tell_parent
 from outlive.engine.ending import Deadline
 from outlive.engine.flowloop import FlowLoop
@@ -41,6 +42,7 @@ class Resident(Recorder, Protocol):
     waiting: Waiting
     waits: Waits
     timers: FlowTimers
+    calls: Calls
     children: Children
     deadline: Deadline
     to_start: list[Op]
@@ -198,6 +200,7 @@ class Leaving:
         drive.timers.stop()
         drive.waiting.stop()
         drive.loop.kill(RunStopped)
+        drive.calls.never_awaited()  # another driver makes these calls again
 
     def _leave(self, how: How, error: OutliveError | None = None) -> None:
         self._drive.log.close()

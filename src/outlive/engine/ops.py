@@ -123,6 +123,8 @@ class Op:
     #: The flow was stopped: an end that is on its way comes too late to be recorded.
     is_late = False
     task: asyncio.Future[Any] | None = None
+    #: Where its body runs, or ran last.
+    inside: Body | None = None
     #: Of a transactional step: its body with a transaction around it, and what ends that early.
     body: Callable[..., Any] | None = None
     abort: Callable[[], None] | None = None
@@ -265,6 +267,7 @@ def launch(
     context = op.context.copy()
     inside = Body(drive.run_id, op.id, op.attempt, op.user_key)
     inside.shelf = drive.shelf
+    op.inside = inside
     context.run(place.set, inside)
     call = _call_of(op)
     op.expired = op.has_begun = op.is_called_off = False

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from outlive.errors import InsideStep, NotInRun, UsageError
+from outlive.errors import InsideStep, NotInRun, OutliveError, UsageError
 from outlive.model.ids import derived_key
 
 P = ParamSpec("P")
@@ -26,6 +26,16 @@ class Driven(Protocol):
     approvals: Any
     #: What is not recorded.
     hider: Any
+    #: What was called, and may not have been awaited.
+    called: list[Any]
+
+    def note_call(self, made: Any) -> None:
+        """A verb was called, and must be awaited."""
+        ...
+
+    def refuse_run(self, error: OutliveError) -> None:
+        """The run fails with this, whoever catches it."""
+        ...
 
     async def perform(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
@@ -182,12 +192,19 @@ class RunStopped(BaseException):
 class Body:
     """The inside of a step: nothing is recorded here, and nothing durable may begin."""
 
-    __slots__ = ("_user_key", "attempt", "run_id", "shelf", "step")
+    __slots__ = ("_user_key", "attempt", "refusal", "run_id", "shelf", "step")
 
     def __init__(self, run_id: str, step: str, attempt: int, user_key: str | None) -> None:
         self.run_id, self.step, self.attempt, self._user_key = run_id, step, attempt, user_key
+        #: What the engine refused here: it counts, whoever caught it.
+        self.refusal: InsideStep | None = None
         #: Finds where the blobs of this run are kept; None: nowhere.
         self.shelf: Callable[[], Any] | None = None
+
+    def refuse(self, name: str) -> InsideStep:
+        """Nothing durable may begin here."""
+        self.refusal = self.refusal or InsideStep(name, self.step)
+        return self.refusal
 
     @property
     def key(self) -> str:
@@ -207,7 +224,7 @@ def branch_for(name: str) -> Branch:
         here.bridge.check(name)
         return here.branch
     if type(here) is Body:
-        raise InsideStep(name, here.step)
+        raise here.refuse(name)
     raise NotInRun(name)
 
 
@@ -223,7 +240,7 @@ def plain_for(name: str) -> Bridge:
             f"`import outlive` there and await outlive.{name}"
         )
     if type(here) is Body:
-        raise InsideStep(f"outlive.{name}", here.step)
+        raise here.refuse(f"outlive.{name}")
     raise NotInRun(f"outlive.{name}")
 
 
@@ -233,7 +250,11 @@ def awaited(verb: Callable[P, R]) -> Callable[P, R]:
     @wraps(verb)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         refuse_plain(verb.__name__)
-        return verb(*args, **kwargs)
+        made: Any = verb(*args, **kwargs)
+        here = place.get()
+        if type(here) is Branch:
+            here.drive.note_call(made)
+        return made  # type: ignore[no-any-return]  # R is what the verb returns
 
     return checked
 
@@ -262,11 +283,14 @@ def on_loop(work: Callable[[], R]) -> R:
 
 def refuse_in_flow() -> None:
     """What reads or writes the store by itself was called from flow code, which is run again."""
-    if type(place.get()) in (Branch, Plain):
-        raise UsageError(
+    here = place.get()
+    if type(here) is Branch or type(here) is Plain:
+        error = UsageError(
             "this touches the store, and was called inside a flow; do it in a step, only step "
             "bodies touch the outside; runs are started there with outlive.call or outlive.spawn"
         )
+        here.drive.refuse_run(error)
+        raise error
 
 
 def refuse_in_run(name: str, remedy: str) -> None:

@@ -319,5 +319,5 @@ SPINS = (
 )
 STUCK = (
     "the flow waits for something that no step, timer or signal will ever set "
-    "(an asyncio.Event or Future of its own?); do such waiting inside a step"
+    "(an asyncio.Event or Future of its own, or one of a thread?); do such waiting inside a step"
 )

@@ -48,6 +48,9 @@ class StepRunner:
             self._raised(op, _time_out(op) if op.expired else error)
 
     def _returned(self, op: Op, value: object) -> None:
+        if op.inside is not None and op.inside.refusal is not None:
+            self._give_up(op, op.inside.refusal)  # its body caught that
+            return
         try:
             encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:

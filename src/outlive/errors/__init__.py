@@ -5,6 +5,7 @@
     │   ├── NotInRun            an effect or wait was used outside a run
     │   ├── InsideStep          an effect or wait was used inside a step's body
     │   ├── IoInFlow            flow code did asyncio I/O outside a step
+    │   ├── NeverAwaited        a step was called in a flow and never awaited
     │   ├── ValueRefused        a value would not come back as it was
     │   ├── DefinitionRefused   a decorator was given something impossible
     │   ├── UnknownStore        no store speaks this URL
@@ -63,6 +64,7 @@ from outlive.errors.usage import (
     NotInRun,
     InsideStep,
     IoInFlow,
+    NeverAwaited,
     ValueRefused,
     DefinitionRefused,
     UnknownStore,
@@ -134,6 +136,7 @@ __all__ = [
     "IoInFlow",
     "KeyTaken",
     "LeaseLost",
+    "NeverAwaited",
     "NoReply",
     "NotApproved",
     "NotHappened",

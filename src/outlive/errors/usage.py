@@ -32,15 +32,44 @@ def _or_plain(name: str, when: str) -> str:
     return "" if name.startswith("outlive.") else f", or use {name}.plain(...) {when}"
 
 
+#: How flow code comes to hand something to a thread.
+IN_THREADS = frozenset(
+    {
+        "loop.run_in_executor()",
+        "loop.call_soon_threadsafe()",
+        "loop.set_default_executor()",
+        "anyio.to_thread.run_sync()",
+    }
+)
+_USE_NO_THREAD = (
+    ". Threads (asyncio.to_thread, anyio.to_thread, executors) are for step bodies: decorate the "
+    "plain function with @outlive.step. If a framework does it, it runs a plain tool or callback "
+    "in a thread: write that with `async def` (pydantic-ai, openai-agents), give it as "
+    "`coroutine=` and call `ainvoke` (LangChain)"
+)
+
+
 class IoInFlow(UsageError):
     """Flow code did asyncio I/O outside a step; do it in a step."""
 
     def __init__(self, what: str) -> None:
+        remedy = _USE_NO_THREAD if what in IN_THREADS else ""
         super().__init__(
             f"flow code called {what}; do this in a step: only step bodies touch the outside, "
-            "so that a replay never does it again"
+            f"so that a replay never does it again{remedy}"
         )
         self.what = what
+
+
+class NeverAwaited(UsageError):
+    """A step or verb was called in a flow and never awaited, so it was not done; await it."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"{step} was called and never awaited, so it was not done: write `await {step}(...)`, "
+            "or give it to asyncio.gather or a TaskGroup"
+        )
+        self.step = step
 
 
 class ValueRefused(UsageError):
