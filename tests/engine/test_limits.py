@@ -257,11 +257,11 @@ async def test_a_store_that_is_out_of_reach_for_a_moment_loses_no_limit(stage: T
     app = stage.open()
     handle = await app.start(soon, id="r")
     await stage.until(lambda: "r" in app._workers[asyncio.get_running_loop()][0].driving, step=0)
-    stage.doors[app].faults["read"] = [StoreUnavailable("locked"), StoreUnavailable("locked")]
+    stage.doors[app].faults["mail_of"] = [StoreUnavailable("locked"), StoreUnavailable("locked")]
 
     waiting_for = asyncio.ensure_future(handle.outcome())
     assert "timed out" == await stage.until(
         lambda: waiting_for.done() and waiting_for.result(), step=0.3
     )
-    assert [] == stage.doors[app].faults["read"]
+    assert [] == stage.doors[app].faults["mail_of"]
     assert [] == await stage.events("r", MailRead)

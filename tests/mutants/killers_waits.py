@@ -353,6 +353,7 @@ def parents_hear_what_is_durable(folder: Path) -> None:
 
     play(_call, store)
     assert store.was_over
+    assert store.was_over
     assert all(store.was_over)
 
 
