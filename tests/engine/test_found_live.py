@@ -324,4 +324,5 @@ def test_a_cured_run_is_judged_by_what_it_did_since() -> None:
         Mail(mail_id="cancel/1", body=write_letter("r", "cancel/1", Cancel("ann")), posted_at=0)
     ]
 
-    assert "drive" == judge("r", fold(events), events, mail)
+    # It was claimed before, to no avail: it is driven, and told first that it is tried.
+    assert "try" == judge("r", fold(events), events, mail)

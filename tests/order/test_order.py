@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from outlive.model.events import Claimed, EffectDone, Event, RunCompleted
+from outlive.model.events import Claimed, DriveBegan, EffectDone, Event, RunCompleted
 from outlive.model.ids import derived_key
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite import SQLiteStore
@@ -48,8 +48,10 @@ async def replay_whole(case: Case, run_id: str, driven: Driven) -> None:
     assert world.ran == []
     assert again.outcome == driven.outcome
     assert again.events[: len(recorded)] == recorded
-    claim, end = again.events[len(recorded) :]
+    claim, *tried, end = again.events[len(recorded) :]
     assert isinstance(claim, Claimed)
+    # Of a run that somebody claimed before, to no avail, it is also told that it is tried.
+    assert [DriveBegan] * isinstance(recorded[-1], Claimed) == [type(each) for each in tried]
     assert isinstance(end, RunCompleted)
 
 

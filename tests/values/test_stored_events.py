@@ -22,7 +22,7 @@ from tests.unit.every_event import EVERY_EVENT
 #: Bytes that are no user's value: hashes, seeds, JSON, and what belongs to journals beside runs.
 NO_VALUES = {
     "digest", "seed", "link", "before", "schema", "Answered.value", "Forked.value", "KeyKept.value",
-    "Fault.args",
+    "Fault.args", "Fault.state",
 }  # fmt: skip
 BIG = part(msgspec.msgpack.encode("x" * 2_000))
 
