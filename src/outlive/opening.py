@@ -47,9 +47,10 @@ def open_app(  # noqa: PLR0913 - what users and commands may say, each by name
         check_there(url, ports)
     store = open_store(url, ports=ports, lease_seconds=settings.lease_seconds, upgrades=drive)
     elsewhere = settings.blobs if blobs is None else blobs and check_url(blobs)
-    if elsewhere:
+    if elsewhere and (drive or not must_exist or run_immediate(place_of(store)) is not None):
+        # Who only looks makes no place for blobs where there is none yet.
         store = _with_blobs(store, elsewhere, ports, settings)
-    elif not only_looks:
+    elif not elsewhere and not only_looks:
         run_immediate(check_here(store))
     store = with_key(store, key, ports, only_looks=only_looks)
     rules: dict[str, Any] = {"retention": retention, "redaction": redaction}

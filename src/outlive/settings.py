@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 
 from outlive.errors import UsageError
 
 DEFAULT_STORE = "sqlite:///outlive.db"
+#: Variables that begin so are Outlive's.
+PREFIX = "OUTLIVE_"
+#: Of these, those of its tests.
+_OF_TESTS = "OUTLIVE_TEST_"
 _ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
     "false": False, "0": False, "no": False, "off": False,
 }  # fmt: skip
+
+logger = logging.getLogger("outlive")
+#: Unknown variables that this process was told of.
+_told: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +71,9 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read once; a value that makes no sense is refused by name."""
+        """Read once; a value that makes no sense is refused by name, an unknown one is told."""
         given = os.environ if environment is None else environment
+        _warn_unknown(given)
         return cls(
             store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
             key=given.get("OUTLIVE_KEY") or "",
@@ -78,6 +89,28 @@ class Settings:
             redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
             durable_enabled=_switch(given, "OUTLIVE_DURABLE_ENABLED"),
         )
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """A question to put behind a complaint about an unknown word; empty if nothing is like it.
+
+    What all words begin with makes none of them more alike.
+    """
+    meant = {each.removeprefix(prefix): each for each in sorted(known)}
+    close = get_close_matches(word.removeprefix(prefix), meant, n=1)
+    return f"; did you mean {meant[close[0]]}?" if close else ""
+
+
+def _warn_unknown(given: Mapping[str, str]) -> None:
+    """Say once of each variable that looks like one of ours that nobody reads it."""
+    known = {PREFIX + each.name.upper() for each in fields(Settings)}
+    for name in sorted(given):
+        is_ours = name.startswith(PREFIX) and not name.startswith(_OF_TESTS)
+        if is_ours and name not in known and name not in _told:
+            _told.add(name)
+            hint = did_you_mean(name, known, PREFIX) or f"; there are {', '.join(sorted(known))}"
+            told = "the environment variable %s is unknown to Outlive and ignored%s"
+            logger.warning(told, name, hint)
 
 
 def _loop(given: Mapping[str, str]) -> str:

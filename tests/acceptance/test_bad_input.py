@@ -352,7 +352,7 @@ def test_nul_in_a_run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("words", "word"),
     [
-        ((), "required: command; see `outlive --help`"),
+        (("--debug",), "required: command; see `outlive --help`"),
         (("dance",), "invalid choice: 'dance'"),
         (("run",), "required: MODULE:FLOW; see `outlive run --help`"),
         (("runs", "--limit", "0"), "'0' is no number from 1 on"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from outlive.cli.output import print_note
 from outlive.cli.parser import build_parser, demo
-from outlive.errors import OutliveError
+from outlive.errors import OutliveError, UsageError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -25,7 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_to_print()
     if given[:1] == ["demo"]:
         return demo(given[1:])
-    asked = build_parser().parse_args(given)
+    parser = build_parser()
+    if not given:
+        parser.print_help()
+        return UsageError.exit_code
+    asked = parser.parse_args(given)
     try:
         code = int(asked.do(asked))
         sys.stdout.flush()

@@ -14,6 +14,7 @@ from outlive.cli.parsing import (
     CODES,
     Commands,
     Parser,
+    ShowVersion,
     add_command,
     add_json,
     everywhere,
@@ -46,6 +47,7 @@ def build_parser() -> Parser:
         allow_abbrev=False,
     )
     parser.set_defaults(store=None, debug=False)
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the release")
     commands = parser.add_subparsers(metavar=None, required=True, dest="command")
     _add_demo(commands)
     _add_run(commands)

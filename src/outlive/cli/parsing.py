@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from outlive.cli.output import print_note
+from outlive.settings import did_you_mean
 
 Do = Callable[[argparse.Namespace], int]
 
@@ -45,6 +46,27 @@ class Parser(argparse.ArgumentParser):
         for name in (None, "store"):
             self.register("action", name, _Once)
 
+    def parse_args(  # type: ignore[override] - argparse says this in three overloads
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """What was typed; what nobody knows is refused, with what was probably meant."""
+        asked, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            command = self.commands().get(asked.command, self)
+            known = [*command.words(), *self.words()]
+            hints = (did_you_mean(each.partition("=")[0], known, "--") for each in unknown)
+            hint = next(filter(None, hints), "")
+            command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return asked
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices: Iterable[Any] | None = action.choices
+        if choices is None or value in choices:
+            return
+        known = [str(each) for each in choices]
+        hint = did_you_mean(str(value), known) or f" (choose from {', '.join(known)})"
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
+
     def error(self, message: str) -> NoReturn:
         print_note(f"{self.prog}: {message}; see `{self.prog} --help`")
         raise SystemExit(2)
@@ -59,6 +81,25 @@ class Parser(argparse.ArgumentParser):
         chosen = [str(word) for each in self._actions for word in each.choices or ()]
         options = [option for each in self._actions for option in each.option_strings]
         return chosen + [option for option in options if option.startswith("--")]
+
+
+class ShowVersion(argparse.Action):
+    """Prints which release this is; the package is asked only then."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"outlive {version('outlive')}")
+        except PackageNotFoundError:
+            print("outlive, not installed: run from its source")
+        raise SystemExit(0)
 
 
 def everywhere() -> Parser:

@@ -7,6 +7,7 @@ import asyncio
 
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound, UsageError
+from outlive.journal.archive import check_archive
 from outlive.journal.sweeping import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.opening import open_app
@@ -60,6 +61,7 @@ def restore(asked: argparse.Namespace) -> int:
 
 async def _restore(asked: argparse.Namespace) -> dict[str, str]:
     told: dict[str, str] = {}
+    check_archive(asked.file)  # a slip in its name makes no store
     async with open_app(asked.store, drive=False) as app:
         for run in app.archived(asked.file):
             run_id = run.head.run_id

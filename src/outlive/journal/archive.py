@@ -32,6 +32,7 @@ SUFFIX = ".outlive"
 _PART = ".part"
 PART_SECONDS_MAX = 3600.0
 _BEGIN, _SEALED = b"OlAr\x01", b"OlAr\x02"
+_NO_BEGIN = "it does not begin as an archive does"
 #: A key of a file as it stands at its begin.
 WRAPPED_BYTES = 64
 _FRAME = struct.Struct(">Q16s")
@@ -175,6 +176,16 @@ def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> 
         raise CorruptArchive(str(path), error.strerror or str(error)) from error
 
 
+def check_archive(path: str | os.PathLike[str]) -> None:
+    """Raise ``CorruptArchive`` if the file is not there, can't be read or does not begin right."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(_BEGIN)) not in (_BEGIN, _SEALED):
+                raise CorruptArchive(str(path), _NO_BEGIN)
+    except OSError as error:
+        raise CorruptArchive(str(path), error.strerror or str(error)) from error
+
+
 class _Begin(NamedTuple):
     body: bytes
     cover: Cover | None
@@ -185,7 +196,7 @@ def _read_begin(name: str, file: BinaryIO, covers: Covers | None) -> _Begin:
     if begin == _BEGIN:
         return _Begin(begin, None)
     if begin != _SEALED:
-        raise CorruptArchive(name, "it does not begin as an archive does")
+        raise CorruptArchive(name, _NO_BEGIN)
     wrapped = file.read(WRAPPED_BYTES)
     if covers is None:
         raise WrongKey(f"archive {name}", [wrapped[:MASTER_ID_BYTES].hex()])

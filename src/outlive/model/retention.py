@@ -18,6 +18,7 @@ from outlive.model.retry import Duration, parse_duration
 KEEP_LAST_MAX = 100_000
 #: How a run can end.
 _ENDS = ("completed", "failed", "cancelled")
+_DURATIONS = (*_ENDS, "ttl", "id_window")
 _OF_STORE = ("archive", "id_window")
 
 
@@ -127,7 +128,7 @@ def _ms(duration: Duration) -> int:
 def parse_retention(text: str, where: str = "OUTLIVE_RETENTION") -> Retention | None:
     """Rules from one line: ``completed=30d,failed=90d,keep_last=100,support.completed=7d``.
 
-    ``where`` they stand is named in the error.
+    ``where`` they stand is named in the error. A duration has a unit, but for 0.
 
     Raises:
         UsageError: it can't be understood.
@@ -142,7 +143,12 @@ def parse_retention(text: str, where: str = "OUTLIVE_RETENTION") -> Retention | 
                 f"{where}: {part!r} is no rule; write completed=30d, failed=, "
                 "cancelled=, ttl=, keep_last=100, archive=, id_window=, or FLOW.completed=7d"
             )
-        given.setdefault(flow, {})[field] = _number(value) if field == "keep_last" else value
+        if value.isdecimal() and field in _DURATIONS and int(value):
+            raise UsageError(
+                f"{where}: {part!r} has no unit; write {name}={value}d for days, or {name}={value}s"
+            )
+        is_number = value.isdecimal() or field == "keep_last"
+        given.setdefault(flow, {})[field] = _number(value) if is_number else value
     own = given.pop("")
     if not own and not given:
         return None

@@ -11,6 +11,7 @@ from outlive.store import Store
 _POSTGRES = ("postgresql", "postgres")
 #: Schemes that later releases will speak.
 _PLANNED = frozenset({"file", "redis", "s3"})
+_SEE = "--store and OUTLIVE_STORE"
 _RESTORE = "if one was, restore it from a backup"
 _KNOWN = "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://host/database"
 
@@ -49,7 +50,7 @@ def check_url(url: object) -> str:
     return url
 
 
-def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") -> None:
+def check_there(url: str, ports: Ports, see: str = _SEE) -> None:
     """Raise ``StoreUnavailable`` if there is no store (any more): opening it would make one."""
     scheme, _, rest = url.partition("://")
     if scheme in _POSTGRES:
@@ -62,7 +63,8 @@ def check_there(url: str, ports: Ports, see: str = "--store and OUTLIVE_STORE") 
         if is_file and is_there and os.path.isfile(path) and not os.path.getsize(path):
             raise StoreUnavailable(f"{path} is empty, no store is in it; {_RESTORE}; see {see}")
     if not is_there:
-        raise StoreUnavailable(f"there is no store at {shown}; see {see}")
+        looked = ", and looking makes none: the first run does" if see == _SEE else ""
+        raise StoreUnavailable(f"there is no store at {shown}{looked}; see {see}")
 
 
 def shown_place(url: str) -> str:

@@ -1,0 +1,139 @@
+"""What a person sees who types something wrong, or looks where nothing is."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import outlive
+from outlive import settings
+from outlive.cli import main
+from outlive.settings import Settings
+from tests.doors.desk import Desk, ask_number
+
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A store and the command line on it."""
+    return Desk(tmp_path, monkeypatch)
+
+
+def refused(words: list[str], capsys: Printed) -> str:
+    """What is said of words that mean nothing."""
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert 2 == left.value.code
+    out, err = capsys.readouterr()
+    assert ("", 1) == (out, err.count("\n"))
+    return err
+
+
+def test_nothing_typed_is_answered_with_help(capsys: Printed) -> None:
+    """All commands, and the exit code of words that did nothing."""
+    assert 2 == main([])
+    out, err = capsys.readouterr()
+    assert "" == err
+    assert out.startswith("usage: outlive")
+    assert "show a run and everything that happened to it" in " ".join(out.split())
+
+
+def test_the_release_is_told(capsys: Printed) -> None:
+    """On one line, for reports of bugs and for scripts."""
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert 0 == left.value.code
+    assert f"outlive {version('outlive')}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["shwo", "r"], "invalid choice: 'shwo'; did you mean show?; see `outlive --help`"),
+        (["work", "m"], "did you mean worker?"),
+        (["show", "r", "--folow"], "--folow; did you mean --follow?; see `outlive show --help`"),
+        (["runs", "--limt=3"], "--limt=3; did you mean --limit?"),
+        (["runs", "--stor", "x"], "did you mean --store?"),
+        (["runs", "--status", "complete"], "'complete'; did you mean completed?"),
+        (["schedules", "puase", "x"], "did you mean pause?"),
+    ],
+)
+def test_a_slip_is_told_what_was_meant(words: list[str], meant: str, capsys: Printed) -> None:
+    """Of commands, options and words that are one of a few."""
+    assert meant in refused(words, capsys)
+
+
+def test_a_word_that_is_like_nothing_is_told_what_there_is(capsys: Printed) -> None:
+    """No guess is better than a wild one."""
+    assert "invalid choice: 'tired' (choose from pending, running" in refused(
+        ["runs", "--status", "tired"], capsys
+    )
+    assert "did you mean" not in refused(["runs", "--zzz"], capsys)
+
+
+def test_an_unknown_variable_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the one that was meant; those of other programs and of the tests are none of ours."""
+    monkeypatch.setattr(settings, "_told", set())
+    slips = {"OUTLIVE_STOER": "x", "OUTLIVE_TEST_FULL": "1", "OUTLIVELY": "1", "OUTLIVE_ZZZ": ""}
+    with caplog.at_level(logging.WARNING, "outlive"):
+        assert Settings() == Settings.from_environment(slips)
+        assert Settings() == Settings.from_environment(slips)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert (
+        "the environment variable OUTLIVE_STOER is unknown to Outlive and ignored; "
+        "did you mean OUTLIVE_STORE?"
+    ) == first
+    assert second.startswith("the environment variable OUTLIVE_ZZZ is unknown")
+    assert "OUTLIVE_RETENTION" in second
+
+
+LOOKS = [
+    "runs", "show r", "show r --follow", "queues", "schedules", "verify", "doctor",
+    "diff a b", "retain", "rekey", "resume r", "answer r 1", "signal r n 1", "cancel r", "retry r",
+    "resolve r s --fail", "fork r --at 1", "erase r --yes",
+]  # fmt: skip
+
+
+def test_looking_makes_no_store(desk: Desk, tmp_path: Path) -> None:
+    """Not a file of it is there afterwards; the line says what makes one."""
+    for words in LOOKS:
+        code, out, err = desk(*words.split())
+        assert (3, "", 1) == (code, out, err.count("\n")), words
+        assert "there is no store at" in err
+        assert "looking makes none: the first run does" in err
+    assert 3 == desk("restore", "nowhere")[0]
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_looking_makes_no_store_for_blobs(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that nobody has put a blob into is not made by ``runs``; a run makes it."""
+    desk.start(ask_number)
+    monkeypatch.setenv("OUTLIVE_BLOBS", f"sqlite:///{tmp_path}/blobs.db")
+    before = sorted(tmp_path.iterdir())
+    assert (0, 0) == (desk("runs")[0], desk("show", "r")[0])
+    assert before == sorted(tmp_path.iterdir())
+    with outlive.open():
+        assert (tmp_path / "blobs.db").exists()
+
+
+def test_zero_needs_no_unit_and_all_else_does(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``completed=0`` is "as soon as it ended"; who writes 30 may mean days, and is asked."""
+    desk.start(ask_number)
+    desk("cancel", "r")
+    desk.end()
+    monkeypatch.setenv("OUTLIVE_RETENTION", "completed=0,cancelled=0,id_window=0")
+    assert (0, "1 deleted\n", "") == desk("retain")
+    code, _, err = desk("retain", "--rules", "shop.failed=30")
+    assert 2 == code
+    assert (
+        "outlive: --rules: 'shop.failed=30' has no unit; "
+        "write shop.failed=30d for days, or shop.failed=30s\n"
+    ) == err
