@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given:
         parser.print_help()
         return UsageError.exit_code
-    asked = parser.parse_args(given)
+    asked = parser.parse(given)
     try:
         code = int(asked.do(asked))
         sys.stdout.flush()

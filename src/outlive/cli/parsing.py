@@ -46,11 +46,9 @@ class Parser(argparse.ArgumentParser):
         for name in (None, "store"):
             self.register("action", name, _Once)
 
-    def parse_args(  # type: ignore[override] - argparse says this in three overloads
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> argparse.Namespace:
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """What was typed; what nobody knows is refused, with what was probably meant."""
-        asked, unknown = self.parse_known_args(args, namespace)
+        asked, unknown = self.parse_known_args(words)
         if unknown:
             command = self.commands().get(asked.command, self)
             known = [*command.words(), *self.words()]
