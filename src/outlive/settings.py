@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 
 from outlive.errors import UsageError
 
@@ -21,8 +22,6 @@ _SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
 }  # fmt: skip
 
 logger = logging.getLogger("outlive")
-#: Unknown variables that this process was told of.
-_told: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +101,20 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def _warn_unknown(given: Mapping[str, str]) -> None:
-    """Say once of each variable that looks like one of ours that nobody reads it."""
-    known = {PREFIX + each.name.upper() for each in fields(Settings)}
     for name in sorted(given):
-        is_ours = name.startswith(PREFIX) and not name.startswith(_OF_TESTS)
-        if is_ours and name not in known and name not in _told:
-            _told.add(name)
-            hint = did_you_mean(name, known, PREFIX) or f"; there are {', '.join(sorted(known))}"
-            told = "the environment variable %s is unknown to Outlive and ignored%s"
-            logger.warning(told, name, hint)
+        if name.startswith(PREFIX) and not name.startswith(_OF_TESTS):
+            tell_unknown(name)
+
+
+@cache
+def tell_unknown(name: str) -> None:
+    """Say of a variable that looks like one of ours that nobody reads it: once for each."""
+    known = {PREFIX + each.name.upper() for each in fields(Settings)}
+    if name not in known:
+        hint = did_you_mean(name, known, PREFIX) or f"; there are {', '.join(sorted(known))}"
+        logger.warning(
+            "the environment variable %s is unknown to Outlive and ignored%s", name, hint
+        )
 
 
 def _loop(given: Mapping[str, str]) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive import settings
 from outlive.cli import main
-from outlive.settings import Settings
+from outlive.settings import Settings, tell_unknown
 from tests.doors.desk import Desk, ask_number
 
 Printed = pytest.CaptureFixture[str]
@@ -75,11 +74,9 @@ def test_a_word_that_is_like_nothing_is_told_what_there_is(capsys: Printed) -> N
     assert "did you mean" not in refused(["runs", "--zzz"], capsys)
 
 
-def test_an_unknown_variable_is_told_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_variable_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """With the one that was meant; those of other programs and of the tests are none of ours."""
-    monkeypatch.setattr(settings, "_told", set())
+    tell_unknown.cache_clear()
     slips = {"OUTLIVE_STOER": "x", "OUTLIVE_TEST_FULL": "1", "OUTLIVELY": "1", "OUTLIVE_ZZZ": ""}
     with caplog.at_level(logging.WARNING, "outlive"):
         assert Settings() == Settings.from_environment(slips)
