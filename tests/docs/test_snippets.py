@@ -19,10 +19,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,19 @@ def test_the_readme_has_examples() -> None:
 def test_the_readme_is_short() -> None:
     """Whoever has two minutes has read it."""
     assert len((ROOT / "README.md").read_text().splitlines()) < README_LINES_MAX
+
+
+def test_the_main_example_of_the_readme_survives_a_kill_and_a_second_start(tmp_path: Path) -> None:
+    """Killed right after the bank has paid, then run twice: it is paid once."""
+    _, source = (body for _, kind, body in blocks(ROOT / "README.md") if kind == "python")
+    killed = source.replace("    return cents\n", "    import os; os.kill(os.getpid(), 9)\n")
+    assert killed != source
+    codes = []
+    for each in (killed, source, source):
+        (tmp_path / "support.py").write_text(each)
+        ran = subprocess.run([sys.executable, "support.py"], cwd=tmp_path, timeout=120)
+        codes.append(ran.returncode)
+    with closing(sqlite3.connect(tmp_path / "bank.db")) as bank:
+        paid = bank.execute("SELECT key, cents FROM refunds").fetchall()
+
+    assert ([-9, 0, 0], [("refund:7", 1999)]) == (codes, paid)
