@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 
@@ -62,6 +63,12 @@ class Settings:
     #: OUTLIVE_DURABLE_ENABLED: "false" turns the checkpoints of durable runners off: nothing is
     #: saved, and nothing is found.
     durable_enabled: bool = True
+    DURABLE_ENABLED: InitVar[bool | None] = None
+
+    def __post_init__(self, DURABLE_ENABLED: bool | None) -> None:  # noqa: N803 - as MAGSAG has it
+        if DURABLE_ENABLED is not None:
+            _warn("Settings(DURABLE_ENABLED=...)", "Settings(durable_enabled=...)")
+            object.__setattr__(self, "durable_enabled", DURABLE_ENABLED)
 
     @property
     def idle_ms(self) -> int:
@@ -86,7 +93,7 @@ class Settings:
             retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
             redact=given.get("OUTLIVE_REDACT") or "",
             redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
-            durable_enabled=_switch(given, "OUTLIVE_DURABLE_ENABLED"),
+            durable_enabled=_durable(given),
         )
 
 
@@ -122,6 +129,18 @@ def _loop(given: Mapping[str, str]) -> str:
     if name not in ("auto", "asyncio"):
         raise UsageError(f"OUTLIVE_LOOP={name!r} is neither auto nor asyncio")
     return name
+
+
+def _durable(given: Mapping[str, str]) -> bool:
+    """Also by the name that MAGSAG's Durable Run has for it; ours comes first."""
+    if given.get("OUTLIVE_DURABLE_ENABLED") or not given.get("MAGSAG_DURABLE_ENABLED"):
+        return _switch(given, "OUTLIVE_DURABLE_ENABLED")
+    _warn("MAGSAG_DURABLE_ENABLED", "OUTLIVE_DURABLE_ENABLED")
+    return _switch(given, "MAGSAG_DURABLE_ENABLED")
+
+
+def _warn(theirs: str, ours: str) -> None:
+    warnings.warn(f"{theirs} is read as {ours}; write that instead", UserWarning, stacklevel=4)
 
 
 def _switch(given: Mapping[str, str], name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from outlive.checkpoints import (
     SQLiteStorageBackend,
 )
 from outlive.checkpoints.places import PostgresStorageBackend
+from outlive.settings import Settings
 
 STEPS = ["fetch_data", "process_data", "validate_results", "save_output"]
 
@@ -243,3 +246,42 @@ async def test_a_storage_is_opened_when_it_is_used(path: Path) -> None:
 
     assert await store.get_latest_snapshot("r") is not None
     await storage.close()
+
+
+async def test_what_happens_to_checkpoints_is_logged(
+    runner: DurableRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of JSON each, with the document's names; nothing that users said but ids."""
+    caplog.set_level("INFO", logger="outlive.checkpoints")
+    saved = await runner.checkpoint("run-123", "step-1", {"c": 1, "word": "lighthouse"}, {"a": "b"})
+    await runner.resume("run-123")
+    await runner.finish("run-123", "failed", "lighthouse")
+    await runner.cleanup("run-123")
+    lines = [json.loads(each.message) for each in caplog.records]
+
+    names = "run.started checkpoint.saved checkpoint.restored run.ended run.cleared"
+    assert names.split() == [each["event_type"] for each in lines]
+    assert {
+        "event_type": "checkpoint.saved",
+        "run_id": "run-123",
+        "seq": 2,
+        "step_id": "step-1",
+        "snapshot_id": saved.snapshot_id,
+        "state_size_bytes": len('{"c":1,"word":"lighthouse"}'),
+        "created_at": saved.to_dict()["created_at"],
+    } == lines[1]
+    assert (saved.snapshot_id, "failed") == (lines[2]["snapshot_id"], lines[3]["status"])
+    assert "lighthouse" not in caplog.text
+
+
+def test_the_documents_switch_is_understood() -> None:
+    """With a warning that names ours, which comes first."""
+    theirs = {"MAGSAG_DURABLE_ENABLED": "false"}
+    with pytest.warns(UserWarning, match="MAGSAG_DURABLE_ENABLED is read as OUTLIVE_DURABLE_ENA"):
+        assert not Settings.from_environment(theirs).durable_enabled
+    both = theirs | {"OUTLIVE_DURABLE_ENABLED": "true"}
+    assert Settings.from_environment(both).durable_enabled
+    with pytest.warns(UserWarning, match=r"write that instead"):
+        settings = Settings(DURABLE_ENABLED=False)
+    assert not settings.durable_enabled
+    assert not replace(settings, store="memory://").durable_enabled

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from outlive.engine.definitions import registry
 from outlive.errors import CorruptRecord, ValueRefused
 from outlive.journal.codec import codec_for
@@ -41,6 +43,14 @@ def digest(value: Any) -> str:
         ValueRefused: a part of it could not be saved.
     """
     return digest_of(_codec.ordered(_codec.encode(value))).hex()
+
+
+def json_size(value: dict[str, Any], raw: bytes) -> int:
+    """Bytes of a value as compact JSON in UTF-8; where JSON can't have it, as it is stored."""
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return size_of(raw)
 
 
 def size_of(raw: bytes) -> int:

@@ -6,6 +6,7 @@ every answer.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from outlive.checkpoints import deciding
 from outlive.checkpoints.codec import NOTHING, decode
 from outlive.checkpoints.places import StorageBackend
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
+from outlive.checkpoints.stream import logged
 from outlive.errors import CorruptRecord
 from outlive.journal.immediate import Pace
 from outlive.journal.reader import read_events
@@ -29,6 +31,7 @@ from outlive.model.ids import checkpoint_journal
 from outlive.store import Store
 
 T = TypeVar("T")
+logger = logging.getLogger("outlive.checkpoints")
 
 #: Journals that are kept in memory; others are read again when they are asked for.
 JOURNALS_MAX = 256
@@ -72,6 +75,8 @@ class Journals:
         """Append what this decides, durably; on the caller's loop, as long as that is quick."""
         store, lane = await self.place.opened()
         journal = self._journal(store, run_id)
+        lines: list[str] = []
+        decide, answer = _witnessed(decide, answer, lines)
         is_here = self._pace.is_quick and journal.take_turn()
 
         async def work() -> T:
@@ -82,7 +87,9 @@ class Journals:
             finally:
                 self._pace.note(began)
 
-        return await (lane.begin_here if is_here else lane)(work())
+        found = await (lane.begin_here if is_here else lane)(work())
+        _log(lines)
+        return found
 
     async def look(self, run_id: str, view: Callable[[Checkpoints], T]) -> T:
         """What this makes of a run's checkpoints as they are now."""
@@ -121,10 +128,12 @@ class Journals:
 
         async def work(store: Store) -> int:
             journal = self._journal(store, run_id)
-            count = await journal.append(decide, lambda fold: fold.cleared)
+            lines: list[str] = []
+            count = await journal.append(*_witnessed(decide, lambda fold: fold.cleared, lines))
             if count is None:
                 return 0
             await journal.delete()
+            _log(lines)
             return count
 
         return await self.place.call(work)
@@ -156,6 +165,32 @@ class Journals:
             while len(self._journals) > JOURNALS_MAX:
                 self._journals.popitem(last=False)
             return journal
+
+
+def _witnessed(
+    decide: deciding.Decision, answer: Callable[[Checkpoints], T], lines: list[str]
+) -> tuple[deciding.Decision, Callable[[Checkpoints], T]]:
+    """The same; what was appended is told in these lines, if anybody reads logs."""
+    if not logger.isEnabledFor(logging.INFO):
+        return decide, answer
+    decided: Sequence[Any] = ()
+
+    def noted(fold: Checkpoints) -> Sequence[Any]:
+        nonlocal decided
+        decided = ()
+        decided = decide(fold)
+        return decided
+
+    def answering(fold: Checkpoints) -> T:
+        lines.extend(logged(fold, decided) if decided else ())
+        return answer(fold)
+
+    return noted, answering
+
+
+def _log(lines: Sequence[str]) -> None:
+    for line in lines:
+        logger.info("%s", line)
 
 
 async def _read(

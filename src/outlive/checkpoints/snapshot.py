@@ -109,7 +109,7 @@ class SnapshotInfo:
     step_id: str
     created_at: datetime
     seq: int
-    #: Bytes of the whole state.
+    #: Bytes of the whole state as JSON.
     state_size_bytes: int
     #: The version of the state's schema; empty: nobody said.
     schema_version: str

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from outlive.checkpoints import deciding
 from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_runs
-from outlive.checkpoints.codec import NOTHING, decode, encode, size_of
+from outlive.checkpoints.codec import NOTHING, decode, encode, json_size
 from outlive.checkpoints.journals import Journals, snapshot_of
 from outlive.checkpoints.places import HasStore, StorageBackend
 from outlive.checkpoints.schemas import Schema, version_in
@@ -313,7 +313,7 @@ def draft_of(
         step=deciding.check_step(step_id),
         state=raw,
         metadata=NOTHING if metadata is None else encode(metadata_of(metadata), "metadata"),
-        size=size_of(raw),
+        size=json_size(state, raw),
         schema=schema,
     )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
+import msgspec
+
 from outlive.checkpoints.codec import decode
 from outlive.checkpoints.snapshot import id_of, instant_of, text_of
 from outlive.model.checkpoint_events import (
@@ -21,10 +23,15 @@ from outlive.model.checkpoint_events import (
     SnapshotRestored,
     SnapshotSaved,
 )
-from outlive.model.checkpoints import Saved
+from outlive.model.checkpoints import Checkpoints, Saved
 
 #: Where an agent's name is looked for in the metadata.
 _AGENT = ("agent_slug", "agent", "slug", "agent_id")
+#: What log lines have of an event: nothing that a user wrote but ids.
+_LOGGED = (
+    "step_id", "snapshot_id", "state_size_bytes", "created_at", "restored_at", "started_at",
+    "status", "count", "at",
+)  # fmt: skip
 
 
 def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
@@ -40,19 +47,33 @@ def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
             yield {"event_type": name, "run_id": teller.began.run_id, "seq": seq, **has}
 
 
+def logged(fold: Checkpoints, events: Sequence[Any]) -> list[str]:
+    """What just happened to a run's checkpoints, a line of JSON each, without what users said."""
+    assert fold.began is not None, "something happened"
+    teller, first, lines = _Teller(fold.began), fold.seq - len(events) + 1, []
+    teller.saved.update({each.seq: each for each in fold.saved})
+    for seq, event in enumerate(events, first):
+        name, has = teller.tell(seq, event)[-1]
+        facts = {key: fact for key, fact in has.items() if key in _LOGGED}
+        line = {"event_type": name, "run_id": fold.began.run_id, "seq": seq, **facts}
+        lines.append(msgspec.json.encode(line).decode())
+    return lines
+
+
 class _Teller:
     def __init__(self, began: CheckpointsBegan) -> None:
         self.began = began
         #: What the first snapshot says, which may name the agent.
         self.said: dict[str, Any] = {}
-        self._saved: dict[int, Saved] = {}
+        #: Snapshots by their places.
+        self.saved: dict[int, Saved] = {}
 
     def tell(self, seq: int, event: OfCheckpoints) -> list[tuple[str, dict[str, Any]]]:
         match event:
             case CheckpointsBegan():
                 return [("run.started", self._started(event))]
             case SnapshotSaved():
-                self._saved[seq] = Saved(seq, event)
+                self.saved[seq] = Saved(seq, event)
                 return self._saving(seq, event)
             case SnapshotRestored():
                 return self._restoring(event)
@@ -98,7 +119,7 @@ class _Teller:
         return [("run.resume", run), ("checkpoint.restored", {**place, "restored_at": when})]
 
     def _place(self, seq: int, step: str) -> dict[str, Any]:
-        saved = self._saved.get(seq)
+        saved = self.saved.get(seq)
         return {"step_id": step, "snapshot_id": "" if saved is None else id_of(self.began, saved)}
 
     def _time(self, at: int) -> str:

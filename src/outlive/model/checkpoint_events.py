@@ -42,7 +42,7 @@ class SnapshotSaved(msgspec.Struct, frozen=True, array_like=True, tag=81):
     step: str
     state: bytes
     metadata: bytes
-    #: Bytes of the whole state, however little of it was new.
+    #: Bytes of the whole state as JSON, however little of it was new.
     size: int
     #: The version of the state's own schema; empty: nobody said.
     schema: str = ""
