@@ -69,7 +69,7 @@ async def mismatch(old: Code, new: Code) -> ReplayMismatch:
     how, error = met.outcome
     assert how == "mismatch", met
     assert isinstance(met.events[-1], Parked)
-    assert str(error) == met.events[-1].reason
+    assert f"mismatch: {error}" == met.events[-1].reason
     assert met.events[: len(events)] == events
 
     gone_on = await drive(store, a_flow(old), run_id=RUN)
