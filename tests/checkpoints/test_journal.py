@@ -63,13 +63,30 @@ def test_they_are_verified_as_every_journal(filled: str) -> None:
     assert "journals: 3," in told
 
 
-def test_they_are_no_runs(filled: str) -> None:
-    """Whoever lists runs, or looks for what nobody drives, does not meet them."""
-    assert (0, []) == (0, json.loads(call("runs", "--json", "--store", filled)[1]))
-    code, told = call("show", "outlive/checkpoints/r", "--store", filled)
+def test_whoever_lists_runs_sees_them(filled: str) -> None:
+    """By the ids of their runs, with a word instead of a flow; a flow's runs are listed alone."""
+    told = json.loads(call("runs", "--json", "--store", filled)[1])
+    assert [("r", "running"), ("f", "failed"), ("auto", "succeeded")] == [
+        (each["id"], each["status"]) for each in told
+    ]
+    assert {"(checkpoints)"} == {each["flow"] for each in told}
+    for status, found in (("completed", ["auto"]), ("failed", ["f"]), ("cancelled", [])):
+        told = json.loads(call("runs", "--json", "--status", status, "--store", filled)[1])
+        assert found == [each["id"] for each in told]
+    assert [] == json.loads(call("runs", "--json", "--flow", "x", "--store", filled)[1])
+    told = json.loads(call("runs", "--json", "--limit", "1", "--store", filled)[1])
+    assert ["auto"] == [each["id"] for each in told]
+
+
+@pytest.mark.parametrize("name", ["r", "outlive/checkpoints/r"])
+def test_they_are_shown_by_the_ids_of_their_runs(filled: str, name: str) -> None:
+    """Everything that happened to them; an id that nothing has is refused as ever."""
+    code, told = call("show", name, "--store", filled)
     assert 0 == code
     for what in ("checkpoints began", "saved", "restored", "rolled back"):
         assert what in told
+    assert "version" not in told.partition("SEQ")[0]
+    assert 0 != call("show", "nobody", "--store", filled)[0]
 
 
 async def test_no_rule_for_runs_lets_them_go(path: Path) -> None:

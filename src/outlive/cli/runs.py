@@ -6,14 +6,21 @@ import argparse
 import asyncio
 from collections import deque
 
+from msgspec.structs import replace
+
+from outlive.checkpoints.cleaning import find_journals, run_id_of
 from outlive.cli.output import age, now_ms, print_json, print_note, print_table
 from outlive.errors import UsageError
 from outlive.opening import open_app
-from outlive.store import PAGE_MAX, Found
+from outlive.store import PAGE_MAX, Found, Store
 from outlive.views.runs import shown, summary
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
+#: What stands for the flow of a run that has checkpoints and no flow.
+CHECKPOINTED = "(checkpoints)"
+#: What such a run's status is called that other runs call otherwise.
+OTHER_WORDS = {"completed": "succeeded", "cancelled": "canceled"}
 
 
 def runs(asked: argparse.Namespace) -> int:
@@ -60,7 +67,21 @@ async def _find(
             if after is None:
                 found = list(newest)
                 alone = await app.unattended(found)
+                if asked.flow is None and tag is None:
+                    others = await _checkpointed(app.store, asked.status)
+                    found = sorted([*found, *others], key=lambda each: each.header.started_at)
+                    found, count = found[-asked.limit :], count + len(others)
                 return found, count == len(found), alone, now_ms(app.store)
+
+
+async def _checkpointed(store: Store, status: str | None) -> list[Found]:
+    """Runs that nobody drives but their own code, which saves checkpoints here."""
+    found = []
+    async for each in find_journals(store, OTHER_WORDS.get(status or "", status)):
+        if each.header.status != "cleared":
+            head = replace(each.head, run_id=await run_id_of(store, each.head.run_id))
+            found.append(replace(each, head=head, header=replace(each.header, flow=CHECKPOINTED)))
+    return found
 
 
 def _row(found: Found, now: int, alone: set[str]) -> list[str]:

@@ -10,10 +10,12 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from outlive.app import App
 from outlive.cli.draw import draw, draw_row
 from outlive.cli.output import (
     print_json,
@@ -25,8 +27,9 @@ from outlive.cli.output import (
     took,
 )
 from outlive.cli.questions import print_questions, question_data
-from outlive.errors import StoreError
+from outlive.errors import RunNotFound, StoreError
 from outlive.model.events import ChildIntended, Event
+from outlive.model.ids import checkpoint_journal, is_run
 from outlive.model.run import Run
 from outlive.opening import open_app
 from outlive.posting import Question, open_questions
@@ -68,9 +71,10 @@ def _note_damage(checked: Checked) -> int:
 async def _follow(asked: argparse.Namespace) -> int:
     shown = 0
     async with open_app(asked.store, drive=False, must_exist=True) as app:
+        journal = await _journal(app, asked.run)
         while True:
-            if (await app.read(asked.run, AFTER_ALL)).head.seq != shown:
-                reading = await app.read(asked.run)
+            if (await app.read(journal, AFTER_ALL)).head.seq != shown:
+                reading = await app.read(journal)
                 checked = check_journal(reading)
                 for row in timeline(asked.run, checked.events)[shown:]:
                     _print_row(row, reading.header.started_at, as_json=asked.json)
@@ -95,7 +99,20 @@ def _print_row(row: Row, started_at: int, *, as_json: bool) -> None:
 
 async def _read(asked: argparse.Namespace) -> Reading:
     async with open_app(asked.store, drive=False, must_exist=True) as app:
-        return await app.read(asked.run)
+        return await app.read(await _journal(app, asked.run))
+
+
+async def _journal(app: App, run_id: str) -> str:
+    """The run's own journal, or that of its checkpoints, if it has nothing else."""
+    try:
+        await app.read(run_id, AFTER_ALL)
+    except RunNotFound as missing:
+        if not is_run(run_id):
+            raise
+        with suppress(RunNotFound):
+            return (await app.read(checkpoint_journal(run_id), AFTER_ALL)).head.run_id
+        raise missing from None
+    return run_id
 
 
 def _doubts(reading: Reading, events: Sequence[Event]) -> list[Doubt]:
@@ -183,7 +200,7 @@ def _facts(reading: Reading) -> dict[str, str]:
     head, header = reading.head, reading.header
     mail = head.posted - head.consumed
     return {
-        "flow": f"{header.flow}, version {header.version}",
+        "flow": f"{header.flow}, version {header.version}" if header.flow else "",
         "status": header.status,
         "reason": header.reason.rstrip(": "),
         "started": iso(header.started_at) or "",
