@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from outlive.blocking import run_blocking
+from outlive.blocking import interrupted, run_blocking
 from outlive.engine.definitions import Flow
 from outlive.engine.host import LoopHost
 from outlive.engine.notices import Notices, OnWait, check_on_wait
@@ -284,15 +284,21 @@ class App(Scheduling, Forking):
         """
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
+        begun: str | None = None
 
         async def main() -> Any:
+            nonlocal begun
             try:
                 handle = await self.start(flow, *args, id=id, **kwargs)
+                begun = handle.id
                 return await handle.outcome(on_wait=on_wait)
             finally:
                 await self._stop_workers()
 
-        return run_blocking(main)
+        try:
+            return run_blocking(main)
+        except KeyboardInterrupt:
+            raise interrupted(begun, flow.fn.__module__) from None
 
     @asynccontextmanager
     async def worker(

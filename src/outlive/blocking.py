@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -39,6 +41,23 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
             factory = import_module("uvloop").new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
+
+
+def interrupted(run_id: str | None, module: str) -> KeyboardInterrupt:
+    """What a Ctrl-C raises out of ``run()``: what became of the run, and how it goes on."""
+    if run_id is None:
+        return KeyboardInterrupt(
+            "stopped while a run was being started; with the same id it is started once, however "
+            "often it is asked for"
+        )
+    if module == "__main__":
+        module = Path(getattr(sys.modules[module], "__file__", None) or "MODULE").stem
+    again = shlex.join(["outlive", "resume", run_id, module])
+    return KeyboardInterrupt(
+        f"run {run_id} was stopped and is safe: what was recorded is kept, a step that was under "
+        f"way is repeated, an effect settled. `{again}` goes on with it, and so does this program "
+        f"if it asks for id={run_id!r} again"
+    )
 
 
 def check_may_block(name: str) -> None:

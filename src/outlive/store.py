@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -251,10 +252,78 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a page."""
+    """One run of a page, told from its header; ``head`` and ``header`` are what is stored."""
 
     head: Head
     header: Header
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.head.run_id
+
+    @property
+    def flow(self) -> str:
+        """The name of its flow."""
+        return self.header.flow
+
+    @property
+    def version(self) -> str:
+        """The version of its flow."""
+        return self.header.version
+
+    @property
+    def status(self) -> str:
+        """Where it stands."""
+        return self.header.status
+
+    @property
+    def reason(self) -> str:
+        """Why it stands there, if there is something to say."""
+        return self.header.reason
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags."""
+        return self.header.tags
+
+    @property
+    def parent(self) -> str | None:
+        """The run that called it."""
+        return self.header.parent
+
+    @property
+    def worker(self) -> str | None:
+        """Who drives it, if anybody does."""
+        return self.head.worker
+
+    @property
+    def queue(self) -> str:
+        """The queue in which it waits for a worker."""
+        return self.header.queue
+
+    @property
+    def started_at(self) -> datetime:
+        """When it was started."""
+        return _instant(self.header.started_at)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended; None: it is under way."""
+        return None if self.header.ended_at is None else _instant(self.header.ended_at)
+
+    @property
+    def wake_at(self) -> datetime | None:
+        """When it is due; None: it has ended, or only mail wakes it."""
+        return None if self.header.wake_at is None else _instant(self.header.wake_at)
+
+
+def _instant(milliseconds: int) -> datetime:
+    """An instant of a header; what no calendar has is its end."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,7 +91,7 @@ def test_runs_lists_runs(cli: Cli) -> None:
     text = cli("runs").out.splitlines()
     data = cli("runs", "--json").json
 
-    assert ["RUN", "FLOW", "STATUS", "AGE", "SEQ", "WORKER", "REASON"] == text[0].split()
+    assert ["RUN", "FLOW", "STATUS", "AGE", "TOOK", "SEQ", "WORKER", "REASON"] == text[0].split()
     assert ["a", "buy", "completed"] == text[1].split()[:3]
     assert text[2].endswith("-       ValueError: nobody pays 2")
     assert [("a", "buy", "completed"), ("b c", "fail", "failed")] == [

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -91,7 +96,7 @@ def test_an_unknown_variable_is_told_once(caplog: pytest.LogCaptureFixture) -> N
 
 
 LOOKS = [
-    "runs", "show r", "show r --follow", "queues", "schedules", "verify", "doctor",
+    "runs", "show r", "show r --follow", "show r step", "queues", "schedules", "verify", "doctor",
     "diff a b", "retain", "rekey", "resume r", "answer r 1", "signal r n 1", "cancel r", "retry r",
     "resolve r s --fail", "fork r --at 1", "erase r --yes",
 ]  # fmt: skip
@@ -134,3 +139,108 @@ def test_zero_needs_no_unit_and_all_else_does(desk: Desk, monkeypatch: pytest.Mo
         "outlive: --rules: 'shop.failed=30' has no unit; "
         "write shop.failed=30d for days, or shop.failed=30s\n"
     ) == err
+
+
+@outlive.step
+async def fetch(word: str) -> str:
+    return word * 100
+
+
+@outlive.flow
+async def reads() -> str:
+    return await fetch("long") + await fetch("more")
+
+
+def test_a_step_is_shown_whole(desk: Desk) -> None:
+    """By its name, its place or its id; a slip is told what was meant."""
+    outlive.run(reads, id="r")
+    assert "long" * 100 not in desk("show", "r")[1].split("SEQ")[1]
+    code, out, _ = desk("show", "r", "fetch")
+    assert 0 == code
+    assert f'"{"long" * 100}"' in out
+    assert f'"{"more" * 100}"' in out
+    assert '"word": "long"' in out
+    for name in ("fetch#2", "0/fetch#2"):
+        out = desk("show", "r", name)[1]
+        assert ("more" * 100 in out, "long" in out) == (True, False)
+    (row,) = json.loads(desk("show", "r", "fetch#1", "--json")[1])
+    assert ("long" * 100, {"word": "long"}) == (row["value"], row["args"])
+    code, _, err = desk("show", "r", "fech")
+    assert (2, "outlive: run r has no step 'fech'; did you mean fetch?\n") == (code, err)
+    assert 2 == desk("show", "r", "fetch", "--follow")[0]
+
+
+def test_runs_are_listed_with_how_long_they_took(desk: Desk) -> None:
+    """From start to end; one that is under way took nothing yet."""
+    outlive.run(reads, id="over")
+    desk.start(ask_number, id="open")
+    titles, over, under_way = (line.split() for line in desk("runs")[1].splitlines())
+    assert ["AGE", "TOOK"] == titles[3:5]
+    assert over[5] in ("ms", "s")
+    assert "-" == under_way[4]
+    first, second = json.loads(desk("runs", "--json")[1])
+    assert 0 <= first["duration_ms"] < 60_000
+    assert second["duration_ms"] is None
+
+
+SCRIPT = """
+import asyncio, sys
+import outlive
+
+@outlive.step
+async def slow() -> None:
+    print("under way", flush=True)
+    await asyncio.sleep(60)
+
+@outlive.flow
+async def waits() -> None:
+    await slow()
+
+outlive.run(waits, id="r 1")
+"""
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_ctrl_c_says_how_to_go_on(desk: Desk, tmp_path: Path, *, is_plain: bool) -> None:
+    """In a few lines, of which the last has the command; the run is as it was."""
+    script = SCRIPT if not is_plain else _plain(SCRIPT)
+    (tmp_path / "shop.py").write_text(script)
+    words = [sys.executable, "shop.py"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        assert "under way\n" == ran.stdout.readline()
+        ran.send_signal(signal.SIGINT)
+        _, err = ran.communicate(timeout=60)
+    assert ran.returncode in (-signal.SIGINT, 130)
+    lines = err.splitlines()
+    assert len(lines) < 12, err
+    assert lines[-1].startswith("KeyboardInterrupt: run r 1 was stopped and is safe: ")
+    assert "`outlive resume 'r 1' shop` goes on with it" in lines[-1]
+    assert "waiting" == json.loads(desk("show", "r 1", "--json")[1])["status"]
+
+
+def _plain(script: str) -> str:
+    for old, new in (
+        ("import outlive", "import time\nfrom outlive import sync as outlive"),
+        ("await asyncio.sleep(60)", "time.sleep(2)"),
+        ("async def", "def"),
+        ("await ", ""),
+    ):
+        script = script.replace(old, new)
+    return script
+
+
+async def test_what_is_found_has_names_and_datetimes(tmp_path: Path) -> None:
+    """Beside the stored form, which stays."""
+    async with outlive.open(f"sqlite:///{tmp_path}/f.db") as app:
+        before = datetime.now(UTC)
+        await (await app.start(reads.options(tags={"a": "b"}), id="over"))
+        await app.submit(ask_number, id="open")
+        over, under_way = (await app.find()).items
+    assert ("over", "reads", "completed") == (over.id, over.flow, over.status)
+    assert {"a": "b"} == over.tags
+    assert over.ended_at is not None
+    assert -1 < (over.started_at - before).total_seconds() < 60
+    assert over.started_at <= over.ended_at
+    assert over.started_at.timestamp() * 1000 == over.header.started_at
+    assert (None, "pending") == (under_way.ended_at, under_way.status)

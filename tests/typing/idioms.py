@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, assert_type
 
 import outlive
@@ -63,6 +65,15 @@ async def support(question: str, *, words: int = 20) -> str:
     async with outlive.timeout("10m"):
         await outlive.sleep("1h")
     return question[:words]
+
+
+async def found_runs() -> None:
+    page = await outlive.find(status="failed", tag=("customer", "7"))
+    for each in page.items:
+        assert_type(each.id, str)
+        assert_type(each.started_at, datetime)
+        assert_type(each.ended_at, datetime | None)
+        assert_type(each.tags, Mapping[str, str])
 
 
 async def asynchronous() -> None:

@@ -11,11 +11,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from outlive.cli import INTERRUPTED
 from outlive.cli.output import print_note
 from outlive.cli.parser import build_parser, demo
 from outlive.errors import OutliveError, UsageError
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
@@ -39,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
-        print_note("outlive: stopped; what was acknowledged is kept")
+        print_note(
+            "outlive: stopped; every run is safe, and what was acknowledged is kept; "
+            "type the same command to go on"
+        )
         return INTERRUPTED
     except OutliveError as error:
         return _failed(str(error), error.exit_code, debug=asked.debug)

@@ -118,9 +118,11 @@ def _add_show(commands: Commands) -> None:
         commands,
         "show",
         show,
-        "Show a run and everything that happened to it. The flow's code is not needed.",
+        "Show a run and everything that happened to it. The flow's code is not needed. "
+        "With a step, its whole arguments, values and errors.",
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
+    parser.add_argument("step", metavar="STEP", nargs="?", help="only this step, nothing cut off")
     parser.add_argument("--follow", action="store_true", help="go on until the run ends")
     add_json(parser)
 

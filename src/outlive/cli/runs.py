@@ -9,13 +9,13 @@ from collections import deque
 from msgspec.structs import replace
 
 from outlive.checkpoints.cleaning import find_journals, run_id_of
-from outlive.cli.output import age, now_ms, print_json, print_note, print_table
+from outlive.cli.output import age, now_ms, print_json, print_note, print_table, span
 from outlive.errors import UsageError
 from outlive.opening import open_app
 from outlive.store import PAGE_MAX, Found, Store
 from outlive.views.runs import shown, summary
 
-COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "SEQ", "WORKER", "REASON")
+COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "TOOK", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
 #: What stands for the flow of a run that has checkpoints and no flow.
 CHECKPOINTED = "(checkpoints)"
@@ -92,6 +92,7 @@ def _row(found: Found, now: int, alone: set[str]) -> list[str]:
         header.flow,
         header.status,
         age(now - header.started_at),
+        "-" if header.ended_at is None else span(header.ended_at - header.started_at),
         str(head.seq),
         driver,
         shown(header.reason)[:REASON_CHARS].rstrip(": "),

@@ -27,12 +27,13 @@ from outlive.cli.output import (
     took,
 )
 from outlive.cli.questions import print_questions, question_data
-from outlive.errors import RunNotFound, StoreError
+from outlive.errors import RunNotFound, StoreError, UsageError
 from outlive.model.events import ChildIntended, Event
 from outlive.model.ids import checkpoint_journal, is_run
 from outlive.model.run import Run
 from outlive.opening import open_app
 from outlive.posting import Question, open_questions
+from outlive.settings import did_you_mean
 from outlive.store import Reading
 from outlive.views.damage import Checked, check_journal, fold_or_none
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
@@ -52,10 +53,14 @@ CHILDREN_SHOWN = 10
 def show(asked: argparse.Namespace) -> int:
     """Print a run and its journal, as far as it can be read."""
     if asked.follow:
+        if asked.step is not None:
+            raise UsageError("--follow shows all steps; leave STEP or --follow out")
         return asyncio.run(_follow(asked))
     reading = asyncio.run(_read(asked))
     checked = check_journal(reading)
-    if asked.json:
+    if asked.step is not None:
+        _print_step(reading, checked.events, asked)
+    elif asked.json:
         print_json(_as_data(reading, checked.events) | {"damage": checked.damage})
     else:
         _print(reading, checked.events)
@@ -173,6 +178,53 @@ def _row_data(row: Row, started_at: int) -> dict[str, Any]:
         "due_at": iso(row.due_at),
     }
     return msgspec.structs.asdict(row) | changed
+
+
+# one step, with nothing cut off
+
+
+def _print_step(reading: Reading, events: list[Event], asked: argparse.Namespace) -> None:
+    """Every event of a step: what it got, what came of it, where it raised."""
+    rows = timeline(reading.head.run_id, events)
+    found = [row for row in rows if row.step and asked.step in _names(row)]
+    if not found:
+        names = sorted({name for row in rows if row.step for name in _names(row)})
+        hint = did_you_mean(asked.step, names) or "; `outlive show RUN` lists its steps"
+        raise UsageError(f"run {reading.head.run_id} has no step {asked.step!r}{hint}")
+    started_at = reading.header.started_at
+    if asked.json:
+        print_json([_row_data(row, started_at) for row in found])
+        return
+    for row in found:
+        _print_whole(row, started_at)
+
+
+def _names(row: Row) -> set[str]:
+    """What a row's step may be called: by its id, its place in its branch, or its name alone."""
+    name = row.step.partition("#")[0]
+    return {f"{row.branch}/{row.step}", row.step, name}
+
+
+def _print_whole(row: Row, started_at: int) -> None:
+    tried = "" if row.attempt is None else f", attempt {row.attempt}"
+    lasted = "" if row.duration_ms is None else f", {took(row.duration_ms)}"
+    where = f"{row.branch}/{row.step}" if row.branch else row.step
+    print_line(f"seq {row.seq}: {where} {row.what}{tried}{lasted}, at {iso(started_at + row.at)}")
+    for name, data in (("arguments", row.args), ("value", row.value)):
+        if data is not None:
+            print_line(f"  {name}")
+            _print_indented(msgspec.json.format(msgspec.json.encode(_value(data)), indent=2))
+    if row.error is not None:
+        print_line("  error")
+        _print_indented(f"{row.error.type_name}: {row.error.message}".encode())
+        _print_indented((row.error.trace or "").encode())
+    if row.note:
+        print_line(f"  note       {row.note}")
+
+
+def _print_indented(text: bytes) -> None:
+    for line in text.decode(errors="replace").splitlines():
+        print_line(f"    {line}")
 
 
 # for people

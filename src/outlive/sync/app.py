@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from outlive import app as async_app
 from outlive import opening
-from outlive.blocking import AtExit, LoopThread, check_may_block
+from outlive.blocking import AtExit, LoopThread, check_may_block, interrupted
 from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait, check_on_wait
@@ -120,7 +120,13 @@ class App:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
         check_on_wait(on_wait)
-        return self.start(flow, *args, id=id, **kwargs).outcome(on_wait=on_wait)
+        begun: str | None = None
+        try:
+            handle = self.start(flow, *args, id=id, **kwargs)
+            begun = handle.id
+            return handle.outcome(on_wait=on_wait)
+        except KeyboardInterrupt:
+            raise interrupted(begun, flow.fn.__module__) from None
 
     def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is."""

@@ -33,6 +33,7 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "started_at": iso(header.started_at),
         "wake_at": iso(header.wake_at) if header.wake_at else None,
         "ended_at": iso(header.ended_at),
+        "duration_ms": None if header.ended_at is None else header.ended_at - header.started_at,
         "mail": head.posted - head.consumed,
         "queue": header.queue,
         "queue_key": header.queue_key or None,
