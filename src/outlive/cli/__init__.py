@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from outlive.cli import entry
     except KeyboardInterrupt:
         sys.stderr.write("outlive: stopped before anything was done\n")
-        return INTERRUPTED
+        return _INTERRUPTED
     return entry.main(argv)
 
 

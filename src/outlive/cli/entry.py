@@ -11,11 +11,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from outlive.cli import INTERRUPTED
 from outlive.cli.output import print_note
 from outlive.cli.parser import build_parser, demo
 from outlive.errors import OutliveError, UsageError
 
+INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
