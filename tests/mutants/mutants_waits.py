@@ -59,7 +59,8 @@ def mail_lost_at_park(patch: pytest.MonkeyPatch) -> None:
 
 
 def mail_check_off(patch: pytest.MonkeyPatch) -> None:
-    """A letter counts wherever it is found, whatever its checksum says."""
+    """A letter counts wherever it is found, whatever its checksum says, or that it has no seal."""
+    sealed_mail_check_off(patch)
     patch.setattr(letters, "disclose", lambda run_id, mail_id, enclosed: bare(enclosed))
 
 

@@ -7,6 +7,7 @@ any more. They go on as long as a run is open, so that whoever waits for them ge
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -24,6 +25,7 @@ from outlive.store import LAST_CHAPTER, Posted, Query, Store
 from outlive.testing.sim_faults import FAULTY_SECONDS, Plan
 from outlive.testing.sim_nature import Nature, SimClock
 from outlive.testing.sim_process import SimProcess
+from outlive.testing.sim_store import SimDisk
 from outlive.testing.sim_talk import MESSAGE, SIGNALS
 from outlive.testing.sim_witness import Witness
 
@@ -33,6 +35,9 @@ _WAITS_FOR_MAIL = (b"signal", b"requests")
 SIGNALS_MANY = 5
 #: How often a failed run is given another try.
 RETRIES_MAX = 2
+#: The share of letters that are flipped, and which ones may be.
+FLIPPED = 0.3
+_SPOILABLE = ("signal/", "answer/", "child/")
 _APPROVALS = (b"true", b"true", b"false", b'{"granted": true, "note": "fine"}')
 
 
@@ -141,3 +146,54 @@ class Crowd:
         body = write_letter(run_id, mail_id, letter)
         said: Posted = run_immediate(self._disk.post(run_id, mail_id, body))
         self._witness.posted(run_id, mail_id, said)
+
+
+class Forger:
+    """Somebody who can write the disk and has no key: forges letters, and flips bits of others.
+
+    In a store without a key anybody can make a letter that looks right; so there the forged ones
+    are those of another run, at the wrong place.
+    """
+
+    def __init__(self, nature: Nature, disk: SimDisk, witness: Witness, *, sealed: bool) -> None:
+        self._nature, self._disk, self._witness, self._sealed = nature, disk, witness, sealed
+        #: Its own, so that all else goes as in a world without it.
+        self._rng = random.Random(f"forger {nature.seed}")
+        self._numbers = 0
+        disk.arrive, disk.on_spoilt = self._flip, self._note
+
+    def look(self) -> None:
+        """Write past everybody else, and come back later."""
+        found = run_immediate(self._disk.find(Query(flow="story"), None, 1000)).items
+        for run_id in [each.head.run_id for each in found if each.header.ended_at is None]:
+            if self._rng.random() < 0.3:
+                self._forge(run_id)
+        if self._nature.now < FAULTY_SECONDS:
+            self._nature.after(self._rng.uniform(0.1, 1.0), self.look)
+
+    def _forge(self, run_id: str) -> None:
+        self._numbers += 1
+        name = f"forged-{self._numbers}"
+        mail_id, letter = self._rng.choice(
+            (
+                (f"signal/{name}", Signal(self._rng.choice(SIGNALS), encode_own(name))),
+                (f"cancel/{name}", Cancel(name)),
+            )
+        )
+        place = (run_id, mail_id) if self._sealed else (f"not {run_id}", mail_id)
+        body = write_letter(*place, letter)
+        said = run_immediate(self._disk.post(run_id, mail_id, body))
+        if said == "posted":
+            self._note(run_id, mail_id)
+
+    def _flip(self, run_id: str, mail_id: str, body: bytes) -> bytes:
+        """At times one bit of a letter, if somebody writes it again or it can be had elsewhere."""
+        is_over = self._nature.now > FAULTY_SECONDS
+        if is_over or not mail_id.startswith(_SPOILABLE) or self._rng.random() > FLIPPED:
+            return body
+        place, bit = self._rng.randrange(len(body)), 1 << self._rng.randrange(8)
+        return body[:place] + bytes((body[place] ^ bit,)) + body[place + 1 :]
+
+    def _note(self, run_id: str, mail_id: str) -> None:
+        self._witness.note(f"spoilt {run_id} {mail_id}")
+        self._witness.spoilt.setdefault(run_id, set()).add(mail_id)

@@ -46,6 +46,8 @@ ROUGH = 0.15
 #: The share of seeds in which no two clocks agree, and the store's server has the one that counts.
 SKEWED = 0.25
 SKEWS_MS = (-10_800_000, -4_000, 4_000, 10_800_000)
+#: The share of seeds in which somebody forges letters, and flips bits of others.
+FORGED = 0.1
 JUMP_MS = 3_600_000
 
 
@@ -105,6 +107,11 @@ def skew_of(seed: int, process: str) -> int | None:
     if random.Random(f"skewed {seed}").random() > SKEWED:
         return None
     return random.Random(f"skewed {seed} {process}").choice(SKEWS_MS)
+
+
+def is_forged(seed: int) -> bool:
+    """Whether somebody writes past the processes of a seed."""
+    return random.Random(f"forged {seed}").random() < FORGED
 
 
 def aimed_at(seed: int) -> tuple[str, FaultKind]:

@@ -21,7 +21,14 @@ from outlive.journal.forking import events_of
 from outlive.journal.immediate import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.restored import read_whole
-from outlive.model.events import Event, RunCancelled, RunCompleted, RunFailed, SignalReceived
+from outlive.model.events import (
+    Event,
+    MailRead,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    SignalReceived,
+)
 from outlive.model.mail import Letter
 from outlive.model.run import fold
 from outlive.ports import Ports
@@ -69,6 +76,7 @@ def judge(nature: Nature, disk: Store, world: World, witness: Witness) -> list[s
             broken += check_deadlines(run_id, events)
     broken += _check_outcomes(journals, witness.outcomes)
     broken += _check_mail(journals, witness)
+    broken += _check_spoilt(journals, witness)
     broken += _check_replays(nature, journals)
     broken += _check_forks(nature, disk, journals)
     return broken
@@ -87,6 +95,19 @@ def _check_mail(journals: Journals, witness: Witness) -> Iterator[str]:
         if came != [each for each in posted if each in set(came)]:
             yield f"run {run_id}: signals came as {came}, they were posted as {posted}"
         yield from _check_heard(run_id, events, signals)
+
+
+def _check_spoilt(journals: Journals, witness: Witness) -> Iterator[str]:
+    """What nobody posted is kept aside, and changes nothing."""
+    for run_id, spoilt in witness.spoilt.items():
+        aside = {
+            event.mail_id
+            for event in journals.get(run_id, ())
+            if isinstance(event, MailRead) and event.unreadable is not None
+        }
+        believed = sorted(spoilt.intersection(witness.consumed.get(run_id, ())) - aside)
+        if believed:
+            yield f"run {run_id}: believed mail that nobody posted like that: {believed}"
 
 
 def _check_heard(

@@ -44,6 +44,22 @@ REPEAT_SECONDS = 0.7
 _AFTER_ALL = 1 << 62
 
 
+class SimDisk(MemoryStore):
+    """What all processes share; letters may arrive at it spoilt."""
+
+    #: What arrives of a letter to a run, by its id and body.
+    arrive: Callable[[str, str, bytes], bytes] = staticmethod(lambda run_id, mail_id, body: body)
+    #: Told of run and id when that is not what was sent.
+    on_spoilt: Callable[[str, str], None]
+
+    def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        arrived = self.arrive(run_id, mail_id, body)
+        said: Posted = super()._post(run_id, mail_id, arrived)
+        if said == "posted" and arrived != body:
+            self.on_spoilt(run_id, mail_id)
+        return said
+
+
 class Line:
     """The state of the way to the store, the same for all processes."""
 

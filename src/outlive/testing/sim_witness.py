@@ -70,6 +70,8 @@ class Witness:
         #: By run, the mail that came in, in order, and the mail that drivers say they took.
         self.mail: dict[str, list[str]] = {}
         self.consumed: dict[str, list[str]] = {}
+        #: By run, letters that nobody posted like that: forged, moved, or with a bit flipped.
+        self.spoilt: dict[str, set[str]] = {}
         #: Runs that were given another try after they had failed.
         self.retried: set[str] = set()
         #: Forks that there are or were, and the runs that they share with.

@@ -23,8 +23,15 @@ from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.store import LAST_CHAPTER, Query, Store
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_crowd import Crowd
-from outlive.testing.sim_faults import FAULTY_SECONDS, FaultKind, Marksman, aimed_at, make_plan
+from outlive.testing.sim_crowd import Crowd, Forger
+from outlive.testing.sim_faults import (
+    FAULTY_SECONDS,
+    FaultKind,
+    Marksman,
+    aimed_at,
+    is_forged,
+    make_plan,
+)
 from outlive.testing.sim_forks import Forker
 from outlive.testing.sim_judge import judge
 from outlive.testing.sim_loop import OutOfTime, SimLoop
@@ -32,7 +39,7 @@ from outlive.testing.sim_nature import Nature, SimClock
 from outlive.testing.sim_people import Client, Human
 from outlive.testing.sim_process import SimProcess, Surroundings
 from outlive.testing.sim_programs import make_programs
-from outlive.testing.sim_store import Line, SimStore
+from outlive.testing.sim_store import Line, SimDisk, SimStore
 from outlive.testing.sim_witness import Witness
 from outlive.testing.sim_world import SETTLE_SECONDS, Process, Request, World
 
@@ -114,7 +121,7 @@ class Simulation:
         self.world.on_begin = self._check_driver
         self.line, self.marksman = Line(nature), Marksman(self.plan)
         ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
-        self.disk = MemoryStore(ports=ports, lease_seconds=self.plan.lease_seconds)
+        self.disk = SimDisk(ports=ports, lease_seconds=self.plan.lease_seconds)
         seal = _seal(self.disk, nature) if sealed else None
         #: The disk as those see it who may.
         self.view: Store = self.disk if seal is None else seal.view
@@ -171,6 +178,9 @@ class Simulation:
         nature.after(1.0, crowd.look)
         if is_forked(nature.seed):
             nature.after(2.0, Forker(nature, self.view, self._pick).look)
+        if is_forged(nature.seed):
+            sealed = self.view is not self.disk
+            nature.after(1.5, Forger(nature, self.disk, self.witness, sealed=sealed).look)
         nature.after(FAULTY_SECONDS, self._heal)
         nature.after(CALM_SECONDS, self._calm)
         nature.after(TICK_SECONDS, self._tick)
