@@ -19,6 +19,9 @@ SEAL_BROKEN_MAIL = b"Om" + bytes((_FORMAT, 128))
 _DIGEST_END = len(_BEGIN) + 16
 #: How everything begins that is in an envelope or sealed; a bare letter is a short msgpack array.
 _COVERED = b"O"
+#: How a sealed outcome begins; alone, the first byte may be a number that a step returned.
+_SEALED_BEGIN = b"Ol"
+_SEQ_BYTES = 8
 
 
 def enclose(run_id: str, mail_id: str, letter: bytes) -> bytes:
@@ -43,6 +46,25 @@ def bare(enclosed: bytes) -> bytes:
 def enclose_old(run_id: str, mail_id: str, body: bytes) -> bytes:
     """A letter as schemas before this envelope had it, in one; a sealed letter stays as it is."""
     return body if body.startswith(_COVERED) else enclose(run_id, mail_id, body)
+
+
+def enclose_outcome(run_id: str, step: str, seq: int, value: bytes) -> bytes:
+    """The outcome of a transactional step, bound to its run, its step and the attempt's intent."""
+    return enclose(run_id, f"outcome/{step}", seq.to_bytes(8) + value)
+
+
+def disclose_outcome(run_id: str, step: str, enclosed: bytes) -> tuple[int, bytes] | None:
+    """The seq of the attempt's intent, and the value; None: this step of this run left no such."""
+    found = disclose(run_id, f"outcome/{step}", enclosed)
+    if found is None or len(found) < _SEQ_BYTES:
+        return None
+    return int.from_bytes(found[:_SEQ_BYTES]), found[_SEQ_BYTES:]
+
+
+def enclose_old_outcome(run_id: str, step: str, seq: int, body: bytes) -> bytes:
+    """An outcome from before there were envelopes, in one; what is sealed or in one stays."""
+    is_covered = body.startswith((_BEGIN[:2], _SEALED_BEGIN))
+    return body if is_covered else enclose_outcome(run_id, step, seq, body)
 
 
 def _digest(run_id: str, mail_id: str, letter: bytes) -> bytes:

@@ -24,6 +24,15 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     #: Of its intent: a later attempt of the step has a higher one.
     seq: int
     epoch: int
+    #: Where the run's chapter begins: an outcome from before is that of another chapter's step.
+    since: int = 0
+
+
+class KeptOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """An outcome that is kept beside its journal, as it was found."""
+
+    step: str
+    body: bytes
 
 
 class Unsure(Exception):
@@ -115,6 +124,10 @@ class Transactional(Protocol):
 
         None is final: whatever of them is still under way can't be committed any more.
         """
+        ...
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """All that is kept of a run's transactional steps, whoever put it there."""
         ...
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:

@@ -15,8 +15,9 @@ from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.sealing import archive_keys
 from outlive.settings import Settings
-from outlive.store import DAMAGED, PAGE_MAX, Found
-from outlive.views.damage import Damage, check_journal
+from outlive.store import DAMAGED, PAGE_MAX, Found, Reading
+from outlive.transactional import Transactional
+from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 
 @dataclass(slots=True)
@@ -116,7 +117,9 @@ async def _journals(app: App, report: Report) -> AsyncIterator[Found]:
 async def _check(app: App, journal: str, report: Report) -> None:
     report.journals += 1
     try:
-        checked = check_journal(await app.read(journal))
+        reading = await app.read(journal)
+        checked = check_journal(reading)
+        beside = await _check_beside(app, reading, checked)
     except (AppClosed, RunNotFound):
         report.journals -= 1
         raise
@@ -128,7 +131,15 @@ async def _check(app: App, journal: str, report: Report) -> None:
         report.damage.append(Damage(run=journal, seq=None, why=f"it can't be read: {error}"))
         return
     report.records += checked.records
-    report.damage += checked.all
+    report.damage += checked.all + beside
+
+
+async def _check_beside(app: App, reading: Reading, checked: Checked) -> list[Damage]:
+    """Outcomes of transactional steps that the journal does not have as yet."""
+    if checked.damage or not isinstance(app.store, Transactional):
+        return []
+    kept = await app.store.outcomes_of(reading.head.run_id)
+    return check_outcomes(reading, checked.events, kept)
 
 
 def _render(damage: Damage) -> str:

@@ -22,7 +22,7 @@ from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Verdict
 from outlive.engine.faults import exception_of, frames_of, text_of
 from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
-from outlive.errors import InDoubt, NotHappened, ValueRefused
+from outlive.errors import CorruptRecord, InDoubt, NotHappened, ValueRefused
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
 from outlive.model.events import By, EffectDoubted
 from outlive.model.run import OpenEffect
@@ -143,7 +143,8 @@ class Settler:
             self._check_in(op, missing)
         elif isinstance(answer, Verdict):
             # A store that can't be asked now is asked again: no human knows better.
-            self._unknown(op, effect, missing <= 0 and not op.definition.transaction)
+            is_told = not op.definition.transaction or isinstance(failed, CorruptRecord)
+            self._unknown(op, effect, missing <= 0 and is_told)
         else:
             self._ends.happened(op, answer, "check")
 

@@ -20,7 +20,8 @@ from typing import Any, Protocol, TypeAlias
 from outlive.engine.definitions import NOT_HAPPENED
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.ops import NotBegun, Op, Recorder, set_limit
-from outlive.errors import LeaseLost, OutliveError, StoreUnavailable, TimedOut
+from outlive.envelope import disclose_outcome, enclose_outcome
+from outlive.errors import CorruptRecord, LeaseLost, OutliveError, StoreUnavailable, TimedOut
 from outlive.journal.lane import Lane
 from outlive.store import Store
 from outlive.transactional import Attempt, NotInTime, Transactional, Unsure
@@ -94,7 +95,7 @@ class Transactions:
             begun(own)
             value = await op.definition.fn(own.connection, *args, **kwargs)
             outcome = drive.hider.value(op.definition.value_codec.encode(value))
-            await _undisturbed(own.commit(outcome))
+            await _undisturbed(own.commit(_enclosed(attempt, outcome)))
         except BaseException as error:
             meant = self._meaning(op, own, error)
             await _undisturbed(own.roll_back())
@@ -113,7 +114,8 @@ class Transactions:
         try:
             begun(own)
             value = op.definition.fn(own.connection, *args, **kwargs)
-            own.commit(drive.hider.value(op.definition.value_codec.encode(value)))
+            outcome = drive.hider.value(op.definition.value_codec.encode(value))
+            own.commit(_enclosed(attempt, outcome))
         except BaseException as error:
             meant = self._meaning(op, own, error)
             own.roll_back()
@@ -139,11 +141,26 @@ class Transactions:
     async def look(self, drive: Recorder, op: Op) -> object:
         """The outcome that was committed, or NOT_HAPPENED, which is final."""
         try:
-            found = await self._lane(self._store.outcome_of(attempt_of(drive, op)))
+            found = await self._outcome_of(attempt_of(drive, op))
         except OutliveError as error:
             logger.warning("run %s: %s is asked again: %s", drive.run_id, op.id, error)
             raise
         return NOT_HAPPENED if found is None else op.definition.value_codec.decode(found)
+
+    async def _outcome_of(self, attempt: Attempt) -> bytes | None:
+        body = await self._lane(self._store.outcome_of(attempt))
+        if body is None:
+            return None
+        found = disclose_outcome(attempt.run_id, attempt.step, body)
+        if found is None or found[0] > attempt.seq:
+            why = f"the outcome of {attempt.step} beside it is damaged, or another's"
+            raise CorruptRecord(attempt.run_id, attempt.seq, why)
+        seq, value = found
+        if seq > attempt.since:
+            return value
+        # Left from an earlier chapter, or put back: it is in the way of this attempt's own.
+        await self._lane(self._store.forget_outcomes([(attempt.run_id, attempt.step)]))
+        return await self._outcome_of(attempt)
 
     # what the journal has
 
@@ -176,7 +193,15 @@ def transactions_of(store: Store, lane: Lane, host: Host) -> Transactions | None
 def attempt_of(drive: Recorder, op: Op) -> Attempt:
     """The attempt that is under way, or in doubt."""
     assert op.effect is not None, "an attempt is made behind its intent"
-    return Attempt(run_id=drive.run_id, step=op.id, seq=op.effect.seq, epoch=drive.log.run.epoch)
+    run, seq = drive.log.run, op.effect.seq
+    begin = 0 if run.chapter is None else run.chapter.seq
+    # What a fork shares is counted as in the other run.
+    since = begin if begin < seq else 0
+    return Attempt(run_id=drive.run_id, step=op.id, seq=seq, epoch=run.epoch, since=since)
+
+
+def _enclosed(attempt: Attempt, outcome: bytes) -> bytes:
+    return enclose_outcome(attempt.run_id, attempt.step, attempt.seq, outcome)
 
 
 @contextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outlive.envelope import enclose_old_outcome
 from outlive.errors import CorruptRecord
 from outlive.journal.immediate import run_immediate
 from outlive.journal.seal import Seal
 from outlive.journal.sealed_store import SealedStore
 from outlive.store import Entry, Reading
-from outlive.transactional import AsyncTransaction, Attempt, Transaction
+from outlive.transactional import AsyncTransaction, Attempt, KeptOutcome, Transaction
 
 
 class _SealedTransaction:
@@ -83,7 +84,21 @@ class SealedTransactional(SealedStore):
         opened = seal.open(outcome, _place(attempt))
         if opened is None:
             raise CorruptRecord(attempt.run_id, attempt.seq, "the seal of an outcome does not hold")
-        return opened
+        return enclose_old_outcome(attempt.run_id, attempt.step, attempt.seq, opened)
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """All that is kept of a run's steps; what does not open stays as it was found."""
+        kept: Sequence[KeptOutcome] = await self.below.outcomes_of(run_id)
+        sealing = await self._sealing_of(run_id) if kept else None
+        if sealing is None or sealing.seal is None:
+            return kept
+        found = []
+        for each in kept:
+            attempt = Attempt(run_id=run_id, step=each.step, seq=0, epoch=0)
+            body = sealing.seal.open(each.body, _place(attempt))
+            shown = b"" if body is None else enclose_old_outcome(run_id, each.step, 0, body)
+            found.append(KeptOutcome(step=each.step, body=shown))
+        return found
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
         """The journals have these outcomes, of (run, step), themselves."""

@@ -51,7 +51,7 @@ from outlive.stores.postgres_deletion import delete_runs, read_runs
 from outlive.stores.postgres_enlist import enlist, enlist_async
 from outlive.stores.postgres_errors import Moved, is_duplicate
 from outlive.stores.postgres_find import find_runs
-from outlive.stores.postgres_health import FACTS, facts_of
+from outlive.stores.postgres_health import BESIDE_JOURNALS, FACTS, facts_of
 from outlive.stores.postgres_limits import find_limits, queue_states, set_limits
 from outlive.stores.postgres_mail import mail_of, post_all
 from outlive.stores.postgres_news import ANYBODY, Callback, News, is_offered
@@ -64,8 +64,8 @@ from outlive.stores.postgres_transactions import PostgresTransactions
 from outlive.stores.postgres_url import parse_place
 from outlive.stores.postgres_wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.silence import Standing
-from outlive.stores.tables import SoundRows
-from outlive.transactional import AsyncTransaction, Attempt, Transaction
+from outlive.stores.tables import SoundRows, beside_problems
+from outlive.transactional import AsyncTransaction, Attempt, KeptOutcome, Transaction
 
 _NO_LIMIT = (1 << 63) - 1
 #: Workers that were silent for so many leases and hold nothing are forgotten.
@@ -430,6 +430,15 @@ class PostgresStore:
         )
         return None if outcome is None else bytes(outcome)
 
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """See ``Transactional``. A row without a body says that there was none."""
+        rows = self._other(
+            "SELECT o.step, o.body FROM {s}.outcomes o"
+            " WHERE o.run_id = $1 AND o.body IS NOT NULL ORDER BY o.step",
+            text(run_id),
+        )
+        return [KeptOutcome(step=str(step), body=bytes(body)) for step, body in rows]
+
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
         """See ``Transactional``."""
         run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
@@ -461,6 +470,7 @@ class PostgresStore:
             facts = facts_of(db.run(*(Statement(sql) for sql in FACTS)))
             self._ask_time(db)
             problems = list(db.problems)
+            problems += beside_problems(*db.run(*(self._ask(sql) for sql in BESIDE_JOURNALS)))
             if (loss := self._regression.loss()) is not None:
                 problems.append(str(lost_at(self._place.name, loss)))
             timeline = "not told" if db.timeline is None else str(db.timeline)

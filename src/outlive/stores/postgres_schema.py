@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from outlive.envelope import enclose_old
+from outlive.envelope import enclose_old, enclose_old_outcome
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.ports import Ports
 from outlive.stores.postgres_connection import PostgresConnection, Statement
@@ -44,7 +44,7 @@ from outlive.stores.postgres_pool import Pool
 from outlive.stores.postgres_queues import QUEUES, QUEUES_OF_ANY_COST, QUEUES_OF_ANY_WIDTH
 from outlive.stores.postgres_queues import TABLES as QUEUE_TABLES
 from outlive.stores.postgres_url import Place, parse_place
-from outlive.stores.postgres_wire import blobs, int8, int8s, text
+from outlive.stores.postgres_wire import blob, blobs, int8, int8s, text
 from outlive.stores.tables import check_upgrade, workers_alive
 
 #: Goes up whenever tables or functions change.
@@ -180,6 +180,10 @@ _REWRITE = """
 UPDATE {s}.mail m SET body = g.body FROM unnest($1::bigint[], $2::bytea[]) AS g (number, body)
 WHERE m.number = g.number
 """
+_OUTCOMES_KEPT = """
+SELECT o.run_id, o.step, o.seq, o.body FROM {s}.outcomes o WHERE o.body IS NOT NULL AND o.seq >= 0
+"""
+_REWRITE_OUTCOME = "UPDATE {s}.outcomes SET body = $3 WHERE run_id = $1 AND step = $2"
 _ALIVE = """
 SELECT w.worker FROM {s}.workers w WHERE w.beat_at > {s}.now_v1(NULL) - $1 ORDER BY w.worker LIMIT 5
 """
@@ -271,6 +275,7 @@ def _migrate(db: PostgresConnection, place: Place, upgrade: Upgrade) -> None:
                 db.run(Statement(statement.replace("{s}", f'"{place.schema}"')))
             if version == ENVELOPES_SINCE:
                 _enclose_mail(db, place)
+                _enclose_outcomes(db, place)
             _write_version(db, place, version)
         failpoint("migrate.commit")
         db.run(Statement("COMMIT"))
@@ -299,6 +304,18 @@ def _enclose_mail(db: PostgresConnection, place: Place) -> None:
         bodies = [enclose_old(run_id, mail_id, body) for _, run_id, mail_id, body in rows]
         rewrite = _REWRITE.replace("{s}", schema)
         db.run(Statement(rewrite, [int8s(numbers), blobs(bodies)]))
+
+
+def _enclose_outcomes(db: PostgresConnection, place: Place) -> None:
+    """The same for outcomes of transactional steps; they are few."""
+    schema = f'"{place.schema}"'
+    (rows,) = db.run(Statement(_OUTCOMES_KEPT.replace("{s}", schema)))
+    for run_id, step, seq, body in rows:
+        enclosed = enclose_old_outcome(str(run_id), str(step), int(seq), bytes(body))
+        rewrite = Statement(
+            _REWRITE_OUTCOME.replace("{s}", schema), [text(run_id), text(step), blob(enclosed)]
+        )
+        db.run(rewrite)
 
 
 def _make_schema(db: PostgresConnection, place: Place) -> None:

@@ -57,6 +57,7 @@ from outlive.stores.sqlite_enlist import enlist
 from outlive.stores.sqlite_files import unavailable
 from outlive.stores.sqlite_find import find_runs
 from outlive.stores.sqlite_health import (
+    beside_journals,
     durability_problems,
     file_problems,
     log_problems,
@@ -66,11 +67,11 @@ from outlive.stores.sqlite_log import LogRoom
 from outlive.stores.sqlite_mail import post_letters, waiting_mail
 from outlive.stores.sqlite_making import Making
 from outlive.stores.sqlite_queues import find_limits, queue_states, set_limits
-from outlive.stores.sqlite_rows import FOUND_COLUMNS, check_missing, found_of, records_of
+from outlive.stores.sqlite_rows import FOUND_COLUMNS, bytes_of, check_missing, found_of, records_of
 from outlive.stores.sqlite_schema import SCHEMA_VERSION, check_release, is_ready
 from outlive.stores.sqlite_transactions import SECONDS_MAX, SQLiteTransactions
 from outlive.stores.tables import SoundRows
-from outlive.transactional import AsyncTransaction, Attempt, Transaction
+from outlive.transactional import AsyncTransaction, Attempt, KeptOutcome, Transaction
 
 logger = logging.getLogger("outlive")
 
@@ -323,7 +324,15 @@ class SQLiteStore:
                     "SELECT body FROM outcomes WHERE +run_id = ? AND +step = ?",
                     (attempt.run_id, attempt.step),
                 ).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else bytes_of(row[0])
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """See ``Transactional``."""
+        with self._connections.reading() as db:
+            rows = db.execute(
+                "SELECT step, body FROM outcomes WHERE +run_id = ? ORDER BY step", (run_id,)
+            ).fetchall()
+        return [KeptOutcome(step=str(step), body=bytes_of(body)) for step, body in rows]
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
         """See ``Transactional``."""
@@ -352,6 +361,7 @@ class SQLiteStore:
             for name in ("journal_mode", "synchronous", "page_count", "page_size"):
                 facts[name] = str(db.execute(f"PRAGMA {name}").fetchone()[0])
             problems = durability_problems(db) + self._connections.problems() + file_problems(db)
+            problems += beside_journals(db, self._ports.clock.now_ms())
             problems += log_problems(self._path)
         return Health(store="sqlite", facts=facts, problems=problems)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from outlive.errors import UnsafeSettings
 from outlive.stores.sqlite_connections import Connection
+from outlive.stores.tables import LIMITS, beside_problems
 
 #: SQLite's "flush at every commit"; EXTRA (3) is more than that.
 SYNCHRONOUS_FULL = 2
@@ -67,6 +68,19 @@ def file_problems(db: Connection) -> list[str]:
         f"mail {mail_id!r} of run {run_id!r} waits, and is not counted: nobody posted it"
         for run_id, mail_id in hidden
     ]
+
+
+def beside_journals(db: Connection, now: int) -> list[str]:
+    """What is wrong with rows that stand beside the journals."""
+    asked = (
+        "SELECT run_id FROM tombstones WHERE keep_until > ? AND run_id IN (SELECT run_id FROM runs)"
+        f" ORDER BY run_id LIMIT {_SHOWN_MAX}",
+        "SELECT run_id, step FROM outcomes WHERE ? AND run_id NOT IN (SELECT run_id FROM runs)"
+        f" ORDER BY id LIMIT {_SHOWN_MAX}",
+        f"SELECT name, {', '.join(LIMITS)} FROM queues WHERE ? ORDER BY name",
+    )
+    stones, outcomes, queues = (db.execute(sql, (now,)).fetchall() for sql in asked)
+    return beside_problems(stones, outcomes, queues)
 
 
 def log_problems(path: str) -> list[str]:

@@ -80,5 +80,10 @@ def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
     ]
 
 
+def bytes_of(value: object) -> bytes:
+    """What a column holds that holds bytes; whatever else somebody put there is damage above."""
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
 def _damaged(run_id: str, seq: Any) -> NoReturn:
     raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outlive.envelope import enclose_old
+from outlive.envelope import enclose_old, enclose_old_outcome
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.sqlite_connections import Connection
 
@@ -195,6 +195,15 @@ def _enclose_mail(db: Connection) -> None:
                 db.execute("UPDATE mail SET body = ? WHERE id = ?", (enclosed, number))
 
 
+def _enclose_outcomes(db: Connection) -> None:
+    """The same for outcomes of transactional steps; they are few."""
+    rows = db.execute("SELECT id, run_id, step, seq, body FROM outcomes").fetchall()
+    for number, run_id, step, seq, body in rows:
+        if (type(run_id), type(step), type(seq), type(body)) == (str, str, int, bytes) and seq >= 0:
+            enclosed = enclose_old_outcome(run_id, step, seq, body)
+            db.execute("UPDATE outcomes SET body = ? WHERE id = ?", (enclosed, number))
+
+
 #: What turns the tables of one schema into those of the next.
 _UPGRADES: dict[int, tuple[str | Callable[[Connection], None], ...]] = {
     1: (
@@ -211,7 +220,7 @@ _UPGRADES: dict[int, tuple[str | Callable[[Connection], None], ...]] = {
         *_QUEUES,
     ),
     3: _SECOND_WAYS,
-    4: (_enclose_mail,),
+    4: (_enclose_mail, _enclose_outcomes),
 }
 
 

@@ -70,6 +70,28 @@ def limits_of(row: Sequence[Any]) -> QueueLimits:
     )
 
 
+def beside_problems(
+    stones: Iterable[Sequence[Any]],
+    outcomes: Iterable[Sequence[Any]],
+    queues: Iterable[Sequence[Any]],
+) -> list[str]:
+    """What is wrong beside journals: tombstones of runs that are there, outcomes of runs that are
+    not, and limits that nobody can have set."""
+    return [
+        *(f"run {run_id!r} is there, and so is its tombstone" for (run_id,) in stones),
+        *(
+            f"there is an outcome of step {step!r} of run {run_id!r}, and no such run"
+            for run_id, step in outcomes
+        ),
+        *(
+            f"the limits of queue {name!r} are none that can be set, so nothing of it begins: "
+            "set them again"
+            for name, *limits in queues
+            if limits_of(limits) is CLOSED
+        ),
+    ]
+
+
 def _is_limit(value: object) -> bool:
     return type(value) is int and 0 < value <= NUMBER_MAX
 

@@ -92,6 +92,7 @@ class FailingStore:
             self.transaction_seconds_max = store.transaction_seconds_max
             self.begin, self.begin_async = store.begin, self._begin_async
             self.outcome_of, self.forget_outcomes = self._outcome_of, self._forget_outcomes
+            self.outcomes_of = store.outcomes_of
 
     async def _call(self, verb: str, work: Coroutine[Any, Any, T]) -> T:
         fault = self._due(verb)

@@ -10,10 +10,12 @@ head's link elsewhere can.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from outlive.envelope import disclose_outcome
 from outlive.errors import CorruptRecord, StoreError
 from outlive.journal.headers import header_of
 from outlive.journal.mail import Unreadable, mail_ids, read_letter
@@ -27,9 +29,17 @@ from outlive.journal.record import (
     unpack_unlinked,
 )
 from outlive.journal.restored import Restorer
-from outlive.model.events import ChapterBegan, Event, MailRead, decode_events
+from outlive.model.events import (
+    ChapterBegan,
+    Claimed,
+    EffectIntended,
+    Event,
+    MailRead,
+    decode_events,
+)
 from outlive.model.run import Run, fold
 from outlive.store import Header, Reading, StoredRecord
+from outlive.transactional import KeptOutcome
 
 _LINK_BYTES = 16
 
@@ -158,6 +168,7 @@ class _Check:
         if run is None:
             self._report(1, "its events contradict one another")
             return
+        self._lease()
         told, shown = self._told(run), self._reading.header
         wrong = [
             f"{name} is {getattr(shown, name)!r}, the journal says {getattr(told, name)!r}"
@@ -166,6 +177,14 @@ class _Check:
         ]
         if wrong:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
+
+    def _lease(self) -> None:
+        """Whoever holds the run has claimed it."""
+        claims = [event.worker for event in self.result.events if isinstance(event, Claimed)]
+        holder = self._reading.head.worker
+        if holder is not None and claims and claims[-1] != holder:
+            why = f"its lease is held by worker {holder!r}, who did not claim it"
+            self._report(self._reading.head.seq, f"{why}: worker {claims[-1]!r} did")
 
     def _told(self, run: Run) -> Header:
         told = header_of(run, self._chapter_link)
@@ -194,6 +213,29 @@ class _Check:
         for seq, event in enumerate(self.result.events, begin_of(self._reading)[0]):
             if isinstance(event, MailRead) and event.unreadable is not None:
                 self._report_mail(seq, f"mail {event.mail_id!r} was kept aside: {event.why}")
+
+
+def check_outcomes(
+    reading: Reading, events: Sequence[Event], kept: Sequence[KeptOutcome]
+) -> list[Damage]:
+    """What is wrong with outcomes of transactional steps that wait beside a journal."""
+    run_id, begin = reading.head.run_id, begin_of(reading)[0]
+    intents = {
+        (event.step, seq)
+        for seq, event in enumerate(events, begin)
+        if isinstance(event, EffectIntended)
+    }
+    damage: list[Damage] = []
+    for each in kept:
+        found = disclose_outcome(run_id, each.step, each.body)
+        if found is None:
+            why = f"the outcome of {each.step} beside it can't be read: damaged, moved or forged"
+        elif found[0] and (each.step, found[0]) not in intents:  # 0: before attempts were in it
+            why = f"the outcome of {each.step} beside it is of no attempt that its journal has"
+        else:
+            continue
+        damage.append(Damage(run=run_id, seq=None, why=why))
+    return damage
 
 
 def _stored_link(body: object) -> bytes:
