@@ -134,6 +134,21 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
 
+#: A statement of SQL with its values.
+Statement = tuple[str, tuple[str | int | None, ...]]
+
+
+@runtime_checkable
+class Tabling(Protocol):
+    """A store that can write rows of a table together with an entry: all of it or nothing."""
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[Statement]
+    ) -> Conflict | None:
+        """Commit an entry, if it is not refused, with these statements."""
+        ...
+
+
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """Something posted to a run and not yet consumed."""
 

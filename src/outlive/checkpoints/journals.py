@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from outlive.checkpoints import deciding
+from outlive.checkpoints import deciding, table
 from outlive.checkpoints.codec import NOTHING, decode
 from outlive.checkpoints.places import StorageBackend
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
@@ -160,7 +160,8 @@ class Journals:
         with self._lock:
             journal = self._journals.pop(name, None)
             if journal is None or journal.store is not store:  # it was closed and opened again
-                journal = SharedJournal(store, name, Checkpoints, self.place.ports.entropy)
+                rows = table.rows if self.place.has_table else None
+                journal = SharedJournal(store, name, Checkpoints, self.place.ports.entropy, rows)
             self._journals[name] = journal
             while len(self._journals) > JOURNALS_MAX:
                 self._journals.popitem(last=False)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeVar
 
+from outlive.checkpoints import table
 from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed, UsageError
 from outlive.journal.immediate import run_immediate
@@ -49,6 +50,8 @@ class StorageBackend:
         self._lane: ThreadLane | None = None
         self._opening = threading.Lock()
         self._is_ours, self._is_closed = True, False
+        #: Whether what counts is also in a table, for SQL of one's own.
+        self.has_table = False
 
     @classmethod
     def of(cls, store: Store, ports: Ports | None = None) -> StorageBackend:
@@ -90,9 +93,19 @@ class StorageBackend:
                     lease_seconds=settings.lease_seconds,
                 )
                 self.ports = timed_by(self._store, self.ports)
+                if self.has_table:
+                    self._make_table(self._store)
             if self._lane is None:
                 threads = getattr(self._store, "threads", None)
                 self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+
+    def _make_table(self, store: Store) -> None:
+        try:
+            run_immediate(table.make(store))
+        except BaseException:
+            self._store = None
+            run_immediate(store.close())
+            raise
 
     async def close(self) -> None:
         """Let go of the store. Closing twice is fine."""
@@ -117,17 +130,23 @@ class StorageBackend:
 
 
 class SQLiteStorageBackend(StorageBackend):
-    """Checkpoints in a SQLite file; ``":memory:"`` keeps them as long as it is open."""
+    """Checkpoints in a SQLite file; ``":memory:"`` keeps them as long as it is open.
+
+    With ``table`` what counts is also in a table ``snapshots``, in the same transaction, for SQL
+    of your own. All who save there say so, or it lacks what they save.
+    """
 
     def __init__(
         self,
         db_path: str | os.PathLike[str] = "outlive.db",
         *,
+        table: bool = False,
         key: str | None = None,
         ports: Ports | None = None,
         settings: Settings | None = None,
     ) -> None:
         super().__init__(_url_of(db_path), key=key, ports=ports, settings=settings)
+        self.has_table = table
 
 
 class PostgresStorageBackend(StorageBackend):

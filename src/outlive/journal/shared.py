@@ -15,8 +15,8 @@ begin an append on a loop's own thread; what of it may take long is done aside.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,7 +31,17 @@ from outlive.journal.values import Values
 from outlive.model.brief import Brief
 from outlive.model.events import Event, encode_events
 from outlive.model.kinds import KIND_BITS
-from outlive.store import Conflict, Entry, Head, Header, Prompt, Reading, Store
+from outlive.store import (
+    Conflict,
+    Entry,
+    Head,
+    Header,
+    Prompt,
+    Reading,
+    Statement,
+    Store,
+    Tabling,
+)
 
 #: How often somebody else may be first.
 TRIES_MAX = 100
@@ -60,14 +70,24 @@ class Fold(Protocol):
 
 
 F = TypeVar("F", bound=Fold)
+#: What is written to tables beside a journal when these events are appended to it.
+Rows: TypeAlias = Callable[
+    ["SharedJournal[F]", F, Sequence[Event]], Coroutine[Any, Any, Sequence[Statement]]
+]
 
 
 class SharedJournal(Generic[F]):
     """One journal that anybody may append to."""
 
     def __init__(
-        self, store: Store, journal: str, new: Callable[[], F], entropy: Callable[[int], bytes]
+        self,
+        store: Store,
+        journal: str,
+        new: Callable[[], F],
+        entropy: Callable[[int], bytes],
+        rows: Rows[F] | None = None,
     ) -> None:
+        self._rows = rows
         self.id, self.store = journal, store
         self._prompt = store if isinstance(store, Prompt) else None
         self._new, self._entropy = new, entropy
@@ -198,7 +218,10 @@ class SharedJournal(Generic[F]):
         try:
             values = await self._values_at_hand()
             entry, written = self._entry(events, values)
-            (conflict,) = await self._committed([entry])
+            if self._rows is None:
+                (conflict,) = await self._committed([entry])
+            else:
+                conflict = await self._commit_rows(entry, events, self._rows)
             if conflict is None:
                 self._take_in(entry, written)
         except BaseException:
@@ -210,6 +233,13 @@ class SharedJournal(Generic[F]):
             raise RunIdTaken(self.id, "it belonged to something that was deleted not long ago")
         self._values = None  # it counts on nodes that were not stored
         return False
+
+    async def _commit_rows(
+        self, entry: Entry, events: Sequence[Event], rows: Rows[F]
+    ) -> Conflict | None:
+        await aside()
+        assert isinstance(self.store, Tabling), "looked at when it was opened"
+        return await self.store.commit_with(entry, await rows(self, self._fold, events))
 
     async def _committed(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         """As the store's ``commit``: at once, if it can; else aside."""

@@ -31,6 +31,7 @@ from outlive.store import (
     QueueLimits,
     QueueState,
     Reading,
+    Statement,
     Wanted,
 )
 from outlive.stores import sqlite_nodes as nodes
@@ -154,6 +155,22 @@ class SQLiteStore:
             self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[Statement]
+    ) -> Conflict | None:
+        """See ``Tabling``."""
+        batch = [] if entry is None else [entry]
+        check_headers(batch)
+        self._ports.failpoint("commit.before")
+        with self._connections.writing(views_for(batch)) as db:
+            refused = commit_batch(db, batch, self._ports.clock.now_ms())
+            if not any(refused):
+                for sql, values in statements:
+                    db.execute(sql, values)
+        self._log.committed()
+        self._ports.failpoint("commit.after")
+        return refused[0] if refused else None
 
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
