@@ -380,6 +380,7 @@ class App(Scheduling, Forking):
             transactions=transactions_of(self.store, self._lane, host),
             upkeep=self._upkeep(known.retentions()) if everything else None,
             hider=self._hider,
+            notices=self._notices,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)

@@ -115,7 +115,10 @@ class Handle(Generic[T]):
         """
         check_on_wait(on_wait)
         late = f"run {self.id} was not over within {timeout}; it goes on"
-        return await _within(timeout, self._outcome(on_wait), late)
+        if on_wait == "log":
+            return await _within(timeout, self._outcome(on_wait), late)
+        with self._notices.raised(self.id):
+            return await _within(timeout, self._outcome(on_wait), late)
 
     async def _outcome(self, on_wait: OnWait = "log") -> T:
         self._check_process()

@@ -55,9 +55,14 @@ def print_note(text: str) -> None:
     print(safe(text), file=sys.stderr, flush=True)
 
 
-def log_to_stderr() -> None:
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def log_to_stderr(level: str | None = None, default: str = "warning") -> None:
     """Let what drives runs say its troubles here, unless the user's own code hears them."""
     logger = logging.getLogger("outlive")
+    if level is not None or not logger.hasHandlers():
+        logger.setLevel((level or default).upper())
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(_SafeFormatter("outlive: %(message)s"))

@@ -10,6 +10,7 @@ from outlive.cli.doctor import doctor
 from outlive.cli.drive import resume, run
 from outlive.cli.fork import diff, fork
 from outlive.cli.mail import answer, cancel, retry, signal
+from outlive.cli.output import LEVELS
 from outlive.cli.parsing import (
     CODES,
     Commands,
@@ -267,6 +268,12 @@ def _add_worker(commands: Commands) -> None:
         action="append",
         dest="queues",
         help='only runs of this queue, may be repeated (runs that name none are in "default")',
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        help="what to log: debug, info (each run's start and end), warning or error "
+        "(default: info, or as your code configures it)",
     )
     add_json(parser)
 

@@ -23,7 +23,7 @@ def worker(asked: argparse.Namespace) -> int:
     if not flows:
         named = ", ".join(asked.modules)
         raise UsageError(f"there is no flow in {named}; decorate a function with @outlive.flow")
-    log_to_stderr()
+    log_to_stderr(asked.log_level, "info")
     is_clean = run_loop(_work(asked, flows))
     again = f"outlive worker {' '.join(asked.modules)}"
     print_note(f"outlive: the worker stopped and handed its runs over; `{again}` goes on with them")

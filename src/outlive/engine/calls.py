@@ -83,6 +83,7 @@ class Driving(Protocol):
     children: Children
     to_start: list[Op]
     env: Env
+    is_replaying: bool
 
     @property
     def is_live(self) -> bool:
@@ -112,6 +113,10 @@ class Calls:
         self._replayed = self._swallowed = 0
         #: What was called, and may not have been awaited.
         self.called: list[Any] = []
+
+    def is_replaying(self) -> bool:
+        """The flow goes through what it did before."""
+        return self._drive.is_replaying
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""

@@ -34,7 +34,7 @@ from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.plain import FlowThreads
-from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, parting
+from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, parting, was_driven
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
@@ -61,9 +61,13 @@ SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
 _MAIL = (SignalReceived, CancelRequested, Answered)
 #: What is left of a run that left memory, for those who call too late.
-_KEPT = frozenset(
-    {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
-) | {"hider"}
+_KEPT = (
+    frozenset({"is_replaying"})
+    | frozenset(
+        {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
+    )
+    | {"hider"}
+)
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -102,6 +106,8 @@ class Drive:
         self.main: asyncio.Task[Any] | None = None
         #: The journal is behind; timers and bodies run.
         self.is_live = False
+        #: The flow goes through what it did before, in another driver or an earlier stay in memory.
+        self.is_replaying = False
         self._active = self._winding_up = False
         self._spun = 0
         self.deadline = Deadline(self, self.start_event.deadline_at)
@@ -115,6 +121,9 @@ class Drive:
     def begin(self, events: Sequence[Event]) -> None:
         """Replay these events and go on."""
         self.inbox.extend(self._replay.inbox(events))
+        if was_driven(events):
+            self.is_replaying = True
+            self.env.repeats.begin()
         self.mailbox.remember(events)
         try:
             main = self._call_flow()
@@ -337,8 +346,15 @@ class Drive:
 
     # going on
 
+    def end_replay(self) -> None:
+        """The flow is where it was, or goes no further."""
+        if self.is_replaying:
+            self.is_replaying = False
+            self.env.repeats.end()
+
     def _go_live(self) -> None:
         self.is_live = True
+        self.end_replay()
         self._replay.is_over()
         self.deadline.arm()
         if self.inbox:

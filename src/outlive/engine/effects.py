@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from functools import cached_property, partial
 
 from msgspec.structs import replace
@@ -40,6 +41,8 @@ from outlive.model.events import (
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
 from outlive.transactional import Unsure
+
+logger = logging.getLogger("outlive")
 
 #: How long to wait before a new intent when the lease was not renewed in time.
 LAPSE_DELAY_MS = 100
@@ -317,6 +320,11 @@ class EffectRunner:
         effect.doubt, effect.asks = fault, rules.doubt == "ask"
         is_over = effect.over_at is not None
         drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, effect.asks, is_over))
+        if effect.asks:
+            self._settler.tell(op, effect)
+        else:
+            flow, says = drive.log.run.start.flow, "run %s (flow %s): effect %s is in doubt (%s)"
+            logger.info(says, drive.run_id, flow, op.id, fault.type_name)
 
     def _go_on(self, op: Op) -> None:
         """A driver before this one left the effect open."""

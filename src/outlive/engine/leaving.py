@@ -56,6 +56,10 @@ class Resident(Recorder, Protocol):
         """What the flow waits for from outside."""
         ...
 
+    def end_replay(self) -> None:
+        """The flow is where it was, or goes no further."""
+        ...
+
     def stop_stuck(self) -> None:
         """Nothing will ever wake this flow."""
         ...
@@ -195,6 +199,7 @@ class Leaving:
         if drive.stopped:
             return
         drive.stopped = True
+        drive.end_replay()
         self._end_stay()
         drive.deadline.stop()
         drive.timers.stop()

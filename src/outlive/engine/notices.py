@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from outlive.engine.place import Branch, Plain, place
 from outlive.errors import InDoubt, ReplayMismatch, RunError, UsageError, ValueRefused, Waiting
 from outlive.model.events import QuestionAsked
 from outlive.model.ids import recorded_key
@@ -115,20 +118,33 @@ class Notices:
         self.secret = secret
         #: By run and what it waits for: how often that was told, and when it may be told again.
         self._told: dict[tuple[str, Kind, str], tuple[int, float]] = {}
+        #: Runs for whose waits somebody here gets an error instead.
+        self._raised: Counter[str] = Counter()
 
-    def tell(self, wait: Wait) -> bool:
+    @contextmanager
+    def raised(self, run_id: str) -> Iterator[None]:
+        """Somebody who waits for this run is told by an error: it need not be logged."""
+        self._raised[run_id] += 1
+        try:
+            yield
+        finally:
+            self._raised[run_id] -= 1
+            self._raised += Counter()
+
+    def tell(self, wait: Wait) -> None:
         """Log it, unless that was done not long ago."""
+        if wait.run_id in self._raised:
+            return
         place, now = (wait.run_id, wait.kind, wait.step), self.clock.monotonic()
         times, again_at = self._told.get(place, (0, now))
         if now < again_at:
-            return False
+            return
         pause = AGAIN_SECONDS[min(times, len(AGAIN_SECONDS) - 1)]
         self._told.pop(place, None)
         self._told[place] = (times + 1, now + pause)
         if len(self._told) > REMEMBERED_MAX:
             del self._told[next(iter(self._told))]
         logger.warning("%s", wait.sentence(secret=self.secret))
-        return True
 
     def raise_or_tell(self, wait: Wait, on_wait: OnWait) -> None:
         """As whoever waits wants it.
@@ -152,6 +168,50 @@ def reason_of(error: Exception) -> str:
     """What the header of a run says that stopped because of this error."""
     is_misfit = isinstance(error, (ReplayMismatch, ValueRefused))
     return f"{MISMATCH if is_misfit else ''}{error}"
+
+
+class Repeats(logging.Filter):
+    """Keeps what flow code logs from being written again while its run is replayed.
+
+    It stands at every handler there is while a run is replayed here, and nowhere otherwise: which
+    logger a flow uses does not matter, and what anybody else logs goes through.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._replays = 0
+        self._handlers: list[logging.Handler] = []
+
+    def begin(self) -> None:
+        """A run is replayed from here on."""
+        self._replays += 1
+        if self._replays == 1:
+            self._handlers = _handlers()
+            for handler in self._handlers:
+                handler.addFilter(self)
+
+    def end(self) -> None:
+        """It has caught up, or left memory."""
+        self._replays -= 1
+        if not self._replays:
+            for handler in self._handlers:
+                handler.removeFilter(self)
+            self._handlers = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this is news; what Outlive itself says always is."""
+        here = place.get()
+        if record.name == "outlive" or not isinstance(here, (Branch, Plain)):
+            return True
+        return not here.drive.is_replaying()
+
+
+def _handlers() -> list[logging.Handler]:
+    """Whatever writes log lines in this process."""
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    own = [each.handlers for each in loggers if isinstance(each, logging.Logger)]
+    last = [logging.lastResort] if logging.lastResort is not None else []
+    return list(dict.fromkeys([handler for some in own for handler in some] + last))
 
 
 # what a journal tells

@@ -13,6 +13,7 @@ from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable, Host
 from outlive.engine.limits import Limits
+from outlive.engine.notices import Notices, Repeats
 from outlive.engine.others import Kin, Lease, Peer
 from outlive.engine.place import Body, place
 from outlive.engine.redacting import own_copy
@@ -22,7 +23,7 @@ from outlive.journal.redacting import Hider
 from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
 from outlive.model.run import OpenEffect
-from outlive.ports import Ports
+from outlive.ports import Ports, SystemClock
 
 
 class Transacting(Protocol):
@@ -62,6 +63,10 @@ class Env:
     transactions: Transacting | None = None
     #: What is not recorded.
     hider: Hider = field(default_factory=Hider)
+    #: What people are told.
+    notices: Notices = field(default_factory=lambda: Notices(SystemClock()))
+    #: Keeps what flow code logs from being written again on replay.
+    repeats: Repeats = field(default_factory=Repeats)
     limits: Limits[Op] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -79,6 +79,10 @@ class Driven(Protocol):
         """Whether the flow takes the new way here."""
         ...
 
+    def is_replaying(self) -> bool:
+        """The flow goes through what it did before."""
+        ...
+
     def fired_at_ms(self) -> int:
         """The instant that the run is for, in ms since 1970."""
         ...

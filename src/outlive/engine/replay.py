@@ -33,6 +33,7 @@ from outlive.model.events import (
     Patched,
     QuestionAsked,
     Replied,
+    RunStarted,
     RunUndoing,
     SignalReceived,
     SignalTaken,
@@ -186,6 +187,16 @@ class Replay:
         if self._past.digests.get(place) != digest:
             raise RunError(f"{place} was done before the retry, with other arguments")
         return event
+
+
+def was_driven(events: Sequence[Event]) -> bool:
+    """Somebody drove this chapter before: its flow goes through it again.
+
+    A run is claimed when it is first driven; a later chapter begins under the claim of the last.
+    """
+    claims = sum(type(event) is Claimed for event in events)
+    is_first = bool(events) and type(events[0]) is RunStarted
+    return claims > is_first or any(type(event) is Forked for event in events)
 
 
 def parting(inbox: Sequence[Event]) -> Forked | None:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from outlive.engine.binding import call_by_name, is_async
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Verdict
 from outlive.engine.faults import exception_of, frames_of, text_of
+from outlive.engine.notices import doubt_of
 from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
 from outlive.errors import CorruptRecord, InDoubt, NotHappened, ValueRefused
@@ -89,6 +90,12 @@ class Settler:
         if op.timer is not None:
             op.timer.cancel()
             op.timer = None
+
+    def tell(self, op: Op, effect: OpenEffect) -> None:
+        """Only a human can settle this, and should know as soon as it is durable."""
+        drive = self._drive
+        wait = doubt_of(drive.run_id, drive.log.run.start.flow, op.id, effect)
+        drive.when_durable(partial(drive.env.notices.tell, wait))
 
     def _ask(self, op: Op) -> None:
         op.wait = None
@@ -184,6 +191,7 @@ class Settler:
             drive = self._drive
             is_over = effect.over_at is not None
             drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True, is_over))
+            self.tell(op, effect)
             self._ask(op)
             return
         self._check_in(op, min(CHECK_DELAY_SECONDS * 2**op.checks, CHECK_DELAY_SECONDS_MAX))

@@ -14,12 +14,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from outlive.engine.comparing import Comparing
+from outlive.engine.definitions import Flow
 from outlive.engine.flowloop import FlowLoop
+from outlive.engine.notices import question_of
 from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
 from outlive.engine.replay import Replay, changed_part, shown_question
@@ -47,6 +50,7 @@ REASON_CHARS_MAX = 500
 class Flowing(Recorder, Protocol):
     """What waits ask of the drive."""
 
+    flow: Flow[Any, Any]
     loop: FlowLoop
     comparing: Comparing
     inbox: deque[Event]
@@ -256,6 +260,11 @@ class Waits:
             self._drive.note(asked)
             if self._replay.knows:
                 self._answer_as_before(asked)
+            if asked.question in self._asked:
+                drive = self._drive
+                shown = self._as_recorded(asked)
+                wait = question_of(drive.run_id, drive.flow.name, [shown])
+                drive.when_durable(partial(drive.env.notices.tell, wait))
 
     def _answer_as_before(self, asked: QuestionAsked) -> None:
         known = self._replay.known_answer(asked.question)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -65,6 +66,8 @@ class Loading:
         won = await asyncio.gather(*(self._commit(entry) for entry, _ in claims.values()))
         ours = [offer for offer, is_won in zip(offers, won, strict=True) if is_won]
         await self._wonder([offer for offer in offers if offer not in ours])
+        if logger.isEnabledFor(logging.INFO):
+            _announce(ours)
         for portion in portions(ours):
             here = {offer.head.run_id: known.get(offer.head.run_id) for offer in portion}
             unread = [run_id for run_id, chapter in here.items() if chapter is None]
@@ -121,6 +124,15 @@ class Loading:
             case "try":
                 self._try(log, run, events, reading.mail)
             case "quarantine":
+                shown = shlex.quote(run_id)
+                logger.warning(
+                    "run %s (flow %s) is quarantined, for it killed its workers: look at it with "
+                    "`outlive show %s`, then `outlive resume %s MODULE`",
+                    run_id,
+                    run.start.flow,
+                    shown,
+                    shown,
+                )
                 self._write(log, put_aside(run_id, run, reading.mail))
                 log.wait(log.seq, partial(self._pass, run_id, None, False))
                 log.close()
@@ -193,3 +205,16 @@ class Loading:
         entry = next_entry(head, parked, shown, epoch=head.epoch)
         await self._commit(msgspec.structs.replace(entry, lease="free"))
         self._pass(head.run_id, error, False)
+
+
+def _announce(offers: Sequence[Offer]) -> None:
+    """These runs are driven here from now on."""
+    for offer in offers:
+        run_id, flow = offer.head.run_id, offer.header.flow
+        if offer.head.worker is not None:
+            gone = offer.head.worker
+            logger.info("run %s (flow %s) taken over from worker %s", run_id, flow, gone)
+        elif offer.header.status == "pending":
+            logger.info("run %s (flow %s) started", run_id, flow)
+        else:
+            logger.debug("run %s (flow %s) goes on", run_id, flow)

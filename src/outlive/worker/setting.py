@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outlive.engine.host import Host
+from outlive.engine.notices import Notices
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
@@ -39,5 +40,7 @@ class Setting:
     transactions: Transactions | None = None
     #: None: this worker clears nothing away.
     upkeep: Rules | None = None
+    #: What people are told; None: by this worker alone.
+    notices: Notices | None = None
     #: What is not recorded.
     hider: Hider = field(default_factory=Hider)

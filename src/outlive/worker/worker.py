@@ -19,6 +19,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
 from outlive.engine.ending import Verdict
 from outlive.engine.leaving import How
+from outlive.engine.notices import Notices, one_line, reason_of, stopped_by
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
@@ -88,6 +89,7 @@ class Worker:
             idle_ms=setting.idle_ms,
             transactions=setting.transactions,
             hider=setting.hider,
+            notices=setting.notices or Notices(setting.ports.clock),
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
@@ -273,7 +275,9 @@ class Worker:
             return
         self._add(log.run_id)
         try:
-            self._drive(log, fold(events), events)
+            run = fold(events)
+            logger.info("run %s (flow %s) started", log.run_id, run.start.flow)
+            self._drive(log, run, events)
         except Exception as error:
             self._not_begun(log, begun, error)
         if not begun.done():
@@ -374,15 +378,13 @@ class Worker:
         self._lapses = self._setting.lease.lapses
         for run_id, drive in list(self._drives.items()):
             if not await self._peer.is_held(run_id, self.id) and not drive.stopped:
-                logger.warning(
-                    "run %s was taken over: this worker did not beat for a whole lease", run_id
-                )
                 drive.leaving.lost(LeaseLost(run_id))
 
     # ends
 
     def _left(self, drive: Drive, how: How, error: OutliveError | None) -> None:
         self._drives.pop(drive.run_id, None)
+        self._say_left(drive, how, error)
         self._setting.host.call_soon(drive.let_go)  # it may be further up the stack
         self._absent = None
         if how == "ended":
@@ -400,6 +402,25 @@ class Worker:
             self._watchers.tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._departure.notice()
         self._poke.set()
+
+    def _say_left(self, drive: Drive, how: How, error: OutliveError | None) -> None:
+        run_id, flow = drive.run_id, drive.flow.name
+        verdict = drive.ending.verdict
+        if how == "ended" and verdict is not None:
+            fault = verdict.error
+            if fault is None:
+                logger.info("run %s (flow %s) %s", run_id, flow, verdict.status)
+                return
+            why = "" if self._env.notices.secret else f": {one_line(fault.message)}"
+            says = "run %s (flow %s) %s: %s%s"
+            # Whoever started it here is told by an exception.
+            level = logging.WARNING if self._everything else logging.INFO
+            logger.log(level, says, run_id, flow, verdict.status, fault.type_name, why)
+        elif how == "misfit" and error is not None and self._everything:
+            self._env.notices.tell(stopped_by(run_id, flow, reason_of(error)))
+        elif isinstance(error, LeaseLost):
+            says = "run %s (flow %s) was taken over: this worker lost its lease"
+            logger.warning(says, run_id, flow)
 
     def _turn_page(self, last: RunLog, mail: Sequence[Mail]) -> None:
         """Begin the next chapter as whoever reads the journal would: with its first event alone."""

@@ -1,0 +1,150 @@
+"""What a worker logs: a line for each start, end, failure, doubt, question, mismatch, takeover."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outlive
+from outlive.app import App
+from outlive.journal.master_keys import new_key
+from outlive.opening import open_app
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.stores.memory import MemoryStore
+
+QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0)
+own = logging.getLogger("shop")
+
+
+@outlive.step
+async def look(what: str) -> str:
+    if what == "nettles":
+        raise ValueError(f"nobody sells {what}")
+    return what
+
+
+@outlive.effect(doubt="ask")
+async def pay(what: str) -> str:
+    raise ConnectionResetError(f"no word about {what}")
+
+
+@outlive.flow
+async def buys(what: str) -> str:
+    return await look(what)
+
+
+@outlive.flow
+async def pays(what: str) -> str:
+    return await pay(what)
+
+
+@outlive.flow
+async def asks(what: str) -> bool:
+    own.warning("begin")
+    await look(what)
+    own.warning("looked")
+    yes = await outlive.ask(f"Buy {what}?", type=bool)
+    own.warning("answered")
+    return yes
+
+
+def asks_otherwise() -> Any:
+    @outlive.flow(name="asks")
+    async def changed(what: str) -> str:
+        return await look(what + "!")
+
+    return changed
+
+
+def an_app() -> App:
+    return App(MemoryStore(ports=Ports(), lease_seconds=60), settings=QUICK)
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    found = [each for each in caplog.records if each.name == "outlive" and each.levelno == level]
+    return [each.getMessage() for each in found]
+
+
+async def see(caplog: pytest.LogCaptureFixture, level: int, text: str) -> str:
+    async with asyncio.timeout(20):
+        while not (found := [line for line in lines(caplog, level) if text in line]):
+            await asyncio.sleep(0.01)
+    (line,) = found
+    return line
+
+
+async def test_ordinary_runs_are_logged_as_information(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "outlive")
+    app = an_app()
+    async with app.worker([buys]):
+        await (await app.submit(buys, "tulips", id="r"))
+
+    assert ["run r (flow buys) started", "run r (flow buys) completed"] == lines(caplog, 20)
+    assert [] == lines(caplog, logging.WARNING)
+
+
+async def test_what_is_bad_or_needs_a_human_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    app = an_app()
+    async with app.worker([buys, pays, asks]):
+        for flow, name in ((buys, "b"), (pays, "p"), (asks, "a")):
+            await app.submit(flow, "nettles" if flow is buys else "tulips", id=name)
+        failed = await see(caplog, 30, "run b (flow buys) failed")
+        doubted = await see(caplog, 30, "run p (flow pays) is in doubt about effect 0/pay#1")
+        asked = await see(caplog, 30, "run a (flow asks) asks: Buy tulips?")
+
+    assert "nobody sells nettles" in failed
+    assert "outlive resolve p '0/pay#1'" in doubted
+    assert "outlive answer a yes" in asked
+
+
+async def test_a_mismatch_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    app = an_app()
+    async with app.worker([asks]):
+        handle = await app.submit(asks, "tulips", id="a")
+        await see(caplog, 30, "asks: Buy tulips?")
+    async with app.worker([asks_otherwise()]):
+        await handle.answer(True)
+        line = await see(caplog, 30, "run a (flow asks) can't go on: mismatch: ")
+
+    assert "outlive show a" in line
+    assert "waiting" == await handle.status()
+    assert (await handle.run()).reason.startswith("mismatch: ")
+
+
+async def test_of_a_sealed_run_no_payload_is_logged(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG, "outlive")
+    url, key = f"sqlite:///{tmp_path}/s.db", new_key(os.urandom)
+    async with open_app(url, key=key, settings=QUICK) as app, app.worker([buys, pays, asks]):
+        for flow, name in ((buys, "b"), (pays, "p"), (asks, "a")):
+            await app.submit(flow, "nettles" if flow is buys else "tulips", id=name)
+        await see(caplog, 30, "run b (flow buys) failed")
+        await see(caplog, 30, "run p (flow pays)")
+        await see(caplog, 30, "run a (flow asks)")
+
+    assert not any(word in caplog.text for word in ("nettles", "tulips"))
+
+
+async def test_flow_code_logs_each_line_once_whoever_drives_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The replay of a run says nothing again; what comes after it is news."""
+    app = an_app()
+    filters = [list(handler.filters) for handler in logging.root.handlers]
+    async with app.worker([asks]):
+        handle = await app.submit(asks, "tulips", id="a")
+        await see(caplog, 30, "asks: Buy tulips?")
+    async with app.worker([asks]):
+        await handle.answer(True)
+        assert await handle
+
+    said = [each.getMessage() for each in caplog.records if each.name == "shop"]
+    assert ["begin", "looked", "answered"] == said
+    assert filters == [list(handler.filters) for handler in logging.root.handlers]
