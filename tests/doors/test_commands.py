@@ -154,7 +154,7 @@ def test_runs_that_nobody_drives_are_shown(desk: Desk, monkeypatch: pytest.Monke
     assert ("-", "nobody") == (rows["sleeps"][5], rows["due"][5])
     assert "driven by nobody right now: 1 (flow ask_number); `outlive worker MODULE`" in hint
     assert {"sleeps": False, "due": True} == {run["id"]: run["is_unattended"] for run in as_data}
-    assert 0 == code
+    assert 1 == code
     assert "nobody drives flow ask_number (version 1): 1 due (due)" in said
     assert "the store is sound; some runs need a worker" in said
     forsaken = json.loads(desk("doctor", "--json")[1])["forsaken"]

@@ -5,19 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shlex
 from dataclasses import dataclass, field, fields
 
 from outlive.app import App
-from outlive.cli.output import print_json, print_line
-from outlive.errors import StoreError
+from outlive.cli.output import now_ms, print_json, print_line
+from outlive.engine.notices import MISMATCH, wait_of
+from outlive.errors import RunError, StoreError
+from outlive.journal.reader import read_events
+from outlive.model.run import Run, fold
 from outlive.opening import open_app
 from outlive.sealing import key_ids_of
 from outlive.settings import Settings
-from outlive.store import PAGE_MAX, Found, Health
+from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Health
+from outlive.views.runs import shown
 
 #: A run that is due waits this long for a worker that looks for it before it is called forsaken.
 PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
+#: A question that was asked so long ago is one that nobody has seen.
+OLD_QUESTION_MS = 24 * 60 * 60 * 1000
+QUARANTINED = "outlive show {}, then outlive retry {}"
 #: What of a store's URL is nobody's business: the password, also that of another place in it.
 _SECRET = re.compile(r"(://[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
 _URLS = ("store", "blobs")
@@ -33,10 +41,19 @@ class Report:
     statuses: dict[str, int] = field(default_factory=dict)
     #: By flow and version: runs that could be driven now and that nobody drives.
     forsaken: dict[str, list[str]] = field(default_factory=dict)
+    #: What waits for a human: the run, and what to do about it.
+    human: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """3: the store has a problem; 1: something needs a human, or a worker."""
+        if self.health.problems:
+            return StoreError.exit_code
+        return RunError.exit_code if self.human or self.forsaken else 0
 
 
 def doctor(asked: argparse.Namespace) -> int:
-    """Look at everything; 3 if the store has a problem."""
+    """Look at everything; 3 if the store has a problem, 1 if something needs a human."""
     report = asyncio.run(_look(asked))
     problems = list(report.health.problems)
     if asked.json:
@@ -48,11 +65,12 @@ def doctor(asked: argparse.Namespace) -> int:
                 "settings": report.settings,
                 "runs": report.statuses,
                 "forsaken": report.forsaken,
+                "human": report.human,
             }
         )
     else:
         _print(report)
-    return StoreError.exit_code if problems else 0
+    return report.exit_code
 
 
 async def _look(asked: argparse.Namespace) -> Report:
@@ -67,7 +85,42 @@ async def _look(asked: argparse.Namespace) -> Report:
         for run in await forsaken(app, found):
             name = f"{run.header.flow} (version {run.header.version})"
             report.forsaken.setdefault(name, []).append(run.head.run_id)
+        report.human = await _for_humans(app, found)
         return report
+
+
+async def _for_humans(app: App, found: list[Found]) -> list[dict[str, str]]:
+    """What nobody but a human can help: doubts, old questions, quarantines, code that misfits."""
+    old_at = now_ms(app.store) - OLD_QUESTION_MS
+    told = []
+    for run in found:
+        header, run_id = run.header, run.head.run_id
+        if header.status == "quarantined":
+            told.append(_needs(run, "quarantine", shown(header.reason), QUARANTINED))
+        elif header.reason and header.ended_at is None:
+            told.append(_needs(run, "stopped", shown(header.reason), "outlive show {}"))
+        elif header.status == "in_doubt" or _may_ask(run, old_at):
+            state = fold(read_events(await app.read(run_id, LAST_CHAPTER)))
+            wait = wait_of(run_id, state)
+            if wait is not None and (wait.kind == "doubt" or _is_old(state, old_at)):
+                told.append(_needs(run, wait.kind, f"{wait.step}: {wait.why}", wait.command))
+    return told
+
+
+def _needs(run: Found, kind: str, why: str, command: str) -> dict[str, str]:
+    run_id = run.head.run_id
+    is_misfit = kind == "stopped" and why.startswith(MISMATCH)
+    kind, quoted = "mismatch" if is_misfit else kind, shlex.quote(run_id)
+    about = {"run": run_id, "flow": run.header.flow, "kind": kind, "why": why}
+    return about | {"command": command.replace("{}", quoted)}
+
+
+def _may_ask(run: Found, old_at: int) -> bool:
+    return run.header.status == "waiting" and run.header.started_at < old_at
+
+
+def _is_old(run: Run, old_at: int) -> bool:
+    return any(run.start.started_at + each.at < old_at for each in run.questions.values())
 
 
 def _named(settings: Settings, key_ids: list[str]) -> dict[str, str]:
@@ -119,5 +172,15 @@ def _print(report: Report) -> None:
         some = ", ".join(run_ids[:NAMED_MAX]) + (", …" if len(run_ids) > NAMED_MAX else "")
         print_line(f"  nobody drives flow {name}: {len(run_ids)} due ({some})")
         print_line("    start a worker that has it: outlive worker MODULE")
+    for each in report.human:
+        first, *rest = each["why"].splitlines() or [""]
+        print_line(f"  {each['kind']}: run {each['run']} (flow {each['flow']}): {first}")
+        for line in rest:
+            print_line(f"    {line}")
+        print_line(f"    {each['command']}")
     sound = "has problems" if report.health.problems else "is sound"
-    print_line(f"the store {sound}" + ("; some runs need a worker" if report.forsaken else ""))
+    print_line(
+        f"the store {sound}"
+        + ("; some runs need a worker" if report.forsaken else "")
+        + ("; some need you" if report.human else "")
+    )

@@ -10,13 +10,15 @@ from msgspec.structs import replace
 
 from outlive.checkpoints.cleaning import find_journals, run_id_of
 from outlive.cli.output import age, now_ms, print_json, print_note, print_table, span
+from outlive.engine.notices import MISMATCH
 from outlive.errors import UsageError
 from outlive.opening import open_app
-from outlive.store import PAGE_MAX, Found, Store
+from outlive.store import PAGE_MAX, Found, Header, Store
 from outlive.views.runs import shown, summary
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "TOOK", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
+MISFIT_CHARS = 500
 #: What stands for the flow of a run that has checkpoints and no flow.
 CHECKPOINTED = "(checkpoints)"
 #: What such a run's status is called that other runs call otherwise.
@@ -95,5 +97,12 @@ def _row(found: Found, now: int, alone: set[str]) -> list[str]:
         "-" if header.ended_at is None else span(header.ended_at - header.started_at),
         str(head.seq),
         driver,
-        shown(header.reason)[:REASON_CHARS].rstrip(": "),
+        _reason(header),
     ]
+
+
+def _reason(header: Header) -> str:
+    """On one line; where code and journal do not fit, with what both sides have."""
+    reason = " ".join(shown(header.reason).split())
+    chars = MISFIT_CHARS if reason.startswith(MISMATCH) else REASON_CHARS
+    return reason[:chars].rstrip(": ")

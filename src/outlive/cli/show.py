@@ -235,7 +235,10 @@ def _print(reading: Reading, events: list[Event]) -> None:
     print_line(f"run {reading.head.run_id}")
     for name, fact in (_facts(reading) | _facts_of_journal(run)).items():
         if fact:
-            print_line(f"  {name:<9}  {fact}")
+            first, *rest = fact.splitlines() if name == "reason" else [fact]
+            print_line(f"  {name:<9}  {first}")
+            for line in rest:
+                print_line(f"{'':13}{line}")
     print_line()
     rows = timeline(reading.head.run_id, events)
     if sys.stdout.isatty():

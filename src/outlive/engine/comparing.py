@@ -12,6 +12,7 @@ from outlive.engine.flowloop import FlowLoop
 from outlive.engine.ops import Op
 from outlive.engine.replay import (
     Replay,
+    both_sides,
     describe,
     difference,
     is_plainly_same,
@@ -47,10 +48,11 @@ class Comparing:
         """Code and journal do not fit, for this reason."""
         self.misfit = self.misfit or error
 
-    def differs(self, event: Event, asked: str = "", recorded: str = "") -> None:
+    def differs(self, event: Event, asked: str = "", recorded: str = "", sides: str = "") -> None:
         """The journal has this event where the code asks for something else."""
         wanted, seq = [asked] if asked else self._drive.asked(), self._replay.seq_of(event)
-        self.refuse(mismatch(self._drive.run_id, seq, recorded or describe(event), wanted))
+        recorded = recorded or describe(event)
+        self.refuse(mismatch(self._drive.run_id, seq, recorded, wanted, sides))
 
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""
@@ -71,7 +73,7 @@ class Comparing:
             return True
         asked = difference(op, event)
         if asked:
-            self.differs(event, asked)
+            self.differs(event, asked, sides=both_sides(op, event))
         return not asked
 
     def outcome(self, op: Op, event: Event) -> tuple[Any, BaseException | None]:

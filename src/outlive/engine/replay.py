@@ -91,6 +91,8 @@ _OF_EFFECTS = frozenset({EffectIntended, EffectDone, EffectRaised, EffectDoubted
 
 #: Of a question's text, where it is told in an error.
 TEXT_SHOWN = 300
+#: Of the arguments of one side.
+SIDE_CHARS = 100
 
 
 class Replay:
@@ -285,7 +287,28 @@ def _open(schema: bytes) -> object:
     return msgspec.json.decode(schema) if schema else None
 
 
-def mismatch(run_id: str, seq: int, recorded: str, asked: Sequence[str]) -> ReplayMismatch:
+def both_sides(op: Op, event: Event) -> str:
+    """The arguments that differ, in the journal (-) and in the code (+); empty if unknown."""
+    recorded: bytes = getattr(event, "args", b"")
+    if not recorded:
+        return ""
+    codec = op.definition.args_codec
+    try:
+        before, now = codec.decode(recorded), codec.decode(op.args)
+        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    except Exception:
+        return ""  # today's types can't read what was recorded, or can't be compared
+    return "".join(f"\n{sign} {_shown(side, names)}" for sign, side in (("-", before), ("+", now)))
+
+
+def _shown(arguments: dict[str, Any], names: Sequence[str]) -> str:
+    text = ", ".join(f"{name}={arguments[name]!r}" for name in names if name in arguments)
+    return text if len(text) <= SIDE_CHARS else f"{text[:SIDE_CHARS]}…"
+
+
+def mismatch(
+    run_id: str, seq: int, recorded: str, asked: Sequence[str], sides: str = ""
+) -> ReplayMismatch:
     """What to tell when code and journal part ways."""
     code = f"asks for {', '.join(asked)}" if asked else "asks for nothing"
     if asked == ["returned"]:
@@ -296,7 +319,7 @@ def mismatch(run_id: str, seq: int, recorded: str, asked: Sequence[str]) -> Repl
         recorded=recorded,
         code=code,
         remedy="put the old code back to finish this run, or give the changed flow a new "
-        "version=; run `outlive show` to see what was recorded",
+        f"version=; run `outlive show` to see what was recorded{sides}",
     )
 
 
