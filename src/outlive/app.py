@@ -284,7 +284,7 @@ class App(Scheduling, Forking):
         """
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
-        begun: str | None = None
+        begun = id
 
         async def main() -> Any:
             nonlocal begun

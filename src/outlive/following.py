@@ -8,21 +8,73 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from outlive.errors import RunNotFound
+from outlive.errors import OutliveError, RunNotFound
+from outlive.journal.codec import Codec
 from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
 from outlive.journal.restored import read_whole
 from outlive.journal.tail import Tail
-from outlive.model.events import Event
-from outlive.store import Reading, Store
+from outlive.model.events import Event, Fault
+from outlive.store import Reading, Store, instant
+from outlive.views.rows import row_of
+from outlive.views.values import as_json, read_value
 from outlive.worker.worker import Worker
+
+#: What decoding a value may raise where a class of it is not known here.
+_UNREADABLE = (OutliveError, ValueError, TypeError, LookupError, AttributeError)
 
 POLL_SECONDS = 0.25
 #: The first look comes sooner: a reply may take but a moment.
 POLL_SECONDS_FIRST = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """One event of a run, decoded. ``raw`` is what is stored."""
+
+    seq: int
+    #: Which event it is: the name of its class, as in the reference ("StepDone").
+    kind: str
+    at: datetime
+    raw: Event
+    #: The step's id, of events of steps, effects and children.
+    step: str | None = None
+    attempt: int | None = None
+    #: Arguments by name, where the event has some.
+    args: Any = None
+    #: What came of it; of a class that is not known here, its fields as plain data.
+    value: Any = None
+    error: Fault | None = None
+
+
+def decoded(seq: int, at: int, event: Event, codec: Codec) -> RunEvent:
+    """The event that happened at this instant (ms since 1970)."""
+    row = row_of(seq, at, event)
+    return RunEvent(
+        seq=seq,
+        kind=type(event).__name__,
+        at=instant(at),
+        raw=event,
+        step=getattr(event, "step", None) or None,
+        attempt=row.attempt,
+        args=_value(row.args, codec),
+        value=_value(row.value, codec),
+        error=row.error,
+    )
+
+
+def _value(data: bytes | None, codec: Codec) -> Any:
+    if data is None:
+        return None
+    try:
+        return codec.decode(data)
+    except _UNREADABLE:
+        return as_json(read_value(data))
 
 
 class Follower:

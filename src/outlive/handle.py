@@ -30,7 +30,7 @@ from outlive.errors import (
     RunQuarantined,
     TimedOut,
 )
-from outlive.following import POLL_SECONDS, Follower
+from outlive.following import POLL_SECONDS, Follower, RunEvent, decoded
 from outlive.journal.codec import Codec, codec_for
 from outlive.journal.forking import events_of
 from outlive.journal.reader import read_events
@@ -244,13 +244,19 @@ class Handle(Generic[T]):
         """All events so far, verified."""
         return read_events(await self._read())
 
-    async def events(self, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Every event after a seq, as it becomes durable, until the run is over."""
-        self._check_process()
+    async def events(self, after: int = 0) -> AsyncGenerator[RunEvent, None]:
+        """Every event after a seq, as it becomes durable, until the run is over.
+
+        Each has ``kind``, ``at`` (a datetime), ``step``, ``args``, ``value`` and ``error``,
+        decoded; ``raw`` is the event as it is stored.
+        """
+        started_at = (await self._read(after_all=True)).header.started_at
+        codec, now = self._codec(), started_at
         async with aclosing(self._follower().events(Tail())) as found:
             async for seq, event in found:
+                now = max(now, started_at + getattr(event, "at", 0))
                 if seq > after:
-                    yield event
+                    yield decoded(seq, now, event, codec)
 
     def _follower(self) -> Follower:
         return Follower(self.id, self._store, self._lane, self._worker)

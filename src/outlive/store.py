@@ -320,20 +320,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def started_at(self) -> datetime:
         """When it was started."""
-        return _instant(self.header.started_at)
+        return instant(self.header.started_at)
 
     @property
     def ended_at(self) -> datetime | None:
         """When it ended; None: it is under way."""
-        return None if self.header.ended_at is None else _instant(self.header.ended_at)
+        return None if self.header.ended_at is None else instant(self.header.ended_at)
 
     @property
     def wake_at(self) -> datetime | None:
         """When it is due; None: it has ended, or only mail wakes it."""
-        return None if self.header.wake_at is None else _instant(self.header.wake_at)
+        return None if self.header.wake_at is None else instant(self.header.wake_at)
 
 
-def _instant(milliseconds: int) -> datetime:
+def instant(milliseconds: int) -> datetime:
     """An instant of a header; what no calendar has is its end."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -200,7 +200,7 @@ async def test_events_are_followed_to_the_end(theatre: Theatre) -> None:
     other = await theatre.open().get("r")
 
     async def listen(each: Any, after: int = 0) -> list[Any]:
-        return [event async for event in each.events(after)]
+        return [event.raw async for event in each.events(after)]
 
     here, there, late = (
         asyncio.ensure_future(listen(each, after))
@@ -232,7 +232,7 @@ async def test_events_of_a_run_in_memory_need_no_polling(stage: Theatre) -> None
 
     async def listen() -> None:
         async for event in handle.events():
-            seen.append(event)
+            seen.append(event.raw)
 
     listening = asyncio.ensure_future(listen())
     await stage.until(lambda: len(seen) == 2, step=0)
@@ -253,7 +253,7 @@ async def test_following_may_be_left_at_any_time(stage: Theatre) -> None:
     """Nothing of it is left behind."""
     handle = await stage.open().start(collect, 1, id="r")
     async for event in handle.events():
-        assert isinstance(event, RunStarted)
+        assert isinstance(event.raw, RunStarted)
         break
     await handle.signal("number", 1)
 

@@ -244,3 +244,19 @@ async def test_what_is_found_has_names_and_datetimes(tmp_path: Path) -> None:
     assert over.started_at <= over.ended_at
     assert over.started_at.timestamp() * 1000 == over.header.started_at
     assert (None, "pending") == (under_way.ended_at, under_way.status)
+
+
+async def test_events_are_decoded(tmp_path: Path) -> None:
+    """Times as datetimes, arguments and values as they were; the stored event stays beside."""
+    async with outlive.open(f"sqlite:///{tmp_path}/e.db") as app:
+        handle = await app.start(reads, id="r")
+        await handle
+        events = [event async for event in handle.events()]
+        (found,) = (await app.find()).items
+        assert [event.raw for event in events] == await handle.read()
+    done = next(event for event in events if event.kind == "StepDone")
+    assert ("0/fetch#1", {"word": "long"}, "long" * 100) == (done.step, done.args, done.value)
+    assert found.ended_at is not None
+    assert found.started_at <= done.at <= found.ended_at
+    assert list(range(1, len(events) + 1)) == [event.seq for event in events]
+    assert ("RunCompleted", "long" * 100 + "more" * 100) == (events[-1].kind, events[-1].value)

@@ -200,7 +200,7 @@ async def test_an_outcome_comes_though_the_next_chapter_is_driven_elsewhere(stag
 async def follow(handle: Handle) -> None:
     """See a run's events until a signal comes."""
     async for event in handle.events():
-        if isinstance(event, SignalReceived):
+        if isinstance(event.raw, SignalReceived):
             return
 
 

@@ -87,9 +87,9 @@ async def scene(stage: Stage) -> None:
     await handle.signal("s", 2, id="s")
     async with stage.app.worker([agent, helper]):
         async for event in handle.events():
-            if isinstance(event, QuestionAsked):
+            if isinstance(event.raw, QuestionAsked):
                 with suppress(QuestionNotOpen):
-                    await handle.answer(3, event.question)
+                    await handle.answer(3, event.raw.question)
 
 
 def check(evidence: Evidence) -> Sequence[str]:

@@ -77,8 +77,8 @@ def test_a_handle_does_all_that_the_async_one_does(store: str) -> None:
     asking.answer(4, question.id)
     assert 6 == asking.outcome(timeout="30s")
     assert "completed" == asking.status()
-    assert RunCompleted is type(list(asking.events())[-1])
-    assert asking.read() == list(asking.events())
+    assert RunCompleted is type(list(asking.events())[-1].raw)
+    assert asking.read() == [event.raw for event in asking.events()]
 
     talking = outlive.start(echo, id="e")
     assert ["hihi", "byebye"] == [talking.request("say", text) for text in ("hi", "bye")]

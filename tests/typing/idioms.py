@@ -76,6 +76,13 @@ async def found_runs() -> None:
         assert_type(each.tags, Mapping[str, str])
 
 
+async def followed(handle: outlive.Handle[str]) -> None:
+    async for event in handle.events():
+        assert_type(event.at, datetime)
+        assert_type(event.kind, str)
+        assert_type(event.step, str | None)
+
+
 async def asynchronous() -> None:
     handle = await outlive.start(support, "Where is it?", id="ticket-1")
     assert_type(handle, outlive.Handle[str])

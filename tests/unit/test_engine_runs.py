@@ -178,7 +178,7 @@ async def test_events_come_as_they_become_durable(scene: Scene) -> None:
     handle = await scene.open().start(counting, 1, id="r")
     await scene.outcome(handle)
 
-    seen = [event async for event in handle.events()]
+    seen = [event.raw async for event in handle.events()]
 
     assert seen == await handle.read()
     assert [type(event) for event in seen][2:3] == [StepDone]

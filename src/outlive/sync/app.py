@@ -120,7 +120,7 @@ class App:
         """Start or go on, and return the outcome."""
         refuse_in_run("outlive.run", CALL)
         check_on_wait(on_wait)
-        begun: str | None = None
+        begun = id
         try:
             handle = self.start(flow, *args, id=id, **kwargs)
             begun = handle.id

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from outlive import handle as async_handle
 from outlive.engine.notices import OnWait
+from outlive.following import RunEvent
 from outlive.model.events import Event
 from outlive.model.retry import Duration
 from outlive.model.run import Run
@@ -52,7 +53,7 @@ class Handle(Generic[T]):
         """All events so far, verified."""
         return self._call(self._handle.read)
 
-    def events(self, after: int = 0) -> Iterator[Event]:
+    def events(self, after: int = 0) -> Iterator[RunEvent]:
         """Every event after a seq, as it becomes durable, until the run is over."""
         found: Any = self._handle.events(after)
         try:
