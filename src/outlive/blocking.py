@@ -25,9 +25,7 @@ T = TypeVar("T")
 def run_blocking(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function to its end from plain code; in a notebook, beside its loop."""
     check_may_block("run()")
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_loop():  # outside of any `except`: what is raised within has no context of ours
         return run_loop(main())
     with ThreadPoolExecutor(1) as beside:
         return beside.submit(run_loop, main()).result()
@@ -62,15 +60,19 @@ def interrupted(run_id: str | None, module: str) -> KeyboardInterrupt:
 
 def check_may_block(name: str) -> None:
     """A loop that runs here would stand still; a notebook's may, as for any cell that computes."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if "ipykernel" not in sys.modules:
+    if _has_loop() and "ipykernel" not in sys.modules:
         raise UsageError(
             f"a loop is running here, which {name} would block; "
             "use `await outlive.start(...)` instead of run(), and `import outlive` for the rest"
         )
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class AtExit:

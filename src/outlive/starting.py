@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.engine.binding import Bound
-from outlive.engine.definitions import Flow, check_name, nobody, registry
+from outlive.engine.definitions import Flow, check_name, nobody, not_a_flow, registry
 from outlive.engine.options import RunOptions
 from outlive.engine.starting import start_event
-from outlive.errors import FlowNotRegistered, RunIdTaken, UsageError, WrongVersion
+from outlive.errors import FlowNotRegistered, RunIdTaken, WrongVersion
 from outlive.journal.codec import codec_for
 from outlive.journal.reader import read_first
 from outlive.journal.redacting import Hider
@@ -52,7 +52,7 @@ Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
 def _checked(flow: Any) -> Flow[..., Any]:
     if not isinstance(flow, Flow):
-        raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
+        raise not_a_flow(flow)
     return flow
 
 

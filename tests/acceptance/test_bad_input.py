@@ -46,7 +46,7 @@ def here(*words: str) -> Ran:
 @pytest.mark.parametrize(
     ("url", "word"),
     [
-        ("runs.db", "is no store's URL; use one of"),
+        ("runs.db", "is not the URL of a store; use one of"),
         ("mysql://localhost/runs", "no store speaks 'mysql'; use one of"),
         ("redis://localhost/runs", "not in this release; use one of"),
         ("sqlite://runs.db", "three slashes"),
@@ -275,7 +275,7 @@ def test_an_option_that_is_given_twice(cli: Cli) -> None:
 
 def test_an_empty_store(cli: Cli) -> None:
     """Is not the default one."""
-    assert_refused(cli("runs", "--store", ""), 2, "'' is no store's URL", "sqlite:///")
+    assert_refused(cli("runs", "--store", ""), 2, "'' is not the URL of a store", "sqlite:///")
 
 
 def test_two_flows_of_one_name(cli: Cli) -> None:

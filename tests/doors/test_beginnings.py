@@ -134,7 +134,7 @@ async def test_what_can_not_be_submitted_by_name_is_refused_at_once(stage: Theat
             await app.submit("greet", version=version)
     with pytest.raises(ValueRefused):
         await app.submit("greet", object())
-    with pytest.raises(UsageError, match=r"is not a flow; decorate it with @outlive\.flow"):
+    with pytest.raises(UsageError, match="step note is not a flow; call it in one"):
         await app.submit(note, "x")  # type: ignore[arg-type]
     assert [] == list((await app.find()).items)
 
@@ -222,7 +222,7 @@ async def test_options_of_other_names_stay_the_runs(stage: Theatre) -> None:
         ({"queue": ""}, "a queue is named by a text of 1 to 200 characters, not ''"),
         ({"queue": "\U0001f989" * 200}, "at most 600 bytes in UTF-8"),
         ({"queue": "q", "queue_key": "\U0001f989" * 200}, "at most 600 bytes in UTF-8"),
-        ({"deadline": "soon"}, "'soon' is no duration"),
+        ({"deadline": "soon"}, "'soon' is not a duration"),
         ({"deadline": datetime(2030, 1, 1)}, "has no time zone; add one"),  # noqa: DTZ001
     ],
 )

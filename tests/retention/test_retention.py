@@ -91,7 +91,7 @@ async def test_each_archive_gets_what_goes_by_its_rules(
     [
         ({"keep_last": "5"}, "keep_last is a number up to"),
         ({"keep_last": True}, "keep_last is a number up to"),
-        ({"completed": ["1d"]}, r"\['1d'\] is no duration"),
+        ({"completed": ["1d"]}, r"\['1d'\] is not a duration"),
         ({"archive": 5}, "archive is a folder, or the URL of a store, as text"),
         ({"flows": ["a"]}, "flows has rules by the names of flows"),
         ({"flows": {"a": {"completed": "1d"}}}, r"rules of flow 'a' are a dict; write Retention\("),

@@ -331,7 +331,7 @@ async def test_a_taken_id_stops_nothing(clockwork: Clockwork) -> None:
         ({"cron": "* * * * *", "tz": "Mars/Olympus"}, "Mars/Olympus"),
         ({"cron": "* * * * *", "tz": "/etc/passwd"}, "is no zone"),
         ({"every": "0.5s"}, "less than a second"),
-        ({"every": "soon"}, "is no duration"),
+        ({"every": "soon"}, "is not a duration"),
         ({"every": "1h", "tz": "Europe/Berlin"}, "the same in any"),
         ({"every": "1h", "missed": "all"}, '"skip" or "once"'),
         ({"every": "1h", "overlap": "never"}, '"allow" or "skip"'),
@@ -354,7 +354,7 @@ async def test_bad_definitions_are_refused(
 
 
 async def test_what_can_be_no_schedule(clockwork: Clockwork) -> None:
-    """Names that can't be, flows that are none, deadlines that are no durations."""
+    """Names that can't be, flows that are none, deadlines that are not a durations."""
     app = clockwork.open()
     soon = datetime.now(UTC) + timedelta(days=1)
 

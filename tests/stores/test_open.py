@@ -40,8 +40,8 @@ async def test_urls_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("given", "why"),
     [
         (Path("x.db"), "is a path; write its URL: 'sqlite:///x.db'"),
-        (5, "5 is no store's URL; use one of memory://"),
-        (b"memory://", "is no store's URL"),
+        (5, "5 is not the URL of a store; use one of memory://"),
+        (b"memory://", "is not the URL of a store"),
     ],
 )
 def test_what_is_no_text_names_no_store(argument: str, given: Any, why: str) -> None:
@@ -53,7 +53,7 @@ def test_what_is_no_text_names_no_store(argument: str, given: Any, why: str) -> 
 
 def test_an_empty_url_is_not_the_default() -> None:
     """Somebody's variable was not set: that is no reason to take another store."""
-    with pytest.raises(UnknownStore, match="'' is no store's URL"):
+    with pytest.raises(UnknownStore, match="'' is not the URL of a store"):
         open_app("")
 
 
@@ -66,9 +66,9 @@ def test_plain_code_may_say_the_settings() -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("", "no store's URL"),
-        ("outlive.db", "no store's URL"),
-        ("sqlite:/x.db", "no store's URL"),
+        ("", "not the URL of a store"),
+        ("outlive.db", "not the URL of a store"),
+        ("sqlite:/x.db", "not the URL of a store"),
         ("mysql://host/db", "no store speaks 'mysql'"),
         ("sqlite://", "three slashes"),
         ("sqlite://x.db", "three slashes"),

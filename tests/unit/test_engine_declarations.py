@@ -18,7 +18,7 @@ from tests.unit.scene import Scene
     [
         ({"doubt": "guess"}, "one of"),
         ({"doubt": "check"}, "needs a check"),
-        ({"timeout": "soon"}, "no duration"),
+        ({"timeout": "soon"}, "not a duration"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": None}, "every effect has a limit"),
         ({"timeout": "1ms"}, "at least 10 ms"),

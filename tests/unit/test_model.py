@@ -164,7 +164,7 @@ def test_retries_end_and_grow() -> None:
         ({"only": ("OSError",)}, "'OSError' is none"),
         ({"only": OSError}, r"write \(OSError,\)"),
         ({"only": 5}, "5 is none"),
-        ({"delay_max": "soon"}, "no duration"),
+        ({"delay_max": "soon"}, "not a duration"),
     ],
 )
 def test_impossible_retries_are_refused(options: dict[str, Any], words: str) -> None:

@@ -171,7 +171,10 @@ class Calls:
         op_id = branch_for(name).next_id(name)
         bound = call.bind(*args, **kwargs)
         hider = self._drive.hider
-        recorded, open_args = recorded_args(call, bound, hider)
+        try:
+            recorded, open_args = recorded_args(call, bound, hider)
+        except ValueRefused as refused:
+            raise refused.by(f"{name} was given") from None
         op = Op(op_id, call, bound, recorded)
         op.call, op.open_args = (args, kwargs), open_args
         if call.effect is not None:

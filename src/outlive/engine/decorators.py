@@ -84,13 +84,13 @@ def _flow(
     if not inspect.isroutine(fn):
         raise DefinitionRefused(f"flow {fn!r} is no function; write `def` or `async def`")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise DefinitionRefused(f"flow {fn!r} is a generator; return a list instead")
+        raise DefinitionRefused(f"flow {fn.__name__} is a generator; return a list instead")
     for each in (version, *_names("accepts", accepts, "versions")):
         if not is_text(each) or not each:
             raise DefinitionRefused(f'a flow\'s version is a text, as in version="2", not {each!r}')
     given = {key: value for key, value in preset.items() if value is not None}
     return Flow(
-        name=check_name(name or fn.__name__),
+        name=_name_of(fn, name),
         fn=fn,
         version=version,
         accepts=tuple(accepts),
@@ -224,8 +224,10 @@ def effect(
     raises: Errors = (),
     ignore: tuple[str, ...] = (),
     redact: tuple[str, ...] = (),
+    **others: Any,
 ) -> Any:
     """Change the world once: intent first; when in doubt, settle it instead of repeating it."""
+    _check_options("@outlive.effect", others, (*_STEP_OPTIONS, *_EFFECTS))
     rules = EffectRules(
         key=key,
         check=check,
@@ -280,18 +282,16 @@ def _define(
     if not callable(fn):
         raise DefinitionRefused(f"{fn!r} can't be called, so it can't be a step")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise DefinitionRefused(f"step {fn!r} is a generator; return a list instead")
+        name = getattr(fn, "__name__", repr(fn))
+        raise DefinitionRefused(f"step {name} is a generator; return a list instead")
     if not isinstance(retry, Retry):
         raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
     if seconds_or_none(timeout) == 0:
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
     if rules is not None:
         _check_effect_timeout(timeout)
-    name = name or getattr(fn, "__name__", None)
-    if name is None:
-        raise DefinitionRefused(f"{fn!r} has no name; give it one with name=")
     return Definition(
-        name=check_name(name),
+        name=_name_of(fn, name),
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
@@ -301,6 +301,19 @@ def _define(
         effect=rules,
         transaction=transaction,
     )
+
+
+def _name_of(fn: Any, given: str | None) -> str:
+    """What it is called in journals, where it must be told from all others."""
+    name = given or getattr(fn, "__name__", None)
+    if name is None or name == "<lambda>":
+        what = f"{fn!r}" if name is None else f"the lambda at {_line_of(fn)}"
+        raise DefinitionRefused(f'{what} has no name; give it one: name="..."')
+    return check_name(name)
+
+
+def _line_of(fn: Any) -> str:
+    return f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
 
 
 def _function_of(fn: Any) -> Any:

@@ -365,6 +365,18 @@ class Flow(NoMethod, Generic[P, R_co]):
         return codec_for([return_hint(self.fn)], registry)
 
 
+def not_a_flow(given: object) -> UsageError:
+    """What to say to somebody who gave this in place of a flow."""
+    name = getattr(given, "__name__", None) or repr(given)
+    if inspect.iscoroutine(given):
+        given.close()  # told here, not by Python's warning
+        return UsageError(f"{name}(...) was called; give the flow and its arguments: {name}, ...")
+    if isinstance(given, (Step, Effect)):
+        kind = "effect" if isinstance(given, Effect) else "step"
+        return UsageError(f"{kind} {name} is not a flow; call it in one, and start the flow")
+    return UsageError(f"{name} is not a flow; decorate it with @outlive.flow")
+
+
 async def nobody() -> None:
     """In place of a flow's code where there is none."""
 

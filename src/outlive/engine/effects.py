@@ -204,7 +204,7 @@ class EffectRunner:
             if inspect.isawaitable(value):
                 self._doubt(op, _unawaited(op, value))
             else:
-                self._tell(op, refused, happened=True)
+                self._tell(op, refused.by(f"effect {op.id} returned"), happened=True)
             return
         self.happened(op, encoded, "")
 

@@ -119,12 +119,14 @@ class Ending:
         codec, hider = self._drive.flow.value_codec, self._drive.hider
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
         if not isinstance(error, asyncio.CancelledError):
+            if error is not None and left is not None:
+                error.add_note(str(left))  # what is not awaited often raises something else
             error = refusal or error or left
         if error is None:
             try:
                 self.verdict = Verdict("completed", hider.value(codec.write(main.result())))
             except ValueRefused as refused:
-                error = refused
+                error = refused.by(f"flow {self._drive.flow.name} returned")
         if error is not None:
             was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
             status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"

@@ -54,7 +54,7 @@ class StepRunner:
         try:
             encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
-            self._give_up(op, refused)
+            self._give_up(op, refused.by(f"step {op.id} returned"))
             return
         done = StepDone(self._drive.at(), op.id, op.attempt, op.args, op.own_digest, encoded)
         op.is_over = True

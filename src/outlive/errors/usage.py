@@ -75,9 +75,13 @@ class NeverAwaited(UsageError):
 class ValueRefused(UsageError):
     """A value would not come back as it was; the path says which part of it."""
 
-    def __init__(self, reason: str, path: str = "$") -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason, self.path = reason, path
+    def __init__(self, reason: str, path: str = "$", where: str = "") -> None:
+        super().__init__(f"{where}, at {path}: {reason}" if where else f"{path}: {reason}")
+        self.reason, self.path, self.where = reason, path, where
+
+    def by(self, where: str) -> ValueRefused:
+        """The same, with who gave or returned the value."""
+        return self if self.where else ValueRefused(self.reason, self.path, where)
 
 
 class DefinitionRefused(UsageError):

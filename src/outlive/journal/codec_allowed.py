@@ -64,6 +64,6 @@ def explain(cls: type, allowed: Allowed) -> str:
     if issubclass(cls, BaseException):
         return f"an exception ({name}) is not a value; raise it, or return its text"
     return (
-        f"a value of type {cls.__module__}.{name} can't be recorded; return plain data, "
+        f"a value of type {cls.__module__}.{name} can't be recorded; use plain data, "
         "a dataclass, a NamedTuple, an Enum, a Struct or a pydantic model"
     )

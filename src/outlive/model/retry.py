@@ -18,13 +18,14 @@ Duration: TypeAlias = str | int | float | timedelta
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_WRITE = 'write "90s", "1h 30m", "2d" or seconds'
 DURATION_SECONDS_MAX = 100 * 365 * 86400
 
 
 def parse_duration(duration: Duration) -> float:
     """Seconds of a duration; refuses what is negative, endless or not understood."""
     if isinstance(duration, bool):
-        raise DefinitionRefused(f"{duration!r} is no duration")
+        raise DefinitionRefused(f"{duration!r} is not a duration; {_WRITE}")
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
     elif isinstance(duration, (int, float)):
@@ -32,7 +33,7 @@ def parse_duration(duration: Duration) -> float:
     elif isinstance(duration, str):
         seconds = _parse_text(duration)
     else:
-        raise DefinitionRefused(f"{duration!r} is no duration")
+        raise DefinitionRefused(f"{duration!r} is not a duration; {_WRITE}")
     if not 0 <= seconds <= DURATION_SECONDS_MAX:
         raise DefinitionRefused(f"{duration!r} is not between 0 and 100 years")
     return seconds
@@ -44,7 +45,7 @@ def _parse_text(text: str) -> float:
         total += float(match[1]) * _UNITS[match[2]]
         position = match.end()
     if position == 0 or text[position:].strip():
-        raise DefinitionRefused(f'{text!r} is no duration; write "90s", "1h 30m", "2d" or seconds')
+        raise DefinitionRefused(f"{text!r} is not a duration; {_WRITE}")
     return total
 
 

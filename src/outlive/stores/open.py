@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 
 from outlive.errors import StoreUnavailable, UnknownStore
 from outlive.ports import Ports
@@ -25,7 +26,7 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float, upgrades: bool =
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        raise UnknownStore(f"{url!r} is no store's URL; use one of {_KNOWN}")
+        raise UnknownStore(f"{url!r} is not the URL of a store; use one of {_KNOWN}")
     if scheme == "memory":
         return _open_memory(url, rest, ports, lease_seconds)
     if scheme == "sqlite":
@@ -34,7 +35,9 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float, upgrades: bool =
         return _open_postgres(url, ports, lease_seconds, upgrades)
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
-    raise UnknownStore(f"no store speaks {scheme!r}; use one of {_KNOWN}")
+    near = get_close_matches(scheme, ("memory", "sqlite", *_POSTGRES), 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise UnknownStore(f"no store speaks {scheme!r}; {meant}use one of {_KNOWN}")
 
 
 def check_url(url: object) -> str:
@@ -46,7 +49,7 @@ def check_url(url: object) -> str:
     if isinstance(url, os.PathLike):
         raise UnknownStore(f"{url!r} is a path; write its URL: 'sqlite:///{os.fspath(url)}'")
     if type(url) is not str or not url:
-        raise UnknownStore(f"{url!r} is no store's URL; use one of {_KNOWN}")
+        raise UnknownStore(f"{url!r} is not the URL of a store; use one of {_KNOWN}")
     return url
 
 

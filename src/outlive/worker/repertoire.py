@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from outlive.engine.definitions import Flow
+from outlive.engine.definitions import Flow, not_a_flow
 from outlive.engine.schedules import SCHEDULE
 from outlive.errors import FlowNotRegistered, UsageError, WrongVersion
 from outlive.journal.record import FORMAT
@@ -28,7 +28,7 @@ def check_flows(flows: object) -> list[Flow[Any, Any]]:
     able = list(flows)
     for flow in able:
         if not isinstance(flow, Flow):
-            raise UsageError(f"{flow!r} is not a flow; decorate it with @outlive.flow")
+            raise not_a_flow(flow)
     return each_once(able)
 
 
