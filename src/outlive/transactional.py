@@ -24,8 +24,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     #: Of its intent: a later attempt of the step has a higher one.
     seq: int
     epoch: int
-    #: Where the run's chapter begins: an outcome from before is that of another chapter's step.
-    since: int = 0
 
 
 class KeptOutcome(msgspec.Struct, frozen=True, kw_only=True):

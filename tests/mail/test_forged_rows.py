@@ -110,7 +110,7 @@ async def test_an_outcome_that_no_attempt_left_is_not_believed(
 async def test_an_outcome_of_an_earlier_chapter_is_not_that_of_a_later_one(
     rows: Forger, key: str, is_sealed: bool
 ) -> None:
-    """Left there by a driver that died, or put back: the step happens in its own chapter, too."""
+    """Left there by a driver that died, or put back: in each chapter the step has its own id."""
     given = key if is_sealed else ""
     rows.sql("CREATE TABLE {s}kept AS SELECT * FROM {s}outcomes WHERE 1 = 0")
     async with open_app(rows.url, key=given, settings=QUICK) as app:

@@ -155,12 +155,7 @@ class Transactions:
         if found is None or found[0] > attempt.seq:
             why = f"the outcome of {attempt.step} beside it is damaged, or another's"
             raise CorruptRecord(attempt.run_id, attempt.seq, why)
-        seq, value = found
-        if seq > attempt.since:
-            return value
-        # Left from an earlier chapter, or put back: it is in the way of this attempt's own.
-        await self._lane(self._store.forget_outcomes([(attempt.run_id, attempt.step)]))
-        return await self._outcome_of(attempt)
+        return found[1]
 
     # what the journal has
 
@@ -193,11 +188,7 @@ def transactions_of(store: Store, lane: Lane, host: Host) -> Transactions | None
 def attempt_of(drive: Recorder, op: Op) -> Attempt:
     """The attempt that is under way, or in doubt."""
     assert op.effect is not None, "an attempt is made behind its intent"
-    run, seq = drive.log.run, op.effect.seq
-    begin = 0 if run.chapter is None else run.chapter.seq
-    # What a fork shares is counted as in the other run.
-    since = begin if begin < seq else 0
-    return Attempt(run_id=drive.run_id, step=op.id, seq=seq, epoch=run.epoch, since=since)
+    return Attempt(run_id=drive.run_id, step=op.id, seq=op.effect.seq, epoch=drive.log.run.epoch)
 
 
 def _enclosed(attempt: Attempt, outcome: bytes) -> bytes:
