@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from outlive.blocking import interrupted, run_blocking
 from outlive.engine.definitions import Flow
-from outlive.engine.host import LoopHost
+from outlive.engine.host import LoopHost, Occupation
 from outlive.engine.notices import Notices, OnWait, check_on_wait
 from outlive.engine.place import refuse_in_run
 from outlive.engine.signatures import typed
@@ -63,7 +63,7 @@ from outlive.starting import (
 )
 from outlive.store import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store, timed_by
 from outlive.worker.claims import start_entry
-from outlive.worker.pulse import LeaseTime, thread_pulses
+from outlive.worker.pulse import BlockWatch, LeaseTime, thread_pulses
 from outlive.worker.repertoire import Repertoire, all_of, check_flows
 from outlive.worker.setting import Setting
 from outlive.worker.worker import Worker
@@ -365,7 +365,7 @@ class App(Scheduling, Forking):
 
     def _new_worker(self, known: Repertoire, *, everything: bool, concurrency: int) -> Worker:
         clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
-        lease = LeaseTime(clock, self._settings.lease_seconds)
+        lease, occupation = LeaseTime(clock, self._settings.lease_seconds), Occupation()
         setting = Setting(
             store=self.store,
             keeper=self._writer.keeper,
@@ -373,7 +373,7 @@ class App(Scheduling, Forking):
             ports=self._ports,
             host=host,
             lease=lease,
-            start_pulse=thread_pulses(self.store, lease, clock),
+            start_pulse=thread_pulses(self.store, lease, BlockWatch(occupation)),
             idle_ms=self._settings.idle_ms,
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
@@ -381,6 +381,7 @@ class App(Scheduling, Forking):
             upkeep=self._upkeep(known.retentions()) if everything else None,
             hider=self._hider,
             notices=self._notices,
+            occupation=occupation,
         )
         worker = Worker(setting, known, everything=everything, concurrency=concurrency)
         self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)

@@ -275,9 +275,13 @@ class Drive:
         if self._active or self.stopped:
             return
         self._active = True
+        occupation = self.env.occupation
+        occupation.turn += 1
+        occupation.run_id = self.run_id
         try:
             is_quiet = self.loop.enter(self._run)
         finally:
+            occupation.run_id = None
             self._active = False
         if self.comparing.misfit is not None:
             self.leaving.misfit(self.comparing.misfit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context
@@ -47,6 +48,19 @@ class Host(Protocol):
     def run_in_thread(self, context: Context, fn: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a plain function beside the loop, in this context."""
         ...
+
+
+class Occupation:
+    """Which run's code a loop is in, for a thread that watches it. Written without a lock."""
+
+    __slots__ = ("run_id", "thread", "turn")
+
+    def __init__(self) -> None:
+        #: The thread of the loop: whoever makes this is on it.
+        self.thread = threading.get_ident()
+        self.run_id: str | None = None
+        #: How often code of a run was entered.
+        self.turn = 0
 
 
 class LoopHost:

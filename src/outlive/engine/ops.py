@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from outlive.engine.binding import Bound
 from outlive.engine.definitions import Definition
-from outlive.engine.host import Cancellable, Host
+from outlive.engine.host import Cancellable, Host, Occupation
 from outlive.engine.limits import Limits
 from outlive.engine.notices import Notices, Repeats
 from outlive.engine.others import Kin, Lease, Peer
@@ -67,6 +67,7 @@ class Env:
     notices: Notices = field(default_factory=lambda: Notices(SystemClock()))
     #: Keeps what flow code logs from being written again on replay.
     repeats: Repeats = field(default_factory=Repeats)
+    occupation: Occupation = field(default_factory=Occupation)
     limits: Limits[Op] = field(init=False)
 
     def __post_init__(self) -> None:

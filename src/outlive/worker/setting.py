@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from outlive.engine.host import Host
+from outlive.engine.host import Host, Occupation
 from outlive.engine.notices import Notices
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
@@ -44,3 +44,5 @@ class Setting:
     notices: Notices | None = None
     #: What is not recorded.
     hider: Hider = field(default_factory=Hider)
+    #: Which run's code the loop is in.
+    occupation: Occupation = field(default_factory=Occupation)

@@ -90,6 +90,7 @@ class Worker:
             transactions=setting.transactions,
             hider=setting.hider,
             notices=setting.notices or Notices(setting.ports.clock),
+            occupation=setting.occupation,
         )
         self._loading = Loading(setting, self._env, self._drive, self._pass_by)
         self._admission = Admission(setting, self._drives, self._loading.damaged)
