@@ -262,7 +262,8 @@ def test_checkpoints_are_named_where_there_is_no_run(desk: Desk) -> None:
     desk.park(ask_number)
     name = "outlive/checkpoints/c1"
 
-    for command in (("show",), ("verify",), ("erase", "--yes")):
+    assert 0 == desk("show", "c1")[0]
+    for command in (("verify",), ("erase", "--yes")):
         code, _, why = desk(*command, "c1")
         assert 2 == code
         assert f"no run has the id 'c1'; its checkpoints are called '{name}'" in why
