@@ -61,8 +61,9 @@ def mistake(name: str) -> Callable[[Program], Program]:
 def shown(text: str, folder: Path) -> str:
     """What is seen, without what differs from run to run."""
     text = text.replace(str(folder), "FOLDER").replace(__file__, "FILE")
+    text = re.sub(r":\d+\b(?=,| |$)", ":LINE", text)
     text = re.sub(r"\brun [0-9a-f]{16}\b", "run RUN", text)
-    return re.sub(r":\d+\b(?=,| |$)", ":LINE", text)
+    return re.sub(r"\bline \d+\b", "line LINE", text)
 
 
 @pytest.mark.parametrize("name", PROGRAMS, ids=lambda name: re.sub(r"\W+", "-", name))
@@ -230,6 +231,15 @@ def io_in_flow(scene: Scene) -> Any:
 def thread_in_flow(scene: Scene) -> Any:
     async def body() -> float:
         return await asyncio.to_thread(time.time)
+
+    return run_body(body)
+
+
+@mistake("a call that blocks in a flow")
+def blocking_call(scene: Scene) -> Any:
+    async def body() -> int:
+        time.sleep(0.6)  # the mistake
+        return await look(7)
 
     return run_body(body)
 
