@@ -141,7 +141,7 @@ def test_mail_that_can_not_be_read_stops_nobody(cli: Cli, spoiler: Spoiler) -> N
     timeline = cli("show", "pending", "--json").json["timeline"]
 
     assert 3 == checked.code
-    assert checked.out.startswith("run pending, seq 1: mail m can't be read")
+    assert checked.out.startswith("run pending, seq 1: mail 'm' can't be read")
     assert (0, "hello Bob\n") == (ran.code, ran.out)
     assert any("mail that can't be read" in row["note"] for row in timeline)
     assert 0 == cli("verify").code
