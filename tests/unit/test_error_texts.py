@@ -50,8 +50,10 @@ async def test_an_error_says_what_where_and_what_to_do(
     with pytest.raises(error) as met:
         await door(place)
 
-    assert re.search(text, str(met.value)), str(met.value)
-    assert "\n" not in str(met.value)
+    said, *sides = str(met.value).splitlines()
+    assert re.search(text, said), str(met.value)
+    # Only other arguments are shown below it, as two lines.
+    assert ["- ", "+ "] * (error is errors.ReplayMismatch) == [side[:2] for side in sides]
 
 
 def test_every_error_has_a_door() -> None:
