@@ -95,7 +95,7 @@ class Bench:
         """What verify says now."""
         return (await check_store(self.app, only)).damage
 
-    async def expect(self, run_id: str, seq: int, only: str | None = None) -> None:
+    async def expect(self, run_id: str, seq: int | None, only: str | None = None) -> None:
         """Verify names this place, and no other run."""
         self.tried += 1
         damage = await self.look(only)

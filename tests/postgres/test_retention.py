@@ -13,7 +13,7 @@ import pytest
 from outlive import Retention
 from outlive.app import App
 from outlive.errors import UsageError
-from outlive.ports import Ports
+from outlive.ports import Ports, RemoteClock
 from outlive.settings import Settings
 from outlive.store import Query, Store
 from outlive.stores.postgres import PostgresStore
@@ -26,12 +26,21 @@ from tests.retention.rules import RetentionRules, runs_of
 from tests.retention.year import DAY_MS, fill
 
 
+class SeenAtOnce(RemoteClock):
+    """The server's clock, without the wait for its next answer: days go by between two of them."""
+
+    def now_ms(self) -> int:
+        return self._own.now_ms()
+
+
 class TestPostgres(RetentionRules):
     """On a real server; only its clock is ours."""
 
     @pytest.fixture
     def store(self, ports: Ports, calendar: Calendar, url: str) -> Store:
-        return PostgresStore(url, ports=ports, lease_seconds=30.0, server_time=calendar.now_ms)
+        store = PostgresStore(url, ports=ports, lease_seconds=30.0, server_time=calendar.now_ms)
+        store.clock = SeenAtOnce(calendar, "the server")
+        return store
 
     async def test_the_store_itself_is_no_archive(self, app: App, url: str) -> None:
         """However its URL is written: the two know one another by an id."""

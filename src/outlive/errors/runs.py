@@ -45,11 +45,19 @@ class Waiting(RunError):
     signal, ``why`` what was recorded about it, ``command`` what to type. The run itself waits on.
     """
 
-    def __init__(self, said: str, *, run_id: str, flow: str, kind: str, **about: str) -> None:
+    def __init__(  # noqa: PLR0913  # facts, each by its name
+        self,
+        said: str,
+        run_id: str,
+        flow: str,
+        kind: str,
+        step: str = "",
+        why: str = "",
+        command: str = "",
+    ) -> None:
         super().__init__(said)
-        self.run_id, self.flow, self.kind = run_id, flow, kind
-        self.step, self.why = about.get("step", ""), about.get("why", "")
-        self.command = about.get("command", "")
+        self.said, self.run_id, self.flow, self.kind = said, run_id, flow, kind
+        self.step, self.why, self.command = step, why, command
 
 
 class KeyTaken(RunError):
