@@ -83,14 +83,11 @@ def _open(
     url: str,
     in_file: Callable[..., SQLiteStore],
     in_postgres: Callable[..., PostgresStore],
-    *,
-    ports: Ports | None = None,
-    lease_seconds: float,
+    **options: Any,
 ) -> Shared:
     if url.startswith("sqlite:///"):
-        path = url.removeprefix("sqlite:///")
-        return in_file(path, ports=ports, lease_seconds=lease_seconds)
-    return in_postgres(url, ports=ports, lease_seconds=lease_seconds)
+        return in_file(url.removeprefix("sqlite:///"), **options)
+    return in_postgres(url, **options)
 
 
 class Witness:

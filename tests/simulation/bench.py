@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from types import SimpleNamespace
 from typing import Any, cast
 
 from outlive.engine.definitions import Effect
@@ -33,6 +34,7 @@ class Bench:
     def __init__(self, effect: Any, known: OpenEffect | None = None) -> None:
         self.clock = FakeClock()
         self.run_id, self.started_at = "r", self.clock.now_ms()
+        self.run = SimpleNamespace(start=SimpleNamespace(flow="f"))
         self.stopped = self.lapsed = self.draining = False
         self.failure = None
         self.lapses = 0

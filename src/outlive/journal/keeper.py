@@ -232,6 +232,12 @@ class Keeper:
         strangers: set[str] = set()
         for _ in range(len(self._loose)):
             stranger = self._loose.popleft()
+            if stranger.entry.run_id in strangers:
+                # Nor may one stranger's entry get another's refused: a worker that lost the race
+                # for a run, and the one that won it and has something to say.
+                self._loose.append(stranger)
+                self._ring()
+                continue
             loose.append(stranger)
             batch.append(stranger.entry)
             strangers.add(stranger.entry.run_id)
