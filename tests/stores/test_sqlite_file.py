@@ -370,7 +370,7 @@ async def test_a_connection_is_left_to_the_next_thread(tmp_path: Path, faults: F
 
     descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in listed_descriptors()]
 
-    assert 1 == len([target for target in descriptors if target.endswith("o.db")])
+    assert 1 == descriptors.count(str(tmp_path / "o.db"))
     await store.close()
 
 
@@ -410,6 +410,8 @@ async def test_a_folder_of_workers_that_others_can_write_is_refused(tmp_path: Pa
         workers.chmod(mode)
         with pytest.raises(StoreUnavailable, match="others may write to"):
             SQLiteStore(path)
+    descriptors = [os.readlink(f"/proc/self/fd/{fd}") for fd in listed_descriptors()]
+    assert str(path) not in descriptors, "what is refused is not kept open"
     workers.chmod(0o700)
     await SQLiteStore(path).close()
 

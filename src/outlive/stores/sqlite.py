@@ -108,6 +108,13 @@ class SQLiteStore:
         )
         self._log = LogRoom(self._connections)
         self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
+        try:
+            self._look_at_files()
+        except BaseException:
+            self._connections.close()
+            raise
+
+    def _look_at_files(self) -> None:
         with self._connections.reading() as db:
             db.execute("SELECT 1 FROM meta").fetchone()  # SQLite looks at its log
             self._connections.check_files()
