@@ -58,10 +58,8 @@ def counted(events: Sequence[Event]) -> Iterator[Event]:
 
 def ended_without_code(events: Sequence[Event]) -> bool:
     """It was cancelled in quarantine: nobody could settle or undo what it had begun."""
-    return any(
-        isinstance(event, RunCancelled) and event.error.type_name == "RunQuarantined"
-        for event in events[-3:]
-    )
+    end = next((event for event in reversed(events) if isinstance(event, ENDS)), None)
+    return isinstance(end, RunCancelled) and end.error.type_name == "RunQuarantined"
 
 
 def check_signals(events: Sequence[Event]) -> Iterator[str]:
