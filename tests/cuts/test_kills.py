@@ -19,6 +19,8 @@ SCENES = ("take", "restore", "go_on", "take_back")
 PARALLEL = 4
 #: No two passes have quite the same calls.
 REACHED_MIN = 0.8
+#: The same of a few points drawn by lot, of which some come later than the scene's end.
+SAMPLE_REACHED_MIN = 0.5
 #: Whoever deletes journals hears from the auditor that they are gone, or others.
 DELETES = ("take_back",)
 GONE = re.compile(r"journal ends at 0$|was there and is gone$|event \d+ was \w+\(.* and is \w+\(")
@@ -59,4 +61,5 @@ def test_killed_at_every_store_call(
     points, tried, hits = Killing(trials, chance, 1.0 if full else 0.5).kill(scene)
 
     figure(f"cuts, SQLite: store calls at which '{scene}' was killed", f"{hits} of {points}")
-    assert hits >= REACHED_MIN * tried > 10
+    assert hits >= (REACHED_MIN if full else SAMPLE_REACHED_MIN) * tried
+    assert tried > 10
