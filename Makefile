@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format reference test test-full bench bench-full lock clean
+.PHONY: help setup demo picture check format reference docs test test-full bench bench-full lock clean
 
 help:
 	@echo "make demo       a support agent is killed again and again, and refunds once"
@@ -17,6 +17,8 @@ help:
 	@echo "make bench-full the same at full sizes, in about an hour"
 	@echo "make format     put the code into form"
 	@echo "make reference  write what of docs/reference follows from the code"
+	@echo "make docs       build the site of the docs into build/site; a dead link fails it"
+	@echo "make picture    record the demo for the README"
 	@echo "make lock       renew requirements-dev.lock"
 	@echo "make clean      remove what make made"
 
@@ -37,6 +39,9 @@ $(STAMP): pyproject.toml requirements-dev.lock
 demo: $(STAMP)
 	$(BIN)/outlive demo
 
+picture: $(STAMP)
+	$(BIN)/python scripts/record_demo.py docs/demo.svg
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -51,6 +56,10 @@ format: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python scripts/write_reference.py
+
+docs: $(STAMP)
+	BIN=$(BIN) sh scripts/build_site.sh
+	@echo "open it with: $(BIN)/python -m http.server --directory build/site --bind 127.0.0.1 8000"
 
 test: $(STAMP)
 	$(BIN)/python scripts/run_tests.py
