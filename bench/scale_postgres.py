@@ -26,11 +26,11 @@ import psycopg
 
 import outlive
 from bench.contest import cpu_of, quantile
-from outlive.app import App
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_connection import Statement
-from outlive.stores.postgres_wire import text
-from outlive.testing.store_entries import WANTED, entry, held
+from outlive.app.app import App
+from outlive.stores.postgres.connection import Statement
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.postgres.wire import text
+from outlive.testing.suite.entries import WANTED, entry, held
 from tests.harness.postgres_server import PostgresServer
 
 RUNS, EFFECTS = 1_000, 10

@@ -25,15 +25,15 @@ import psycopg
 import outlive
 from bench.contest import Answer, quantile, resident_bytes
 from bench.plots import Curve, Point, draw
+from outlive.app.start import by_flow
 from outlive.journal.headers import header_of
 from outlive.journal.record import FORMAT, LINK_START, pack
 from outlive.model.events import Claimed, Parked, encode_events
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.starting import by_flow
-from outlive.store import Entry, Wanted
-from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Entry, Wanted
 from tests.harness.postgres_server import PostgresServer
 
 FIRST, BATCH = 1_000, 2_000

@@ -22,17 +22,17 @@ from msgspec.structs import replace
 import outlive
 from bench.growth import WORKLOADS, Author
 from bench.values import turns
-from outlive.journal.codec import Registry, codec_for
-from outlive.journal.immediate import run_immediate
-from outlive.journal.master_keys import new_key
+from outlive.app.open import open_app
+from outlive.journal.codec.codec import Registry, codec_for
+from outlive.journal.codec.restore import Restorer, with_nodes
+from outlive.journal.codec.values import Values
+from outlive.journal.lane import run_immediate
 from outlive.journal.record import ENVELOPE_BYTES, LINK_START, PARTED, pack
-from outlive.journal.restored import Restorer, with_nodes
-from outlive.journal.values import Values
+from outlive.journal.seal.keys import new_key
 from outlive.model.events import StepDone, decode_events, encode_events
 from outlive.model.ids import digest
-from outlive.opening import open_app
-from outlive.store import Reading, StoredRecord
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Reading, StoredRecord
+from outlive.stores.sqlite.store import SQLiteStore
 
 Answer = dict[str, float]
 #: How often a put is timed; the least of them counts.

@@ -29,7 +29,7 @@ from bench.chapter import table
 from bench.contest import in_turn
 from bench.environments import ROOT
 from bench.figures import seconds
-from outlive.app import App
+from outlive.app.app import App
 from tests.harness.postgres_server import PostgresServer
 
 RESULTS = ROOT / "bench" / "results" / "where.json"

@@ -25,8 +25,8 @@ from typing import Any
 
 import outlive
 from outlive import checkpoints, errors, loop, sync
+from outlive.cli.grammar import Parser
 from outlive.cli.parser import build_parser
-from outlive.cli.parsing import Parser
 from outlive.model.kinds import KINDS
 from outlive.model.retry import ONCE
 from outlive.settings import Settings

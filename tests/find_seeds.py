@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from outlive.testing.sim_faults import PAIRS
-from outlive.testing.simulation import simulate
+from outlive.testing.simulation.faults import PAIRS
+from outlive.testing.simulation.simulation import simulate
 from tests.cuts import mutants as cut_mutants
 from tests.cuts import plays
 from tests.mutants.mutants import MUTANTS

@@ -39,7 +39,7 @@ BANNED_WORDS = {
 #: path: identifiers in which such a word has its own, other meaning.
 WORDS_ALLOWED: dict[str, set[str]] = {
     # Names of Durable Run, whose calls these are.
-    "src/outlive/checkpoints/places.py": {
+    "src/outlive/checkpoints/backends.py": {
         "StorageBackend", "SQLiteStorageBackend", "PostgresStorageBackend",
     },
     "src/outlive/checkpoints/store.py": {"storage_backend", "history"},

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.stores.postgres  # now, so that no clock has it in
-import outlive.stores.sqlite
+import outlive.stores.postgres.store  # now, so that no clock has it in
+import outlive.stores.sqlite.store
 from bench.contest import (
     BRANCHES,
     CALLS_PER_AGENT,
@@ -30,7 +30,7 @@ from bench.contest import (
     postgres_url,
     settings_of,
 )
-from outlive.app import App
+from outlive.app.app import App
 
 MARKS = Marks()
 DECLARE: Callable[..., Any] = outlive.effect if kind("step") == "effect" else outlive.step

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.stores.sqlite  # now, so that no clock has it in
+import outlive.stores.sqlite.store  # now, so that no clock has it in
 from bench.contest import (
     SETTLING_SECONDS,
     SIGNALS_PER_RUN,

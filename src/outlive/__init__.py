@@ -10,7 +10,6 @@ from outlive import errors
 from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
-from outlive.engine.fanout import Outcome, call, map, spawn
 from outlive.engine.people import (
     Approval,
     Request,
@@ -21,16 +20,20 @@ from outlive.engine.people import (
     wait_signal,
 )
 from outlive.engine.verbs import (
+    Outcome,
     attempt,
+    call,
     carry,
     fired_at,
     key,
+    map,
     now,
     patched,
     pins,
     random,
     run_id,
     sleep,
+    spawn,
     uuid,
 )
 from outlive.errors import NotHappened
@@ -40,8 +43,8 @@ from outlive.model.retention import Retention
 from outlive.model.retry import Retry
 
 if TYPE_CHECKING:
-    from outlive.app import App
-    from outlive.defaults import (
+    from outlive.app.app import App
+    from outlive.app.default import (
         ensure,
         find,
         fire_schedule,
@@ -56,10 +59,10 @@ if TYPE_CHECKING:
         submit,
         unschedule,
     )
-    from outlive.handle import Handle
-    from outlive.opening import open_app as open
-    from outlive.posting import Question
-    from outlive.scheduling import Schedule
+    from outlive.app.handle import Handle
+    from outlive.app.mail import Question
+    from outlive.app.open import open_app as open
+    from outlive.app.schedules import Schedule
 
 __all__ = [
     "NOT_HAPPENED",
@@ -123,24 +126,24 @@ __all__ = [
 
 #: Public name -> where it is defined.
 _LATER = {
-    "App": ("outlive.app", "App"),
-    "Handle": ("outlive.handle", "Handle"),
-    "Question": ("outlive.posting", "Question"),
-    "Schedule": ("outlive.scheduling", "Schedule"),
-    "ensure": ("outlive.defaults", "ensure"),
-    "find": ("outlive.defaults", "find"),
-    "fork": ("outlive.defaults", "fork"),
-    "fire_schedule": ("outlive.defaults", "fire_schedule"),
-    "get": ("outlive.defaults", "get"),
-    "open": ("outlive.opening", "open_app"),
-    "pause_schedule": ("outlive.defaults", "pause_schedule"),
-    "resume_schedule": ("outlive.defaults", "resume_schedule"),
-    "run": ("outlive.defaults", "run"),
-    "schedule": ("outlive.defaults", "schedule"),
-    "schedules": ("outlive.defaults", "schedules"),
-    "start": ("outlive.defaults", "start"),
-    "submit": ("outlive.defaults", "submit"),
-    "unschedule": ("outlive.defaults", "unschedule"),
+    "App": ("outlive.app.app", "App"),
+    "Handle": ("outlive.app.handle", "Handle"),
+    "Question": ("outlive.app.mail", "Question"),
+    "Schedule": ("outlive.app.schedules", "Schedule"),
+    "ensure": ("outlive.app.default", "ensure"),
+    "find": ("outlive.app.default", "find"),
+    "fork": ("outlive.app.default", "fork"),
+    "fire_schedule": ("outlive.app.default", "fire_schedule"),
+    "get": ("outlive.app.default", "get"),
+    "open": ("outlive.app.open", "open_app"),
+    "pause_schedule": ("outlive.app.default", "pause_schedule"),
+    "resume_schedule": ("outlive.app.default", "resume_schedule"),
+    "run": ("outlive.app.default", "run"),
+    "schedule": ("outlive.app.default", "schedule"),
+    "schedules": ("outlive.app.default", "schedules"),
+    "start": ("outlive.app.default", "start"),
+    "submit": ("outlive.app.default", "submit"),
+    "unschedule": ("outlive.app.default", "unschedule"),
 }
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.cli.verify import check_store
-from outlive.opening import open_app
 from outlive.views.damage import Damage
 from tests.acceptance import shop
 

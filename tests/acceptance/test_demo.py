@@ -18,9 +18,8 @@ import pytest
 
 import outlive
 from outlive.cli.demo import agent, agent_plain, show
-from outlive.cli.demo.kills import BETWEEN, IN_CALL, KILLS_MIN, Moment, plan_kills
-from outlive.cli.demo.story import Tally
-from outlive.cli.demo.verdict import failures, incoherences
+from outlive.cli.demo.show import failures, incoherences
+from outlive.cli.demo.story import BETWEEN, IN_CALL, KILLS_MIN, Moment, Tally, plan_kills
 from tests.harness.programs import read_terminal
 
 pytestmark = pytest.mark.alone("processes")

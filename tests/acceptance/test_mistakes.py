@@ -476,7 +476,7 @@ def read_only_folder(scene: Scene) -> Any:
 
 @mistake("the disk is full")
 def full_disk(scene: Scene) -> Any:
-    from outlive.stores import sqlite
+    from outlive.stores.sqlite import store as sqlite
 
     connect = sqlite.connect_sqlite3
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from outlive.app.open import open_app
 from outlive.errors import CorruptRecord
 from outlive.journal.reader import read_events
-from outlive.opening import open_app
 from tests.acceptance.damage import RUNS, Bench, Spoiler, copy, write_journals
 from tests.conftest import Figure
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from outlive.app.open import open_app
 from outlive.cli import main
 from outlive.errors import StoreError
-from outlive.opening import open_app
 from tests.acceptance.conftest import SECONDS_MAX, Cli
 from tests.acceptance.damage import Spoiler, copy, write_journals
 from tests.conftest import Figure

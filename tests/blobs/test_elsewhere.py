@@ -10,12 +10,12 @@ import pytest
 
 import outlive
 from outlive import Blob, Retention
+from outlive.app.keys import erase_family, rekey_store
+from outlive.app.open import open_app
 from outlive.errors import StoreUnavailable, UsageError
-from outlive.journal.master_keys import new_key
-from outlive.opening import open_app
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
-from outlive.sealing import erase_family, rekey_store
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.harness.postgres_server import PostgresServer
 from tests.retention.calendar import Calendar
 

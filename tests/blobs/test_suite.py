@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from outlive.journal.elsewhere import keep_elsewhere
-from outlive.journal.immediate import run_immediate
-from outlive.journal.master_keys import MasterKeys, new_key
-from outlive.journal.sealed_extras import seal_store
+from outlive.journal.blobs import keep_elsewhere
+from outlive.journal.lane import run_immediate
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import LEASE_SECONDS
-from outlive.testing.store_suite import StoreSuite
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import LEASE_SECONDS
+from outlive.testing.suite.suite import StoreSuite
 from tests.harness.stores import opened_again
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)

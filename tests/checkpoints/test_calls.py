@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from outlive.checkpoints import AutoRun, DurableRunner, SnapshotStore
-from outlive.checkpoints.done import CALL, Done, call_of
+from outlive.checkpoints.auto import CALL, Done, call_of
 from outlive.errors import StoreUnavailable, ValueRefused
 from outlive.stores.memory import MemoryStore
 from outlive.sync import checkpoints as plain
-from outlive.testing.failing_store import CallFault, FailingStore
+from outlive.testing.crash.failing_store import CallFault, FailingStore
 from tests.harness.programs import told_by_python
 
 
@@ -92,7 +92,7 @@ def test_the_state_is_no_argument() -> None:
 def test_a_call_is_the_same_in_every_process() -> None:
     """Sets have another order in each, and dicts have that in which they were made."""
     code = (
-        "from outlive.checkpoints.done import call_of; print(call_of('s', ({*'abcdef'},), {}, {}))"
+        "from outlive.checkpoints.auto import call_of; print(call_of('s', ({*'abcdef'},), {}, {}))"
     )
     told = {told_by_python("-c", code, PYTHONHASHSEED=seed) for seed in ("1", "2")}
 

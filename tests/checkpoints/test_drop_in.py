@@ -18,7 +18,7 @@ from outlive.checkpoints import (
     SnapshotStore,
     SQLiteStorageBackend,
 )
-from outlive.checkpoints.places import PostgresStorageBackend
+from outlive.checkpoints.backends import PostgresStorageBackend
 from outlive.settings import Settings
 
 STEPS = ["fetch_data", "process_data", "validate_results", "save_output"]

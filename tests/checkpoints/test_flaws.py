@@ -21,7 +21,7 @@ from outlive.errors import LeaseLost, RunIdRefused, StoreUnavailable, UsageError
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock
-from outlive.testing.failing_store import CallFault, FailingStore
+from outlive.testing.crash.failing_store import CallFault, FailingStore
 
 
 def on(path: Path, ports: Ports | None = None) -> DurableRunner:

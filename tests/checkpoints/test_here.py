@@ -13,11 +13,11 @@ import pytest
 
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.errors import StoreUnavailable
-from outlive.journal import immediate
-from outlive.journal.immediate import QUICK_TIMES
-from outlive.store import Conflict, Entry
-from outlive.stores import postgres_prompt
+from outlive.journal import lane as immediate
+from outlive.journal.lane import QUICK_TIMES
 from outlive.stores.memory import MemoryStore
+from outlive.stores.postgres import commit as postgres_prompt
+from outlive.stores.seam import Conflict, Entry
 from tests.checkpoints.victim import PATIENT_SECONDS
 
 MANY = 8

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from outlive.checkpoints import AutoRun, DurableRunner, SnapshotStore
-from outlive.checkpoints.deciding import Run
+from outlive.checkpoints.decide import Run
 from outlive.errors import LeaseLost, WrongVersion
-from outlive.model.checkpoint_events import SnapshotSaved
-from outlive.model.checkpoints import Checkpoints
+from outlive.model.checkpoints import Checkpoints, SnapshotSaved
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock

@@ -14,8 +14,7 @@ import outlive
 from outlive import Retention
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.cli import main
-from outlive.model.checkpoint_events import OfCheckpoints
-from outlive.model.checkpoints import Checkpoints
+from outlive.model.checkpoints import Checkpoints, OfCheckpoints
 from outlive.model.events import decode_events, encode_events
 from tests.unit.every_event import EVERY_EVENT
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import outlive
+from outlive.app.keys import rekey_store
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
 from outlive.errors import WrongKey
-from outlive.journal.master_keys import new_key
-from outlive.sealing import rekey_store
+from outlive.journal.seal.keys import new_key
 
 SECRET = "the account number is 12345678"
 

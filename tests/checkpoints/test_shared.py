@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from outlive.checkpoints import deciding
+from outlive.checkpoints import decide as deciding
 from outlive.checkpoints.store import draft_of
 from outlive.errors import CorruptRecord, LeaseLost, StoreUnavailable
 from outlive.journal import shared
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import Checkpoints
 from outlive.model.ids import checkpoint_journal
-from outlive.store import Conflict, Entry
 from outlive.stores.memory import MemoryStore
-from outlive.testing.failing_store import CallFault, FailingStore
+from outlive.stores.seam import Conflict, Entry
+from outlive.testing.crash.failing_store import CallFault, FailingStore
 
 NAME = checkpoint_journal("r")
 

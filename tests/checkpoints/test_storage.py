@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
-from outlive.store import Entry
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.failing_store import FailingStore
+from outlive.stores.seam import Entry
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.crash.failing_store import FailingStore
 from tests.conftest import Figure
 from tests.harness.programs import run_python
 

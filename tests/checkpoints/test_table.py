@@ -11,7 +11,7 @@ import pytest
 
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
 from outlive.errors import UsageError, ValueRefused
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 
 

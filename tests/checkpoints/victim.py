@@ -19,11 +19,11 @@ from typing import Any
 
 from outlive import Retry
 from outlive.checkpoints import DurableRunner, SnapshotStore
-from outlive.journal import immediate
+from outlive.journal import lane as immediate
 from outlive.ports import Ports
-from outlive.stores import postgres_prompt
 from outlive.stores.open import open_store
-from outlive.testing.failing_store import CallFault, FailingStore
+from outlive.stores.postgres import commit as postgres_prompt
+from outlive.testing.crash.failing_store import CallFault, FailingStore
 
 STEPS = 4
 #: Longer than any answer takes: the calls of the store are always the same.

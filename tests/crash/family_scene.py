@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from outlive.engine.typed import encode_own
+from outlive.engine.inputs import encode_own
 from outlive.errors import RetryRefused
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.model.events import (
@@ -28,11 +28,11 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.ids import is_key_journal
 from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
-from outlive.store import Found, Query
-from outlive.testing.audit_families import check_asleep, check_deadlines
-from outlive.testing.audit_waits import audit_undone
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.stores.seam import Found, Query
+from outlive.testing.audit.families import check_asleep, check_deadlines
+from outlive.testing.audit.waits import audit_undone
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.lab import Evidence
 from tests.crash.reference_family import (
     ENDS,
     FLOWS,

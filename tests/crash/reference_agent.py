@@ -16,7 +16,7 @@ from typing import Any
 import outlive
 from outlive import Retry
 from outlive.errors import InDoubt, KeyTaken, StepFailed
-from outlive.testing.auditor import Policy, Receipt, fresh_nonce, nonces_in
+from outlive.testing.audit.auditor import Policy, Receipt, fresh_nonce, nonces_in
 from outlive.testing.ledger import (
     ANSWERS,
     BREAKS_AFTER,

@@ -14,7 +14,7 @@ from typing import Any
 
 import outlive
 from outlive.errors import RunFailed, TimedOut
-from outlive.testing.auditor import Policy, Receipt
+from outlive.testing.audit.auditor import Policy, Receipt
 from outlive.testing.ledger import ANSWERS, BREAKS_AFTER, Ledger
 
 SETTLE_SECONDS = 0.05

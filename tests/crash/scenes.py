@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from outlive.errors import RunNotFound, StepNotInDoubt
 from outlive.model.events import EffectDone, EffectIntended
 from outlive.model.ids import recorded_key
-from outlive.testing.auditor import audit_order
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.testing.audit.auditor import audit_order
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.lab import Evidence
 from outlive.testing.ledger import Ledger
 from tests.crash.reference_agent import SETTLE_SECONDS, ledger, neighbour, reference
 

@@ -32,11 +32,11 @@ from outlive.model.events import (
     StepRaised,
     Undoable,
 )
-from outlive.store import Found, Head
-from outlive.testing.audit_families import check_asleep, check_deadlines
-from outlive.testing.audit_waits import audit_undone
-from outlive.testing.auditor import Policy, Receipt, audit, audit_growth
-from outlive.testing.store_entries import header
+from outlive.stores.seam import Found, Head
+from outlive.testing.audit.auditor import Policy, Receipt, audit, audit_growth
+from outlive.testing.audit.families import check_asleep, check_deadlines
+from outlive.testing.audit.waits import audit_undone
+from outlive.testing.suite.entries import header
 
 POLICIES: dict[str, Policy] = {"pay": "once"}
 BROKE = Fault("ValueError", "no good")

@@ -24,7 +24,7 @@ from outlive.model.events import (
     StepDone,
     TimerFired,
 )
-from outlive.testing.auditor import (
+from outlive.testing.audit.auditor import (
     Policy,
     Receipt,
     audit,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.crash_lab import Lab, Play, Report
-from outlive.testing.crash_points import Point
-from outlive.testing.failing_store import CallFault
+from outlive.testing.crash.failing_store import CallFault
+from outlive.testing.crash.lab import Lab, Play, Report
+from outlive.testing.crash.points import Point
 from tests.conftest import Figure
 from tests.crash import family_scene, reference_agent, reference_family, scenes
 from tests.crash.scenes import RUN_ID

@@ -6,10 +6,10 @@ import pytest
 
 from outlive.errors import StoreUnavailable
 from outlive.ports import Ports
-from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
-from outlive.testing.failing_store import CallFault, FailingStore
-from outlive.testing.store_entries import entry
+from outlive.stores.seam import Entry
+from outlive.testing.crash.failing_store import CallFault, FailingStore
+from outlive.testing.suite.entries import entry
 
 
 class Killed(BaseException):

@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import NotHappened, RunIdTaken, TimedOut
 from outlive.settings import Settings
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 
 SETTINGS = Settings(lease_seconds=5.0, poll_seconds=0.02, idle_seconds=0.0)
 

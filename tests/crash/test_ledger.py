@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.auditor import Receipt
+from outlive.testing.audit.auditor import Receipt
 from outlive.testing.ledger import (
     ANSWERS,
     BREAKS_AFTER,

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from outlive.checkpoints import cuts, deciding
-from outlive.checkpoints.agent_journals import Agents
-from outlive.checkpoints.cuts import Cut, Cuts
-from outlive.checkpoints.exchange import Exchange
-from outlive.checkpoints.ledger import Ledger, fitting
+from outlive.checkpoints import decide as deciding
+from outlive.checkpoints.agents import cuts
+from outlive.checkpoints.agents.cuts import Cut, Cuts
+from outlive.checkpoints.agents.exchange import Exchange
+from outlive.checkpoints.agents.journals import Agents
+from outlive.checkpoints.agents.ledger import Ledger, fitting
 from outlive.model.checkpoints import Checkpoints
 
 

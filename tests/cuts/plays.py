@@ -9,12 +9,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from outlive.checkpoints.cuts import Cut
-from outlive.checkpoints.exchanging import restore_cut
+from outlive.checkpoints.agents.cuts import Cut
+from outlive.checkpoints.agents.exchange import restore_cut
 from outlive.checkpoints.runner import DurableRunner
 from outlive.checkpoints.store import SnapshotStore
 from outlive.errors import OutliveError
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from outlive.checkpoints import Cut, DurableRunner, Exchange, SnapshotStore, restore_cut
-from outlive.checkpoints.exchange import KEPT_MANY
-from outlive.checkpoints.ledger import LEDGER
+from outlive.checkpoints.agents.exchange import KEPT_MANY
+from outlive.checkpoints.agents.ledger import LEDGER
 from outlive.errors import CutRefused, ExchangeRefused, LeaseLost, ValueRefused, WrongVersion
-from outlive.store import Store
+from outlive.stores.seam import Store
 
 Kept = dict[str, Any]
 

@@ -14,10 +14,9 @@ from random import Random
 from typing import Any
 
 from outlive.checkpoints import Cut, DurableRunner, SnapshotStore, restore_cut
-from outlive.checkpoints.agent_journals import Agents
-from outlive.checkpoints.cut_journals import CutJournals
-from outlive.checkpoints.cuts import Cuts
-from outlive.testing.crash_child import Stage
+from outlive.checkpoints.agents.cuts import CutJournals, Cuts
+from outlive.checkpoints.agents.journals import Agents
+from outlive.testing.crash.child import Stage
 from tests.cuts.talkers import NAMES, check_cut, check_end, others, talk
 
 CUT = "noon"

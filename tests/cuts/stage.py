@@ -13,11 +13,11 @@ from random import Random
 from types import coroutine
 from typing import Any, TypeVar
 
-from outlive.checkpoints.places import StorageBackend
+from outlive.checkpoints.backends import StorageBackend
 from outlive.checkpoints.store import SnapshotStore
 from outlive.errors import LeaseLost
 from outlive.ports import Ports
-from outlive.store import Store
+from outlive.stores.seam import Store
 
 T = TypeVar("T")
 

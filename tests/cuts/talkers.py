@@ -16,8 +16,8 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from outlive.checkpoints.cuts import Cut
-from outlive.checkpoints.exchange import Exchange, Message
+from outlive.checkpoints.agents.cuts import Cut
+from outlive.checkpoints.agents.exchange import Exchange, Message
 
 NAMES = ("ada", "bob", "cyd", "dan", "eve")
 ASKS = 2

@@ -8,17 +8,16 @@ from random import Random
 
 import pytest
 
+from outlive.app.keys import sealed
 from outlive.checkpoints import Cut, DurableRunner
-from outlive.checkpoints.agent_journals import Agents
-from outlive.checkpoints.cut_journals import CutJournals
-from outlive.checkpoints.cuts import Cuts
-from outlive.journal.immediate import run_immediate
-from outlive.journal.master_keys import new_key
+from outlive.checkpoints.agents.cuts import CutJournals, Cuts
+from outlive.checkpoints.agents.journals import Agents
+from outlive.journal.lane import run_immediate
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
-from outlive.sealing import sealed
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.cuts.rules import CutRules, ada_asks_bob
 
 KEYS = tuple(new_key(Random(seed).randbytes) for seed in (1, 2))

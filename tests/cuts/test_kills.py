@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from outlive.testing.crash_lab import Lab, Play
+from outlive.testing.crash.lab import Lab, Play
 from tests.conftest import Figure
 
 pytestmark = [pytest.mark.alone("sweep")]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from outlive.checkpoints import exchange, exchanging
+from outlive.checkpoints.agents import exchange
+from outlive.checkpoints.agents import exchange as exchanging
 from outlive.errors import UsageError
 from outlive.sync import checkpoints as plain
-from outlive.sync import exchanging as plain_exchanging
+from outlive.sync import checkpoints as plain_exchanging
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,6 @@ async def test_the_default_store_has_the_same_verbs(
 
     assert "hello Ada" == await asyncio.wait_for(handle.outcome(), 20)
     assert "pending" == await later.status()
-    from outlive.defaults import default_app
+    from outlive.app.default import default_app
 
     await default_app().aclose()

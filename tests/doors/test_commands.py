@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from outlive.cli.doctor import _named
-from outlive.cli.draw import since
 from outlive.cli.output import span
-from outlive.journal.master_keys import MasterKeys, new_key
-from outlive.model.wanted import example, wanted
+from outlive.cli.timeline import since
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.model.schema import example, wanted
 from outlive.settings import Settings
 from outlive.sync.checkpoints import DurableRunner
 from tests.doors.desk import (

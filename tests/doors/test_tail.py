@@ -7,8 +7,8 @@ import pytest
 
 import outlive
 from outlive.errors import CorruptRecord
-from outlive.journal.tail import Tail
-from outlive.store import StoredRecord
+from outlive.journal.reader import Tail
+from outlive.stores.seam import StoredRecord
 from tests.harness.theatre import Theatre
 
 

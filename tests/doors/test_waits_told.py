@@ -13,12 +13,12 @@ import pytest
 
 import outlive
 from outlive import errors
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.engine.notices import AGAIN_SECONDS, Notices, signal_of, wait_of
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 from outlive.model.events import Parked, RunStarted
 from outlive.model.run import fold
-from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import outlive
-from outlive.engine import fanout, people
+from outlive.engine import people
+from outlive.engine import verbs as fanout
 from outlive.engine.verbs import carry
 from outlive.model.events import ChapterBegan, SignalReceived
 from tests.engine.world import note, pay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import outlive
-from outlive.engine import fanout
+from outlive.engine import verbs as fanout
 from outlive.errors import RunIdTaken
 from outlive.model.events import ChildIntended
 from tests.engine.world import note, pay

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import outlive
-from outlive.engine import fanout, people
+from outlive.engine import people
+from outlive.engine import verbs as fanout
 from outlive.errors import RunFailed, TimedOut
 from outlive.model.events import (
     EffectDone,

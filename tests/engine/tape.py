@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outlive.journal.headers import header_of
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
@@ -30,8 +30,8 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
-from outlive.store import Conflict, Entry, Posted, Posting
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Conflict, Entry, Posted, Posting
 from tests.engine.world import world
 
 Kept = tuple[dict[str, str], dict[str, str]]

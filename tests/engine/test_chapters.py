@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.engine import people
-from outlive.engine.undoables import Undoables
+from outlive.engine.end import Undoables
 from outlive.engine.verbs import carry
 from outlive.errors import NotInRun, RunError, RunFailed
-from outlive.journal.outbox import mail_of_each
+from outlive.journal.mail import mail_of_each
 from outlive.journal.reader import read_events
 from outlive.model.events import ChapterBegan, StepDone
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
-from outlive.opening import open_app
-from outlive.store import LAST_CHAPTER
+from outlive.stores.seam import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
 from tests.engine.world import note, world
@@ -176,7 +176,7 @@ async def test_mail_under_way_between_two_chapters_comes(
         go_on.wait(60)
         return found
 
-    monkeypatch.setattr("outlive.worker.postman.mail_of_each", fetch)
+    monkeypatch.setattr("outlive.worker.worker.mail_of_each", fetch)
     gate = world.hold("long")
     handle = await theatre.open().start(listening, 0, id="r")
     await theatre.until(lambda: "long" in world.ran)
@@ -246,7 +246,7 @@ async def test_what_can_not_be_undone_here_stops_the_run_and_says_so(
     theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that does not know an effect of an earlier chapter leaves the run to others."""
-    from outlive.engine import undoing
+    from outlive.engine import end as undoing
 
     app = theatre.open()
     with monkeypatch.context() as patch:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import outlive
-from outlive.engine import fanout
+from outlive.engine import verbs as fanout
 from outlive.errors import (
     DefinitionRefused,
     RunCancelled,

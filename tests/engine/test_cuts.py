@@ -23,8 +23,8 @@ from outlive.model.events import (
 from outlive.model.events import RunCancelled as RunWasCancelled
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
-from outlive.store import Query
-from outlive.testing.auditor import JOURNAL_RULES
+from outlive.stores.seam import Query
+from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.engine.chapters import whispering
 from tests.engine.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf
 from tests.engine.tape import Deed, TapedStore, rebuild

@@ -14,12 +14,12 @@ import pytest_asyncio
 
 import outlive
 from outlive import sync
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.engine import people
 from outlive.engine.verbs import carry
 from outlive.envelope import enclose
 from outlive.errors import TimedOut
-from outlive.handle import Handle
 from outlive.journal import log, record
 from outlive.journal.mail import write_letter
 from outlive.model.events import (
@@ -35,8 +35,8 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Cancel
 from outlive.model.run import fold
-from outlive.store import Mail, StoredRecord
-from outlive.worker.quarantine import judge
+from outlive.stores.seam import Mail, StoredRecord
+from outlive.worker.poison import judge
 from tests.engine.world import note, world
 from tests.harness.theatre import STAYING, Theatre, breathe
 

@@ -10,9 +10,9 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.errors import RunFailed
-from outlive.handle import Handle
 from outlive.model.events import (
     DeadlinePassed,
     Parked,

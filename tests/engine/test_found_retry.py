@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.engine import fanout
+from outlive.app.app import App
+from outlive.engine import verbs as fanout
 from outlive.errors import RunFailed
 from outlive.model.events import ChildSpawned, DeadlinePassed
 from tests.engine.world import note, world

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.engine import fanout, people
+from outlive.engine import people
+from outlive.engine import verbs as fanout
 from outlive.errors import (
     ReplayMismatch,
     RunCancelled,
@@ -19,8 +20,8 @@ from outlive.errors import (
     TimedOut,
     ValueRefused,
 )
-from outlive.journal import immediate
-from outlive.journal.immediate import run_immediate
+from outlive.journal import lane as immediate
+from outlive.journal.lane import run_immediate
 from outlive.model.events import (
     CancelRequested,
     ChildEnded,

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 import outlive
-from outlive.engine import fanout, people
+from outlive.engine import people
+from outlive.engine import verbs as fanout
 from outlive.errors import StoreUnavailable, TimedOut
 from outlive.model.events import (
     Answered,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.engine import fanout
+from outlive.engine import verbs as fanout
 from outlive.errors import DefinitionRefused, RunCancelled, RunFailed
 from outlive.model.events import ChildIntended, Claimed, EffectDone, Parked, StepDone
 from tests.engine.world import pay, world

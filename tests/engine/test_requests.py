@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import outlive
 from outlive.engine import people
-from outlive.engine.typed import decode_as
+from outlive.engine.inputs import decode_as
 from outlive.model.events import Parked, Replied, SignalReceived, TimerFired
 from outlive.model.mail import Signal
 from tests.engine.world import note, pay, world

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.engine import fanout, people
+from outlive.app.app import App
+from outlive.engine import people
+from outlive.engine import verbs as fanout
 from outlive.errors import RetryRefused, RunCancelled, RunFailed, TimedOut
 from outlive.model.events import Claimed, EffectDone, RunRetried, TimerFired
-from outlive.testing.auditor import JOURNAL_RULES
+from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre
 

@@ -11,10 +11,10 @@ import pytest
 import outlive
 from outlive.engine import people
 from outlive.engine.definitions import registry
+from outlive.engine.inputs import decode_as, encode_own
 from outlive.engine.place import branch_for
-from outlive.engine.typed import decode_as, encode_own
 from outlive.errors import TimedOut, ValueRefused
-from outlive.journal.codec import codec_for
+from outlive.journal.codec.codec import codec_for
 from outlive.model.events import MailRead, SignalReceived, TimerFired
 from outlive.model.mail import Signal
 from tests.engine.world import note, world

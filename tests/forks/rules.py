@@ -9,10 +9,9 @@ import pytest
 
 import outlive
 from outlive import Retention
-from outlive.app import App
-from outlive.clearing import Deletion
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.errors import ForkRefused, RunFailed, ValueRefused
-from outlive.handle import Handle
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -24,7 +23,7 @@ from outlive.model.events import (
 )
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Query, Store
+from outlive.stores.seam import Deletion, Query, Store
 from tests.forks import flows
 from tests.forks.flows import seen
 

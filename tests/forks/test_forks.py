@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.forks.rules import ForkRules
 
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
-from outlive.stores import postgres_schema, sqlite_schema
+from outlive.stores.postgres import schema as postgres_schema
+from outlive.stores.sqlite import schema as sqlite_schema
 from tests.golden.flows import KEY, settings_environment
 from tests.harness.postgres_server import PostgresServer
 

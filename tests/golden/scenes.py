@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.model.events import AttemptFailed
 from tests.golden import flows

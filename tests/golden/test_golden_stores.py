@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.errors import RunFailed, RunIdTaken, StepNotInDoubt
 from outlive.loop import State, load
 from outlive.model.events import Event
 from outlive.model.mail import Verdict
-from outlive.opening import open_app
-from outlive.testing.audit_families import check_families
-from outlive.testing.auditor import JOURNAL_RULES, is_fork
+from outlive.testing.audit.auditor import JOURNAL_RULES, is_fork
+from outlive.testing.audit.families import check_families
 from tests.golden import flows
 from tests.golden.flows import FLOWS, Errands, Here
 from tests.golden.restored import NAMES, Golden, restore

@@ -28,9 +28,9 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.journal.mail import read_letter
-from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from tests.golden import scenes

@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from outlive.stores.sqlite_connections import Value
+from outlive.stores.sqlite.connections import Value
 from tests.harness.power_cut import Flush, Image, Make, Remove, Trace, Write
 
 

@@ -14,12 +14,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from outlive.journal.immediate import run_immediate
+from outlive.journal.codec.restore import read_whole
+from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
-from outlive.journal.restored import read_whole
 from outlive.model.events import Claimed
-from outlive.store import Found, Query, Reading
-from outlive.testing.auditor import Policy, Receipt, audit
+from outlive.stores.seam import Found, Query, Reading
+from outlive.testing.audit.auditor import Policy, Receipt, audit
 from outlive.testing.ledger import Ledger
 from tests.harness.stores import Shared, open_shared, store_url
 

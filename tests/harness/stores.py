@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from outlive.ports import Ports
-from outlive.store import Conflict, Entry, Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Conflict, Entry, Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 
 if TYPE_CHECKING:  # child processes import this, too, and need no pytest
     import pytest

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from outlive.app import App
-from outlive.engine.typed import encode_own
+from outlive.app.app import App
+from outlive.app.handle import Handle
+from outlive.engine.inputs import encode_own
 from outlive.errors import OutliveError, StoreFailed
-from outlive.handle import Handle
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.model.events import Event, QuestionAsked
@@ -24,9 +24,9 @@ from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Reading
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Reading
+from outlive.stores.sqlite.store import SQLiteStore
 from outlive.testing.clock import START_MS, FakeClock
 
 #: Leases that outlast any test; every wait leaves memory, or only the long ones do.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from outlive.app import App
-from outlive.opening import open_app
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.settings import Settings
 from tests.harness.stores import KINDS, url_of
 

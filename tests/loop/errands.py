@@ -13,9 +13,9 @@ from typing import Any
 import outlive
 from outlive.errors import RunIdTaken
 from outlive.loop import Loop, State, arrange, drive, load
-from outlive.testing.auditor import Policy, fresh_nonce
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.testing.audit.auditor import Policy, fresh_nonce
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.lab import Evidence
 from tests.crash.reference_agent import AGAIN, LATE, ask, found
 from tests.crash.scenes import book_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.crash_lab import Lab, Play, Report
-from outlive.testing.crash_points import Point
+from outlive.testing.crash.lab import Lab, Play, Report
+from outlive.testing.crash.points import Point
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.loop import errands

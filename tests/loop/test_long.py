@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.loop import Loop, State, drive, load
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry, Reading
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Conflict, Entry, Reading
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.conftest import Figure
 from tests.loop.agents import Kept
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import NotInRun, OutliveError
 from outlive.loop import Loop, drive, step_once
 from outlive.settings import Settings

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.cli.modules import find_flow, find_flows
 from outlive.errors import UsageError
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 from outlive.loop import Loop, State, drive, load
 from outlive.model.retention import Retention, with_own
-from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 from tests.harness.postgres_server import PostgresServer
 from tests.mail.forger import Forger, PostgresForger, SQLiteForger
 

@@ -13,9 +13,9 @@ from collections import Counter
 from random import Random
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.errors import AnswerRefused, QuestionNotOpen, RunEnded, StoreUnavailable
-from outlive.opening import open_app
 from outlive.settings import Settings
 
 #: Every wait leaves memory.

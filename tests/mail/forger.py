@@ -11,7 +11,7 @@ import psycopg
 
 from outlive.envelope import enclose
 from outlive.model.mail import Letter, encode_letter
-from outlive.stores.postgres_url import parse_place
+from outlive.stores.postgres.url import parse_place
 
 
 class Forger(ABC):

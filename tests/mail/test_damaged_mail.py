@@ -7,15 +7,15 @@ import random
 
 import pytest
 
+from outlive.app.open import open_app
 from outlive.cli.entry import main
 from outlive.envelope import disclose, enclose, enclose_old
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.journal.mail import Unreadable, read_letter
 from outlive.model.events import MailRead
 from outlive.model.mail import Signal, encode_letter
-from outlive.opening import open_app
-from outlive.store import Mail
-from outlive.stores.postgres_schema import ENVELOPES_SINCE
+from outlive.stores.postgres.schema import ENVELOPES_SINCE
+from outlive.stores.seam import Mail
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import PAID, events_of, found, paying, until_aside
 

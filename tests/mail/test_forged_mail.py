@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
+from outlive.app.open import open_app
 from outlive.envelope import enclose
 from outlive.errors import CorruptRecord
 from outlive.model.events import Answered, SignalReceived
 from outlive.model.mail import encode_letter
-from outlive.opening import open_app
-from outlive.transactional import Attempt, Transactional
+from outlive.stores.transactions import Attempt, Transactional
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import (
     PAID,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.envelope import enclose_outcome
 from outlive.errors import OutliveError
 from outlive.model.events import ChapterBegan, Claimed, EffectDone, RunCompleted
-from outlive.opening import open_app
 from outlive.settings import Settings
 from tests.mail.forger import Forger, PostgresForger
 from tests.mail.waiting_scene import events_of, found

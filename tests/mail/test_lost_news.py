@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.model.events import ChildEnded, ChildSpawned, MailRead
-from outlive.opening import open_app
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import events_of, until_aside
 

@@ -17,7 +17,7 @@ import pytest
 from outlive.errors import RunCancelled
 from outlive.journal.reader import read_events
 from outlive.model.events import Answered, Claimed, SignalReceived
-from outlive.testing.auditor import JOURNAL_RULES
+from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.harness.programs import end_program, start_python
 from tests.mail.crowd import POSTERS, QUESTIONS, is_cancelled, listening, name_of, open_crowded
 

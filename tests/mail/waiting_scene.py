@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.cli.verify import check_store
 from outlive.journal.reader import read_events
 from outlive.model.events import (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import CorruptRecord
-from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import Keeper
+from outlive.journal.lane import run_immediate
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import LINK_START, pack
@@ -27,11 +27,11 @@ from outlive.model.events import (
 )
 from outlive.ports import Ports, RemoteClock, SystemClock
 from outlive.settings import Settings
-from outlive.store import Head, Reading, Store, StoredRecord
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import header
-from outlive.testing.store_suite_journals import JournalRules
+from outlive.stores.seam import Head, Reading, Store, StoredRecord
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import header
+from outlive.testing.suite.journals import JournalRules
 from tests.mutants import (
     killers_retention,
     killers_transactions,

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 import outlive
 from outlive import Retention
-from outlive.app import App
-from outlive.clearing import Deletion
+from outlive.app.app import App
 from outlive.errors import RunIdTaken
-from outlive.journal.copying import StoreArchive
-from outlive.store import Store
+from outlive.journal.retention.archive import StoreArchive
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Deletion, Store
 from tests.mutants.killers_waits import play
 
 ALL = Retention(completed=0, failed=0, cancelled=0)

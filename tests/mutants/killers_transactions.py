@@ -10,9 +10,9 @@ import pytest
 
 from outlive.errors import LeaseLost
 from outlive.ports import Ports
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry, held
-from outlive.transactional import Attempt
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.transactions import Attempt
+from outlive.testing.suite.entries import entry, held
 from tests.transactions.booking import booked, expected, recover, spawn
 from tests.transactions.places import SQLitePlace
 

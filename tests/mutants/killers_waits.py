@@ -14,15 +14,15 @@ from typing import Any, cast
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.engine.typed import encode_own
+from outlive.app.app import App
+from outlive.engine.inputs import encode_own
 from outlive.envelope import bare
 from outlive.errors import RunFailed
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
-from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.reader import read_events
-from outlive.journal.sealed_extras import seal_store
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.journal.seal.transactions import seal_store
 from outlive.model.events import (
     Answered,
     EffectDone,
@@ -36,8 +36,8 @@ from outlive.model.mail import Answer, ChildNews, Signal, parse_letter
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Entry, Posted
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Entry, Posted
 from outlive.testing.clock import FakeClock
 
 Play = Callable[[App, MemoryStore], Awaitable[Any]]

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.engine import comparing, effects
-from outlive.engine.effects import EffectRunner
-from outlive.engine.keys import KeyClaims
+from outlive.engine import effects
+from outlive.engine import replay as comparing
+from outlive.engine.effects import EffectRunner, KeyClaims
 from outlive.engine.ops import Op
 from outlive.engine.replay import Replay
 from outlive.engine.steps import StepRunner
@@ -25,8 +25,9 @@ from outlive.journal.keeper import Answer, Keeper
 from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
 from outlive.ports import RemoteClock
-from outlive.store import Conflict, Entry, Head, StoredRecord
-from outlive.stores import memory, sqlite_commit
+from outlive.stores import memory
+from outlive.stores.seam import Conflict, Entry, Head, StoredRecord
+from outlive.stores.sqlite import commit as sqlite_commit
 from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits

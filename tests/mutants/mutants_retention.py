@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from outlive.journal import retiring, sweeping
-from outlive.journal.archive import Archived
-from outlive.journal.copying import StoreArchive
-from outlive.journal.retiring import Retiree
-from outlive.journal.sweeping import Sweep
-from outlive.store import Store
+from outlive.journal.retention import deletion as retiring
+from outlive.journal.retention import sweep as sweeping
+from outlive.journal.retention.archive import Archived, StoreArchive
+from outlive.journal.retention.deletion import Retiree
+from outlive.journal.retention.sweep import Sweep
+from outlive.stores.seam import Store
 
 
 def living_parent_ignored(patch: pytest.MonkeyPatch) -> None:

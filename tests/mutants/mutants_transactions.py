@@ -9,7 +9,7 @@ import pytest
 
 from outlive.engine.definitions import NOT_HAPPENED
 from outlive.engine.transactions import Transactions
-from outlive.stores.sqlite_transactions import SQLiteTransaction, SQLiteTransactions
+from outlive.stores.sqlite.transactions import SQLiteTransaction, SQLiteTransactions
 
 
 def outcome_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:

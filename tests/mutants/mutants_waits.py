@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.engine import leaving, waits
+from outlive.engine import exit as leaving
+from outlive.engine import waits
 from outlive.engine.drive import Drive
-from outlive.engine.ending import Deadline, Ending
-from outlive.engine.leaving import Leaving
+from outlive.engine.end import Deadline, Ending
+from outlive.engine.exit import Leaving
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.waits import Waits
 from outlive.envelope import bare
 from outlive.journal import mail as letters
-from outlive.journal.sealed_store import SealedStore
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.model import schedules
 from outlive.model.events import (
     Answered,
@@ -28,9 +29,9 @@ from outlive.model.events import (
     RunCompleted,
 )
 from outlive.model.mail import Answer, ChildNews
-from outlive.store import Entry, Mail
 from outlive.stores.memory import MemoryStore
-from outlive.worker import loading
+from outlive.stores.seam import Entry, Mail
+from outlive.worker import claim as loading
 
 # ---------------------------------------------------------------- schedules
 

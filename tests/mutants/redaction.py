@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.journal.redacting import Hider
+from outlive.app.app import App
+from outlive.journal.redaction import Hider
 from outlive.stores.memory import MemoryStore
 from tests.mutants.killers_waits import play
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlive.errors import OutliveError
-from outlive.testing.simulation import Report, simulate
+from outlive.testing.simulation.simulation import Report, simulate
 from tests.conftest import Figure
 from tests.mutants.killers import KILLERS
 from tests.mutants.mutants import MUTANTS, Mutant

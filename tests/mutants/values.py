@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from outlive.errors import CorruptRecord
-from outlive.journal import restored, values
-from outlive.journal.deltas import Atom, Delta
-from outlive.journal.nodes import opened
-from outlive.journal.values import Values
+from outlive.journal.codec import restore as restored
+from outlive.journal.codec import values
+from outlive.journal.codec.deltas import Atom, Delta
+from outlive.journal.codec.values import Values, opened
 from outlive.stores.memory import MemoryStore
 from tests.values.test_stored_once import CountingStore, Writer, values_in
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.definitions import Flow
 from outlive.errors import ReplayMismatch, RunFailed
 from outlive.journal.headers import header_of
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import Claimed, Event, Parked, encode_events
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import apply, fold
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry, Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Conflict, Entry, Store
+from outlive.stores.sqlite.store import SQLiteStore
 
 #: Every wait leaves memory at once / never does.
 EVICTING = Settings(lease_seconds=5.0, poll_seconds=0.005, idle_seconds=0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import ReplayMismatch
 from outlive.model.events import Claimed, Parked
 from outlive.stores.memory import MemoryStore

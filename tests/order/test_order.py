@@ -11,7 +11,7 @@ import pytest
 from outlive.model.events import Claimed, DriveBegan, EffectDone, Event, RunCompleted
 from outlive.model.ids import derived_key
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.order.cases import CASES, Case
 from tests.order.journals import EVICTING, STAYING, Driven, drive, drive_on
 from tests.order.world import world

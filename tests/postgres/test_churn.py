@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from outlive.store import Node
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry, header, takeover
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Node
+from outlive.testing.suite.entries import entry, header, takeover
 from tests.conftest import Figure
 
 TABLES = ("runs", "records", "mail", "nodes", "tombstones", "workers")

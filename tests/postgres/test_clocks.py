@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.definitions import Flow
 from outlive.model.events import Claimed, TimerFired
 from outlive.ports import Ports, RemoteClock, SystemClock
 from outlive.settings import Settings
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import HandClock
+from outlive.stores.postgres.store import PostgresStore
+from outlive.testing.suite.entries import HandClock
 from tests.conftest import Figure
 from tests.harness.processes import until
 from tests.processes import cast

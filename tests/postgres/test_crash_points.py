@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.crash_lab import Lab
+from outlive.testing.crash.lab import Lab
 from tests.conftest import Figure
 from tests.crash.test_crash_points import HALVES, assert_sound, lab, of_each_kind
 from tests.harness.postgres_server import PostgresServer

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from outlive.journal.immediate import run_immediate
-from outlive.store import Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.journal.lane import run_immediate
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.conftest import Figure
 from tests.cuts.rules import CutRules
 from tests.cuts.test_kills import REACHED_MIN, SAMPLE_REACHED_MIN, SCENES, Killing

@@ -172,7 +172,7 @@ async def test_a_server_that_does_not_answer_blocks_no_loop(
 ) -> None:
     """A single run, whose commits were quick so far: only it waits, and then it goes on."""
     CHARGED.clear()
-    monkeypatch.setattr("outlive.journal.immediate.SLOW_SECONDS", 60.0)
+    monkeypatch.setattr("outlive.journal.lane.SLOW_SECONDS", 60.0)
     with Proxy(postgres.port) as proxy:
         behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
         async with outlive.open(f"{behind}&limit=1") as app:

@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from outlive.store import Conflict, Node
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_url import parse_place
-from outlive.testing.store_entries import START_MS, entry, header
-from outlive.testing.store_suite_families import child, root
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.postgres.url import parse_place
+from outlive.stores.seam import Conflict, Node
+from outlive.testing.suite.deletion import child, root
+from outlive.testing.suite.entries import START_MS, entry, header
 
 NODE = Node(b"shared", b"what parent and child name")
 PATIENCE_SECONDS = 20.0

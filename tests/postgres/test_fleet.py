@@ -17,11 +17,11 @@ import psycopg
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import OutliveError, WentBack
 from outlive.settings import Settings
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import WANTED, entry, held
+from outlive.stores.postgres.store import PostgresStore
+from outlive.testing.suite.entries import WANTED, entry, held
 from tests.conftest import Figure
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outlive.store import Store
-from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Store
 from tests.forks.rules import ForkRules
 
 

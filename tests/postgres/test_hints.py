@@ -7,10 +7,10 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import CorruptRecord
-from outlive.store import Store
-from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Store
 from tests.harness.postgres_server import PostgresServer
 from tests.workers.hint_rules import QUICK, Damage, HintRules, buy, paid
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bench.round_trips import RoundTrips
-from outlive.stores import postgres_prompt
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_connection import Statement
-from outlive.stores.postgres_wire import Row
-from outlive.testing.store_entries import entry, held
+from outlive.stores.postgres import commit as postgres_prompt
+from outlive.stores.postgres.connection import Statement
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.postgres.wire import Row
+from outlive.testing.suite.entries import entry, held
 from tests.harness.postgres_server import PostgresServer
 
 PATIENT_SECONDS = 30.0

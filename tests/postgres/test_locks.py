@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 import outlive
-from outlive.opening import open_app
-from outlive.store import Conflict, Posting, Query
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry, header, held, takeover
-from outlive.transactional import Attempt
+from outlive.app.open import open_app
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Conflict, Posting, Query
+from outlive.stores.transactions import Attempt
+from outlive.testing.suite.entries import entry, header, held, takeover
 from tests.harness.postgres_server import PostgresServer
 
 Verb: TypeAlias = Callable[[PostgresStore], Awaitable[Sequence[Any] | None]]

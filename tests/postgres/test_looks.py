@@ -7,9 +7,18 @@ import time
 import psycopg
 import pytest
 
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import FLOW, FORMAT, VERSION, WANTED, entry, parked
-from outlive.testing.store_queued import Desk, limit_queue, queued
+from outlive.stores.postgres.store import PostgresStore
+from outlive.testing.suite.entries import (
+    FLOW,
+    FORMAT,
+    VERSION,
+    WANTED,
+    Desk,
+    entry,
+    limit_queue,
+    parked,
+    queued,
+)
 from tests.harness.postgres_server import PostgresServer
 
 RUNS, LOOKS = 600, 150

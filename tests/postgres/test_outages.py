@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 
 from outlive.errors import StoreFailed, StoreUnavailable
-from outlive.store import Conflict, Reading, Store
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry, held, takeover
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Conflict, Reading, Store
+from outlive.testing.suite.entries import entry, held, takeover
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy

@@ -11,13 +11,13 @@ import pytest
 
 import outlive
 from outlive.ports import Ports
-from outlive.store import Query, Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_connection import Statement
-from outlive.testing.store_entries import HandClock, entry, held
-from outlive.testing.store_suite import StoreSuite
-from outlive.testing.store_suite_leases import LeaseRules
-from outlive.testing.store_suite_mail import MailRules
+from outlive.stores.postgres.connection import Statement
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Query, Store
+from outlive.testing.suite.entries import HandClock, entry, held
+from outlive.testing.suite.leases import LeaseRules
+from outlive.testing.suite.mail import MailRules
+from outlive.testing.suite.suite import StoreSuite
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.stores import on_server, opened_again

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.journal import immediate
+from outlive.app.app import App
+from outlive.journal import lane as immediate
 from outlive.settings import Settings
-from outlive.store import Entry
-from outlive.stores import postgres_prompt
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry, held
+from outlive.stores.postgres import commit as postgres_prompt
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Entry
+from outlive.testing.suite.entries import entry, held
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import COMMITS, Proxy
 

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from outlive import Retention
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import UsageError
 from outlive.ports import Ports, RemoteClock
 from outlive.settings import Settings
-from outlive.store import Query, Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_connection import PostgresConnection, Statement
+from outlive.stores.postgres.connection import PostgresConnection, Statement
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Query, Store
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.retention.calendar import Calendar

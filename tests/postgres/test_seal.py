@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from outlive.journal.master_keys import MasterKeys, new_key
-from outlive.journal.sealed_extras import seal_store
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.testing.store_entries import HandClock
-from outlive.testing.store_suite import StoreSuite
+from outlive.stores.seam import Store
+from outlive.testing.suite.entries import HandClock
+from outlive.testing.suite.suite import StoreSuite
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.stores import on_server, opened_again

@@ -11,11 +11,11 @@ import pytest
 
 from outlive.errors import StoreFailed
 from outlive.ports import Ports
-from outlive.store import Conflict, Entry
-from outlive.stores import postgres_seen
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_seen import AGE_SECONDS_MAX, Seen
-from outlive.testing.store_entries import (
+from outlive.stores.postgres import regression as postgres_seen
+from outlive.stores.postgres.regression import AGE_SECONDS_MAX, Seen
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Conflict, Entry
+from outlive.testing.suite.entries import (
     START_MS,
     WANTED,
     HandClock,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry
+from outlive.stores.postgres.store import PostgresStore
+from outlive.testing.suite.entries import entry
 from tests.harness import postgres_server
 from tests.harness.postgres_server import NoPostgres, PostgresServer, server_programs
 from tests.harness.processes import until

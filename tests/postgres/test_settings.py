@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.types.string import TextLoader
 
-from outlive.store import Reading
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import held
-from outlive.transactional import Attempt, Unsure
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Reading
+from outlive.stores.transactions import Attempt, Unsure
+from outlive.testing.suite.entries import held
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.test_outages import Appending, seen, waiting_for_standby

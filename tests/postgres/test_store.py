@@ -11,14 +11,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from outlive.app.open import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
-from outlive.opening import open_app
 from outlive.ports import Ports
-from outlive.store import Node
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_news import ANYBODY, Pace
-from outlive.stores.postgres_schema import MIGRATIONS, SCHEMA_VERSION
-from outlive.testing.store_entries import WANTED, HandClock, entry, header, held, parked
+from outlive.stores.postgres.notify import ANYBODY, Pace
+from outlive.stores.postgres.schema import MIGRATIONS, SCHEMA_VERSION
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Node
+from outlive.testing.suite.entries import WANTED, HandClock, entry, header, held, parked
 from tests.harness.postgres_server import PostgresServer
 
 Execute = Callable[[str], list[Any]]
@@ -153,7 +153,7 @@ async def test_a_schema_of_before_is_brought_up_to_date(
 ) -> None:
     """What was there stays, and gets what it did not have."""
     with monkeypatch.context() as patched:
-        patched.setattr("outlive.stores.postgres_schema.SCHEMA_VERSION", 1)
+        patched.setattr("outlive.stores.postgres.schema.SCHEMA_VERSION", 1)
         with pytest.raises(ValueError, match="not enough"):  # stores had no id then
             PostgresStore(url)
     execute(

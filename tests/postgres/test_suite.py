@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.testing.store_entries import HandClock
-from outlive.testing.store_suite import StoreSuite
+from outlive.stores.seam import Store
+from outlive.testing.suite.entries import HandClock
+from outlive.testing.suite.suite import StoreSuite
 from tests.harness.stores import on_server, opened_again
 
 

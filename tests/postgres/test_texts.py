@@ -10,7 +10,7 @@ import pytest
 import outlive
 from outlive.errors import StoreUnavailable
 from outlive.model.ids import NAME_BYTES_MAX, NAME_CHARS_MAX
-from outlive.stores.postgres import PostgresStore
+from outlive.stores.postgres.store import PostgresStore
 from tests.harness.postgres_server import PostgresServer
 
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from outlive.errors import StoreUnavailable
-from outlive.stores.postgres import PostgresStore
-from outlive.testing.store_entries import entry
+from outlive.stores.postgres.store import PostgresStore
+from outlive.testing.suite.entries import entry
 from tests.harness.postgres_server import PostgresServer
 
 

@@ -8,8 +8,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from outlive.errors import UnknownStore
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_url import parse_place
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.postgres.url import parse_place
 from tests.harness.postgres_server import PostgresServer
 
 OURS = "schema=apart&limit=3&outage=9&unsafe=yes"

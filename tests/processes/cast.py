@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import outlive
-from outlive.testing.auditor import Policy, Receipt, fresh_nonce, nonces_in
+from outlive.testing.audit.auditor import Policy, Receipt, fresh_nonce, nonces_in
 from outlive.testing.ledger import Ledger, Refused
 
 Position = Literal["before intent", "after intent", "before effect", "after effect"]

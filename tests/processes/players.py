@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.engine.definitions import Flow
-from outlive.handle import Handle
 from outlive.ports import Ports
 from outlive.settings import Settings
 from tests.harness.stores import open_witnessed, store_url

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-import outlive.handle
-import outlive.opening
-from outlive.app import App
+import outlive.app.handle
+import outlive.app.open
+from outlive.app.app import App
 from tests.harness.stores import open_witnessed, store_url
 from tests.processes import cast, players
 
@@ -38,8 +38,8 @@ def race(folder: Path, line: Connection) -> None:
     os.environ.update(
         OUTLIVE_LEASE_SECONDS="1", OUTLIVE_POLL_SECONDS="0.05", OUTLIVE_IDLE_SECONDS="0"
     )
-    outlive.handle.POLL_SECONDS = 0.05
-    outlive.opening.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
+    outlive.app.handle.POLL_SECONDS = 0.05
+    outlive.app.open.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     while (heat := line.recv()) is not None:
         players.enter(folder)
         while time.monotonic() < heat.start_at:

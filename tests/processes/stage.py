@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.journal.record import unpack
 from outlive.testing.ledger import Ledger
 from tests.harness.processes import CHILDREN, ROOT, SharedFolder, end_child, until

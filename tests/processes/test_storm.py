@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import StepNotInDoubt
 from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuarantined
 from outlive.model.ids import recorded_key

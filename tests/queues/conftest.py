@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.settings import Settings
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Store
 from tests.harness.stores import KINDS, open_shared, url_of
 
 #: Runs that wait stay in memory for long: it is their queue that makes them leave.

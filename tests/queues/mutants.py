@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.stores import gate
+from outlive.stores import queues as gate
 from outlive.stores.memory import MemoryStore
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.stores.seam import Store
+from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 from tests.queues import simulated
 from tests.queues.simulated import Simulation
 from tests.seeds import Kills
@@ -72,9 +72,7 @@ def strict_priorities(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_clock_that_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        "outlive.stores.memory_queues.MemoryQueues._mend_clock", lambda self, queue, now: None
-    )
+    patch.setattr("outlive.stores.memory.MemoryQueues._mend_clock", lambda self, queue, now: None)
 
 
 MUTANTS: dict[str, Mutant] = {

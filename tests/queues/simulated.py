@@ -16,10 +16,17 @@ from itertools import count
 
 import msgspec
 
-from outlive.journal.immediate import run_immediate
-from outlive.store import Conflict, Entry, Offer, Queueing, QueueLimits, Store
-from outlive.testing.store_entries import LEASE_SECONDS, START_MS, WANTED, HandClock, entry
-from outlive.testing.store_queued import claim_of, queued
+from outlive.journal.lane import run_immediate
+from outlive.stores.seam import Conflict, Entry, Offer, Queueing, QueueLimits, Store
+from outlive.testing.suite.entries import (
+    LEASE_SECONDS,
+    START_MS,
+    WANTED,
+    HandClock,
+    claim_of,
+    entry,
+    queued,
+)
 
 WORKERS = 8
 KEYS = ("", "hog", "k1", "k2")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import DefinitionRefused, TimedOut, UsageError
-from outlive.store import Queueing
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Queueing
 from tests.queues.conftest import STAYING, OpenApp
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 from tests.conftest import Figure
 from tests.queues.mutants import MUTANTS, check, in_memory, kills, play
 from tests.seeds import first_seed, killing_seed

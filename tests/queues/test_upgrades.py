@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import WANTED, parked
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import WANTED, parked
 
 
 async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.errors import DefinitionRefused, RunFailed, UsageError, ValueRefused
-from outlive.journal.redacting import Hider
+from outlive.journal.redaction import Hider
 from outlive.model.redaction import MARK, parse_redaction
-from outlive.opening import open_app
 from outlive.settings import Settings
 from tests.conftest import Figure
 from tests.redaction import flows
@@ -63,7 +63,7 @@ def found_in(folder: Path) -> set[str]:
 
 def _opened(connection: sqlite3.Connection) -> list[bytes]:
     """The nodes of values, which are compressed where that saves something."""
-    from outlive.journal.nodes import Damaged, opened
+    from outlive.journal.codec.values import Damaged, opened
 
     found = []
     for (body,) in connection.execute("SELECT body FROM nodes"):
@@ -344,8 +344,8 @@ async def test_logs_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
 def test_values_of_any_kind_are_cleared(value: Any) -> None:
     """Wherever a text can stand in a value; the value can be read afterwards."""
     from outlive.engine.definitions import registry
-    from outlive.journal.codec import codec_for
-    from outlive.journal.parts import whole
+    from outlive.journal.codec.codec import codec_for
+    from outlive.journal.codec.parts import whole
 
     codec = codec_for([], registry)
     cleared = Hider(RULES).value(codec.write(value))

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.journal.reader import read_events
 from outlive.model.events import Parked
 from outlive.settings import Settings

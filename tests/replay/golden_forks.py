@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from outlive.app import App
-from outlive.journal.archive import Archived
-from outlive.journal.restored import read_whole
-from outlive.journal.retiring import archived_of
+from outlive.app.app import App
+from outlive.journal.codec.restore import read_whole
+from outlive.journal.retention.archive import Archived
+from outlive.journal.retention.deletion import archived_of
 from outlive.model.events import StepDone
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

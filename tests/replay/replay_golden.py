@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine import ops
 from outlive.model.events import Event
 from outlive.stores.memory import MemoryStore

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outlive.app import App
-from outlive.journal.copying import copy_run
+from outlive.app.app import App
+from outlive.journal.retention.archive import copy_run
 from outlive.stores.memory import MemoryStore
 from tests.forks import flows
 from tests.replay.golden_forks import SETTINGS, Family, load, made

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import RunFailed
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

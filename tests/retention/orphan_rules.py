@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlive import Retention
-from outlive.app import App
-from outlive.store import Node, Query
+from outlive.app.app import App
+from outlive.stores.seam import Node, Query
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, waits
 

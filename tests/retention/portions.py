@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from outlive import Retention
-from outlive.app import App
-from outlive.clearing import Deletion
+from outlive.app.app import App
 from outlive.errors import CorruptRecord, RunIdTaken
-from outlive.journal import sweeping
-from outlive.journal.sweeping import runs_at_once
+from outlive.journal.retention import sweep as sweeping
+from outlive.journal.retention.sweep import runs_at_once
 from outlive.model.ids import is_run
-from outlive.store import Conflict, Entry, Query, Reading
+from outlive.stores.seam import Conflict, Deletion, Entry, Query, Reading
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, shop, till
 

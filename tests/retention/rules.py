@@ -11,15 +11,14 @@ import pytest
 
 import outlive
 from outlive import Retention
-from outlive.app import App
-from outlive.clearing import Deletion
+from outlive.app.app import App
 from outlive.errors import KeyTaken, RunFailed, RunIdTaken, RunNotFound, UsageError
 from outlive.journal.reader import read_events
 from outlive.model.events import CancelRequested, RunCancelled
 from outlive.model.ids import is_run
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Query, Store
+from outlive.stores.seam import Deletion, Query, Store
 from tests.retention.calendar import Calendar
 from tests.retention.flows import (
     FLOWS,
@@ -358,7 +357,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert {"deleted": 1} == dict(swept.fates)
 
     async def _retry_entry(self, app: App, run_id: str) -> Any:
-        from outlive.retrying import retry_entry
+        from outlive.app.mail import retry_entry
 
         reading = await app.store.read(run_id)
         assert reading is not None

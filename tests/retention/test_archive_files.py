@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.journal.archive import PART_SECONDS_MAX, Archived, FileArchive, write_archive
+from outlive.journal.retention.archive import PART_SECONDS_MAX, Archived, FileArchive, write_archive
 from outlive.ports import Ports
 
 

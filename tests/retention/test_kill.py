@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import RunIdTaken
-from outlive.journal.archive import read_archive
-from outlive.journal.immediate import run_immediate
-from outlive.journal.orphans import Orphans
+from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
-from outlive.journal.sweeping import RUNS_AT_ONCE
+from outlive.journal.retention.archive import read_archive
+from outlive.journal.retention.sweep import RUNS_AT_ONCE, Orphans
 from outlive.model.ids import is_run
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Query
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Query
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.conftest import Figure
 from tests.harness.programs import run_python
 from tests.retention.calendar import Calendar

@@ -10,12 +10,12 @@ import pytest
 import outlive
 from outlive import Retention
 from outlive.errors import DefinitionRefused, UsageError
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 from outlive.model.retention import parse_retention
 from outlive.ports import Ports
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.retention.flows import double
 from tests.retention.rules import RetentionRules, runs_of
 

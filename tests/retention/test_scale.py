@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from outlive import Retention
-from outlive.app import App
-from outlive.journal.sweeping import Rules, Sweep
+from outlive.app.app import App
+from outlive.journal.retention.sweep import Rules, Sweep
 from outlive.ports import Ports, SystemClock
 from outlive.settings import Settings
-from outlive.store import Query, Store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.worker.upkeep import rest_after
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.seam import Query, Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.worker.retention import rest_after
 from tests.conftest import Figure, Stretch
 from tests.harness.postgres_server import PostgresServer
 from tests.retention.year import effects_until, fill, percentile

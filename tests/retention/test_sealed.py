@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from outlive import Retention
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.keys import archive_keys, sealed
+from outlive.app.open import open_app
 from outlive.errors import CorruptArchive, WrongKey
-from outlive.journal.archive import read_archive
-from outlive.journal.master_keys import new_key
-from outlive.opening import open_app
+from outlive.journal.retention.archive import read_archive
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
-from outlive.sealing import archive_keys, sealed
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Store
 from tests.forks.rules import ForkRules
 from tests.retention.calendar import Calendar
 from tests.retention.flows import shop

@@ -11,9 +11,9 @@ import signal
 import sys
 
 from outlive import Retention
-from outlive.app import App
+from outlive.app.app import App
 from outlive.ports import Ports
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.retention.calendar import Calendar
 
 

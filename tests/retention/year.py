@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.journal.headers import header_of
 from outlive.journal.record import LINK_START, pack
 from outlive.model.events import (
@@ -22,7 +22,7 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.model.run import fold
-from outlive.store import Entry, Store
+from outlive.stores.seam import Entry, Store
 
 DAY_MS = 86_400_000
 BATCH = 500

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-from outlive.opening import open_app
+from outlive.app.open import open_app
 
 PAGE_BYTES = 4096
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.model.schedules import NAME_TAG
-from outlive.store import Query
+from outlive.stores.seam import Query
 from outlive.worker.repertoire import all_of
 from outlive.worker.worker import Worker
 from tests.harness.theatre import Theatre

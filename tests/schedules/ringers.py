@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.ports import Ports
-from outlive.store import Conflict, Entry
 from outlive.stores.open import open_store
+from outlive.stores.seam import Conflict, Entry
 from tests.harness.stores import store_url
 from tests.processes.players import QUICK, enter
 from tests.schedules.toll import NAME, toll

@@ -13,8 +13,8 @@ import pytest
 
 from outlive.model.events import Claimed
 from outlive.model.schedules import SCHEDULE_PREFIX
-from outlive.testing.auditor import audit
-from outlive.testing.crash_lab import Lab, Play
+from outlive.testing.audit.auditor import audit
+from outlive.testing.crash.lab import Lab, Play
 from tests.conftest import Figure
 from tests.processes.stage import Stage
 from tests.schedules import toll

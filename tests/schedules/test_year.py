@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.model.events import ChildIntended, RunCompleted
 from outlive.model.schedules import render_instant
 from tests.conftest import Figure

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import outlive
-from outlive.app import App
-from outlive.store import Found
-from outlive.testing.auditor import Policy, Receipt
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.app.app import App
+from outlive.stores.seam import Found
+from outlive.testing.audit.auditor import Policy, Receipt
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.lab import Evidence
 from outlive.testing.ledger import Ledger
 from tests.schedules.laws import check_schedule
 

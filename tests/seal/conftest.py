@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from outlive.journal.master_keys import new_key
+from outlive.journal.seal.keys import new_key
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from outlive.envelope import SEAL_BROKEN_MAIL
-from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.record import SEAL_BROKEN
-from outlive.journal.sealed_extras import seal_store
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
-from outlive.store import Node, StoredRecord
 from outlive.stores.memory import MemoryStore
-from outlive.testing.store_entries import entry, header
+from outlive.stores.seam import Node, StoredRecord
+from outlive.testing.suite.entries import entry, header
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 

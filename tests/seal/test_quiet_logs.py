@@ -8,7 +8,7 @@ import logging
 import pytest
 
 import outlive
-from outlive.opening import open_app
+from outlive.app.open import open_app
 
 SECRET = "patient-4711-has-gout"
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import StoreUnavailable, UsageError, WrongKey
-from outlive.journal.master_keys import MasterKeys
-from outlive.journal.rekeying import erase, rekey
-from outlive.journal.sealed_extras import seal_store
-from outlive.journal.sealed_store import SealedStore
+from outlive.journal.seal.keys import MasterKeys
+from outlive.journal.seal.rekey import erase, rekey
+from outlive.journal.seal.sealed_store import SealedStore
+from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
-from outlive.store import Query
 from outlive.stores.memory import MemoryStore
-from outlive.testing.failing_store import CallFault, FailingStore
+from outlive.stores.seam import Query
+from outlive.testing.crash.failing_store import CallFault, FailingStore
 from tests.conftest import Figure
 
 

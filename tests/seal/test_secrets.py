@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.errors import RunFailed
-from outlive.opening import open_app
 from tests.conftest import Figure
 
 #: Twenty secrets, each in a place of its own.

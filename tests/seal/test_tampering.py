@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.errors import CorruptRecord, Erased, WrongKey
-from outlive.journal.master_keys import MasterKeys
 from outlive.journal.reader import read_events
-from outlive.journal.seal import Seal
-from outlive.opening import open_app
+from outlive.journal.seal.keys import MasterKeys
+from outlive.journal.seal.seal import Seal
 from tests.conftest import Figure
 
 Break = Callable[[sqlite3.Connection], object]

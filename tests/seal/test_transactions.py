@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import outlive
-import outlive.transactional
-from outlive.opening import open_app
+import outlive.stores.transactions
+from outlive.app.open import open_app
 from tests.seal.test_secrets import found_in
 
 SECRET = "planted-00-xyzzyxyzzyxyzzy"
@@ -36,7 +36,7 @@ async def test_its_outcome_is_sealed_and_comes_back(tmp_path: Path, key: str) ->
         assert SECRET == await (await app.start(booking, SECRET, id="r")).outcome()
 
         ((run_id, step, seq),) = db.execute("SELECT run_id, step, seq FROM outcomes").fetchall()
-        attempt = outlive.transactional.Attempt(run_id=run_id, step=step, seq=seq, epoch=1)
+        attempt = outlive.stores.transactions.Attempt(run_id=run_id, step=step, seq=seq, epoch=1)
         kept = await app.store.outcome_of(attempt)  # type: ignore[attr-defined]
         assert kept is not None
         assert SECRET.encode() in kept

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import AppClosed, StoreUnavailable
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Loose
@@ -29,10 +29,10 @@ from outlive.model.events import (
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect, Run, fold
 from outlive.settings import Settings
-from outlive.store import Conflict, Head, Offer
 from outlive.stores.memory import MemoryStore
-from outlive.testing.store_entries import entry, header
-from outlive.worker.claims import claim_entry
+from outlive.stores.seam import Conflict, Head, Offer
+from outlive.testing.suite.entries import entry, header
+from outlive.worker.entries import claim_entry
 from tests.simulation.bench import Bench
 
 STEP = "0/pay#1"

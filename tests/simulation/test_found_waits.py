@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.mailbox import posted_by
 from outlive.errors import RunFailed
 from outlive.journal.headers import key_header
@@ -33,12 +33,12 @@ from outlive.model.events import (
     RunFailed as RunHasFailed,
 )
 from outlive.model.ids import digest, key_journal
-from outlive.model.past import past_of
+from outlive.model.replay import past_of
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.store import Entry, Mail
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Entry, Mail
 from outlive.testing.clock import FakeClock
 
 #: Which answer comes first is chance; several tries meet both.

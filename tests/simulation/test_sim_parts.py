@@ -7,18 +7,17 @@ import asyncio
 import pytest
 
 from outlive.errors import StoreUnavailable
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.model.events import StepDone
 from outlive.stores.memory import MemoryStore
-from outlive.testing.sim_faults import EVENTS, FAULTS, PAIRS, Marksman, aimed_at, make_plan
-from outlive.testing.sim_flows import tell_story
-from outlive.testing.sim_judge import replay
-from outlive.testing.sim_loop import OutOfTime, SimLoop, Timeline, new_loop
-from outlive.testing.sim_nature import Nature, SimClock
-from outlive.testing.sim_store import Line, SimStore
-from outlive.testing.sim_witness import Witness, kinds_in
-from outlive.testing.simulation import Simulation
-from outlive.testing.store_entries import held
+from outlive.testing.simulation.faults import EVENTS, FAULTS, PAIRS, Marksman, aimed_at, make_plan
+from outlive.testing.simulation.flows import tell_story
+from outlive.testing.simulation.judge import replay
+from outlive.testing.simulation.loop import Nature, OutOfTime, SimClock, SimLoop, Timeline, new_loop
+from outlive.testing.simulation.simulation import Simulation
+from outlive.testing.simulation.store import Line, SimStore
+from outlive.testing.simulation.witness import Witness, kinds_in
+from outlive.testing.suite.entries import held
 
 EVER = {"seconds_max": 1e6, "handles_max": 10_000}
 
@@ -186,8 +185,8 @@ def test_a_replay_that_differs_is_noticed() -> None:
 
 
 def _longest(done: Simulation):  # type: ignore[no-untyped-def]
+    from outlive.journal.codec.restore import read_whole
     from outlive.journal.reader import read_events
-    from outlive.journal.restored import read_whole
 
     journals = {}
     for client in done.clients:

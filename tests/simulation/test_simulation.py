@@ -15,10 +15,10 @@ from multiprocessing import get_context
 
 import pytest
 
-from outlive.journal.seal import data_key_id
-from outlive.testing import simulation
-from outlive.testing.sim_faults import PAIRS
-from outlive.testing.simulation import Report, Simulation, is_forked, is_sealed, simulate
+from outlive.journal.seal.seal import data_key_id
+from outlive.testing.simulation import simulation
+from outlive.testing.simulation.faults import PAIRS
+from outlive.testing.simulation.simulation import Report, Simulation, is_forked, is_sealed, simulate
 from tests.conftest import Figure
 from tests.seeds import first_seed, pinned_pairs
 
@@ -181,7 +181,11 @@ def test_a_seed_does_not_depend_on_the_interpreters_hashes() -> None:
     """The same seeds have the same traces in processes with other hash seeds."""
     traces = {
         subprocess.run(
-            [sys.executable, "-c", f"from outlive.testing.simulation import simulate; {TRACES}"],
+            [
+                sys.executable,
+                "-c",
+                f"from outlive.testing.simulation.simulation import simulate; {TRACES}",
+            ],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -202,7 +206,7 @@ def test_a_seed_can_be_replayed_by_hand(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr().out
     assert trace in said
     assert "all promises kept" in said
-    assert "python -m outlive.testing.simulation 7" in said
+    assert "python -m outlive.testing.simulation.simulation 7" in said
 
 
 def test_a_broken_promise_is_told_with_its_seed() -> None:
@@ -212,4 +216,4 @@ def test_a_broken_promise_is_told_with_its_seed() -> None:
     )
 
     assert "run r: lost" in str(report)
-    assert "python -m outlive.testing.simulation 99" in str(report)
+    assert "python -m outlive.testing.simulation.simulation 99" in str(report)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from outlive.stores.sqlite_connections import Connection, Cursor, Value, connect_sqlite3
+from outlive.stores.sqlite.connections import Connection, Cursor, Value, connect_sqlite3
 
 
 class FaultyConnection:

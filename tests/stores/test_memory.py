@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from outlive.ports import Ports
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.testing.store_entries import LEASE_SECONDS
-from outlive.testing.store_suite import StoreSuite
+from outlive.stores.seam import Store
+from outlive.testing.suite.entries import LEASE_SECONDS
+from outlive.testing.suite.suite import StoreSuite
 
 
 class TestMemory(StoreSuite):

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from outlive import flow, sync
+from outlive.app.open import open_app
 from outlive.errors import UnknownStore
-from outlive.opening import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.open import open_store
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 
 
 @flow

@@ -15,16 +15,15 @@ from typing import Any
 
 import msgspec
 
-from outlive.clearing import Deletion
 from outlive.errors import OutliveError
 from outlive.ports import Ports
-from outlive.store import Node, Query, Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.stores.sqlite_connections import Value
-from outlive.stores.sqlite_log import spill
-from outlive.stores.sqlite_making import PAGE_BYTES
-from outlive.testing.store_entries import (
+from outlive.stores.seam import Deletion, Node, Query, Store
+from outlive.stores.sqlite.connections import Value
+from outlive.stores.sqlite.health import spill
+from outlive.stores.sqlite.schema import PAGE_BYTES
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import (
     START_MS,
     WANTED,
     HandClock,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from outlive.errors import StoreUnavailable
-from outlive.stores.presence import Presence
-from outlive.testing.store_entries import LEASE_SECONDS, HandClock
+from outlive.stores.liveness import Presence
+from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from outlive.ports import Ports
-from outlive.store import Store
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import LEASE_SECONDS
-from outlive.testing.store_suite import StoreSuite
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import LEASE_SECONDS
+from outlive.testing.suite.suite import StoreSuite
 from tests.harness.stores import opened_again
 
 

@@ -22,10 +22,10 @@ from outlive.errors import (
     UnsafeSettings,
     WrongVersion,
 )
-from outlive.store import Node, Store
-from outlive.stores.sqlite import SQLiteStore
-from outlive.stores.sqlite_schema import SCHEMA_VERSION
-from outlive.testing.store_entries import WANTED, entry, held, parked
+from outlive.stores.seam import Node, Store
+from outlive.stores.sqlite.schema import SCHEMA_VERSION
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import WANTED, entry, held, parked
 from tests.stores.faulty import Faults
 
 Verb = Callable[[Store], Awaitable[object]]

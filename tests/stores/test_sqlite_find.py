@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlive.store import PAGE_MAX, Query
-from outlive.stores.sqlite import SQLiteStore
-from outlive.stores.sqlite_find import find_runs
-from outlive.testing.store_entries import entry
+from outlive.stores.seam import PAGE_MAX, Query
+from outlive.stores.sqlite.rows import find_runs
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 
 
 class Planned:

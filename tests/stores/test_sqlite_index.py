@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import CorruptRecord
-from outlive.store import Store
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import START_MS, entry, header
-from outlive.transactional import Attempt
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.transactions import Attempt
+from outlive.testing.suite.entries import START_MS, entry, header
 
 paid: list[int] = []
 

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from outlive.errors import StoreFailed
-from outlive.stores import sqlite_log
-from outlive.stores.sqlite import SQLiteStore
-from outlive.stores.sqlite_health import CHECKPOINT_PAGES
-from outlive.stores.sqlite_log import COMMITS_BEFORE
-from outlive.stores.sqlite_making import PAGE_BYTES
-from outlive.testing.store_entries import entry
+from outlive.stores.sqlite import health as sqlite_log
+from outlive.stores.sqlite.health import CHECKPOINT_PAGES, COMMITS_BEFORE
+from outlive.stores.sqlite.schema import PAGE_BYTES
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 from tests.stores.faulty import Faults
 
 ROOM_BYTES = CHECKPOINT_PAGES * PAGE_BYTES

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 
 COMMITS = 12
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from outlive.app.open import open_app
 from outlive.errors import StoreError, StoreUnavailable
-from outlive.opening import open_app
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 from tests.stores.test_sqlite_file import mode
 
 LOST = "o.db is empty and was a store.*backup"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import StoreFailed
 from outlive.settings import Settings
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 
 QUICK = Settings(lease_seconds=0.6, poll_seconds=0.02, drain_seconds=1)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from outlive.ports import Ports
-from outlive.store import Offer, Query
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import LEASE_SECONDS, WANTED, HandClock, entry, takeover
+from outlive.stores.seam import Offer, Query
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import LEASE_SECONDS, WANTED, HandClock, entry, takeover
 
 HERE = Path(__file__).parent
 #: New files that eight processes open at once.
@@ -166,8 +166,8 @@ async def test_a_parent_goes_on_after_a_fork(store: SQLiteStore, start: Start) -
 FORKED = """
 import asyncio, os, sys, threading
 from outlive.errors import AppClosed
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry
 
 path = sys.argv[1]
 store = SQLiteStore(path)
@@ -212,8 +212,8 @@ def test_a_forked_child_must_open_the_store_anew(path: Path) -> None:
 def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     """The tables are made once, and nobody is turned away."""
     code = (
-        "import asyncio, sys; from outlive.stores.sqlite import SQLiteStore\n"
-        "from outlive.testing.store_entries import entry\n"
+        "import asyncio, sys; from outlive.stores.sqlite.store import SQLiteStore\n"
+        "from outlive.testing.suite.entries import entry\n"
         "for line in sys.stdin:\n"
         "    store = SQLiteStore(line.strip())\n"
         "    assert [None] == asyncio.run(store.commit([entry(sys.argv[1], 0)]))\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from outlive.store import Conflict, Node
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry, header
+from outlive.stores.seam import Conflict, Node
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry, header
 from tests.stores.faulty import Faults
 
 

@@ -16,8 +16,8 @@ import os
 import sys
 import time
 
-from outlive.stores.sqlite import SQLiteStore
-from outlive.testing.store_entries import entry, held, takeover
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import entry, held, takeover
 
 
 def main(path: str, worker: str) -> None:

@@ -12,9 +12,9 @@ from outlive.errors import QuestionNotOpen, TimedOut
 from outlive.model.events import QuestionAsked, RunCompleted
 from outlive.model.ids import is_key_journal
 from outlive.model.run import fold
-from outlive.testing.auditor import Policy, Receipt
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_evidence import Evidence
+from outlive.testing.audit.auditor import Policy, Receipt
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.lab import Evidence
 from outlive.testing.ledger import Ledger
 
 SETTLE_SECONDS = 0.05

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from outlive.testing.crash_lab import Lab, Play
+from outlive.testing.crash.lab import Lab, Play
 from tests.sync.plain_agent import POLICIES, check
 
 Figure = Callable[[str, object], None]

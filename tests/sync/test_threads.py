@@ -15,7 +15,7 @@ import pytest
 
 import outlive as awaiting
 from outlive import sync as outlive
-from outlive.engine import plain as engine
+from outlive.engine import threads as engine
 from outlive.errors import ReplayMismatch, RunCancelled, RunFailed
 from outlive.model.events import (
     DeadlinePassed,

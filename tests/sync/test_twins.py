@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from outlive.model.events import (
+    ChildEnded,
     Claimed,
     Event,
     Fault,
     Parked,
 )
-from outlive.model.kin_events import ChildEnded
 from tests.engine.scenarios import Scenario
 from tests.engine.test_cuts import ENDS, by_name, check, go_on, play, record, same
 from tests.engine.world import world

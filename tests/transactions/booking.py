@@ -15,8 +15,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import outlive
-from outlive.app import App
-from outlive.opening import open_app
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from tests.transactions.places import Place, place_of

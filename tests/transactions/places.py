@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import psycopg
 
-from outlive.opening import open_app
-from outlive.stores.postgres_url import parse_place
+from outlive.app.open import open_app
+from outlive.stores.postgres.url import parse_place
 
 _numbers = count(1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from outlive.testing.auditor import Receipt
-from outlive.testing.crash_child import Stage
-from outlive.testing.crash_places import url_of
+from outlive.testing.audit.auditor import Receipt
+from outlive.testing.crash.child import Stage
+from outlive.testing.crash.points import url_of
 from tests.transactions.booking import Here, booked, expected, trip
 from tests.transactions.places import place_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.crash_lab import Lab, Play
+from outlive.testing.crash.lab import Lab, Play
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, booked, expected, recover, spawn

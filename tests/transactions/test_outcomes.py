@@ -13,17 +13,17 @@ import psycopg
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.errors import LeaseLost, UsageError
 from outlive.journal.reader import read_events
 from outlive.model.events import AttemptFailed, EffectDoubted
-from outlive.opening import open_app
 from outlive.ports import Ports
-from outlive.store import Reading
 from outlive.stores.open import open_store
-from outlive.stores.postgres import PostgresStore
-from outlive.stores.postgres_transactions import TRANSACTIONS_MAX
-from outlive.testing.store_entries import HandClock, entry, header, held
-from outlive.transactional import Attempt, Unsure
+from outlive.stores.postgres.store import PostgresStore
+from outlive.stores.postgres.transactions import TRANSACTIONS_MAX
+from outlive.stores.seam import Reading
+from outlive.stores.transactions import Attempt, Unsure
+from outlive.testing.suite.entries import HandClock, entry, header, held
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy

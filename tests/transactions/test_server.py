@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from outlive.opening import open_app
+from outlive.app.open import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
 from tests.harness.postgres_server import PostgresServer

@@ -12,10 +12,10 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.errors import DefinitionRefused, InsideStep, NotInRun, RunFailed
-from outlive.journal.master_keys import new_key
-from outlive.opening import open_app
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace

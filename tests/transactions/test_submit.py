@@ -14,12 +14,12 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.errors import RunIdTaken, RunNotFound, UnsafeSettings, UsageError
-from outlive.opening import open_app
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.postgres_url import parse_place
+from outlive.stores.postgres.url import parse_place
 from tests.harness.postgres_server import PostgresServer
 from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 

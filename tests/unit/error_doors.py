@@ -11,7 +11,7 @@ import pytest
 
 import outlive
 from outlive import errors
-from outlive.app import App
+from outlive.app.app import App
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

@@ -12,19 +12,19 @@ import msgspec
 
 import outlive
 from outlive import errors
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.open import open_app
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.engine.host import LoopHost
-from outlive.journal.archive import read_archive, write_archive
-from outlive.journal.entries import next_entry
+from outlive.journal.headers import next_entry
 from outlive.journal.keeper import ThreadKeeper
 from outlive.journal.log import RunLog
-from outlive.journal.master_keys import MasterKeys, new_key
 from outlive.journal.reader import read_events
-from outlive.journal.sealed_extras import seal_store
+from outlive.journal.retention.archive import read_archive, write_archive
+from outlive.journal.seal.keys import MasterKeys, new_key
+from outlive.journal.seal.transactions import seal_store
 from outlive.model.events import RunQuarantined, RunStarted
-from outlive.opening import open_app
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.stores.faulty import Faults
 from tests.unit.error_doors import (
     PATIENCE_SECONDS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlive.journal.codec import Registry, codec_for
-from outlive.model.checkpoint_events import (
+from outlive.journal.codec.codec import Registry, codec_for
+from outlive.model.checkpoints import (
     CheckpointsBegan,
     CheckpointsCleared,
     CheckpointsEnded,

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.engine.definitions import Flow
-from outlive.handle import Handle
 from outlive.model.events import Event
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry
+from outlive.stores.seam import Conflict, Entry
 from tests.harness import theatre
 from tests.harness.theatre import EVICTING, PATIENCE_SECONDS, Theatre, breathe
 from tests.order.journals import drive_on

@@ -15,8 +15,7 @@ import pytest
 
 import outlive
 from outlive.cli import main
-from outlive.cli.arguments import parse_input
-from outlive.cli.modules import find_flow, flows_of
+from outlive.cli.modules import find_flow, flows_of, parse_input
 from outlive.cli.output import age, print_table, safe, took
 from outlive.errors import UsageError
 

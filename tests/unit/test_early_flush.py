@@ -8,12 +8,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
-from outlive.journal.immediate import run_immediate
 from outlive.journal.keeper import EARLY_RUNS, Keeper, ThreadKeeper
+from outlive.journal.lane import run_immediate
 from outlive.journal.log import RunLog
 from outlive.model.events import RunStarted
-from outlive.store import Conflict, Entry
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Conflict, Entry
 from outlive.worker.worker import Worker
 
 PATIENCE_SECONDS = 10.0

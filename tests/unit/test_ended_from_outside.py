@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.model.events import EffectDoubted, RunFailed, StepRaised
 
 #: What bodies began, and whether they wait for ever.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import outlive
+from outlive.app.handle import Handle
 from outlive.errors import RunFailed, StepNotInDoubt
-from outlive.handle import Handle
 from outlive.model.events import EffectDone, EffectDoubted, EffectRaised, MailRead
 from tests.unit.bank import Bank, Receipt, crash_in_body
 from tests.unit.scene import STAYING, Scene

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import outlive
+from outlive.app.handle import Handle
 from outlive.errors import RunFailed, StepFailed
-from outlive.handle import Handle
 from outlive.model.events import AttemptFailed, Parked, RunStarted, StepDone, StepRaised
 from outlive.testing.clock import FakeClock
 from tests.unit.scene import EVICTING, Scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.steps import StepRunner
 from outlive.errors import RunError
 from outlive.stores.memory import MemoryStore

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.journal.log import RunLog
 from outlive.model.events import EffectIntended, StepDone
 from outlive.settings import Settings
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.unit.scene import Door, Scene
 
 Figure = Callable[[str, object], None]

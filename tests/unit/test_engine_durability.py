@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.engine.beginning import UNDURABLE_MAX
+from outlive.app.app import App
+from outlive.engine.steps import UNDURABLE_MAX
 from outlive.errors import StoreFailed
 from outlive.model.events import EffectIntended, StepDone
-from outlive.store import Offer
-from outlive.worker.claims import claim_entry
+from outlive.stores.seam import Offer
+from outlive.worker.entries import claim_entry
 from tests.unit.scene import STAYING, Scene
 
 # ---------------------------------------------------------------- back-pressure

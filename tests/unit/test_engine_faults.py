@@ -20,7 +20,7 @@ from outlive.errors import (
     StepFailed,
     TimedOut,
 )
-from outlive.journal.codec import codec_for
+from outlive.journal.codec.codec import codec_for
 from tests.unit.scene import Scene, live_and_replayed
 
 CODEC = codec_for([], registry)

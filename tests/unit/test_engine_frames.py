@@ -11,7 +11,7 @@ import outlive
 from outlive.engine.definitions import registry
 from outlive.engine.faults import FRAMES_MAX, exception_of, fault_of
 from outlive.errors import RunFailed, StepFailed
-from outlive.journal.codec import codec_for
+from outlive.journal.codec.codec import codec_for
 from outlive.model.events import EffectDoubted, EffectRaised, StepRaised
 from outlive.model.events import RunFailed as HasFailed
 from tests.unit.scene import Scene, live_and_replayed

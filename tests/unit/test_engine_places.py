@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import (
     InsideStep,
     IoInFlow,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import (
     AppClosed,
     RunFailed,
@@ -25,7 +25,7 @@ from outlive.errors import (
 from outlive.model.events import Claimed, StepDone
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.unit.scene import STAYING, Scene
 
 QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=60.0)

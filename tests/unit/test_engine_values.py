@@ -14,7 +14,7 @@ from outlive.errors import (
     ValueRefused,
 )
 from outlive.model.events import StepDone, StepRaised
-from outlive.store import Store
+from outlive.stores.seam import Store
 from tests.unit.scene import Scene, live_and_replayed
 
 

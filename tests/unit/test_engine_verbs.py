@@ -10,7 +10,7 @@ import pytest
 
 import outlive
 from outlive import loop
-from outlive.app import App
+from outlive.app.app import App
 from outlive.checkpoints import DurableRunner, SnapshotStore
 from outlive.errors import RunFailed, UsageError
 from outlive.stores.memory import MemoryStore

@@ -15,19 +15,19 @@ import msgspec
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.host import LoopHost
 from outlive.errors import CorruptRecord, RunFailed, StoreFailed
-from outlive.journal.immediate import QUICK_TIMES
 from outlive.journal.keeper import Answer, Loose, ThreadKeeper
+from outlive.journal.lane import QUICK_TIMES
 from outlive.journal.reader import read_first
 from outlive.model.events import RunStarted
-from outlive.store import Conflict, Entry, Mail
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Conflict, Entry, Mail
 from outlive.testing.clock import FakeClock
-from outlive.testing.store_entries import entry
-from outlive.worker.claims import start_entry
-from outlive.worker.postman import Postman
+from outlive.testing.suite.entries import entry
+from outlive.worker.entries import start_entry
+from outlive.worker.worker import Postman
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import RunFailed
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.testing.failing_store import FailingStore
+from outlive.testing.crash.failing_store import FailingStore
 
 
 @pytest_asyncio.fixture

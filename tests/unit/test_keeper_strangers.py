@@ -6,9 +6,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.host import LoopHost
-from outlive.journal.entries import next_entry
+from outlive.journal.headers import next_entry
 from outlive.journal.keeper import commit_one
 from outlive.model.events import Parked
 from outlive.stores.memory import MemoryStore

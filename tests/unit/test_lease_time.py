@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlive.testing.clock import FakeClock
-from outlive.worker.pulse import LeaseTime
+from outlive.worker.heartbeat import LeaseTime
 
 
 def test_a_beat_that_was_under_way_for_too_long_is_a_lapse() -> None:

@@ -10,7 +10,7 @@ EXTRAS = ("cryptography", "psycopg", "uvloop")
 def test_the_package_imports_no_extra() -> None:
     """Whoever installed none of them can use everything else."""
     code = (
-        "import sys, outlive.cli, outlive.opening, outlive.sync, outlive.defaults, outlive.app\n"
+        "import sys, outlive.cli, outlive.app.open, outlive.sync, outlive.app.default\n"
         "import outlive.checkpoints, outlive.sync.checkpoints\n"
         f"found = set({EXTRAS!r}) & set(sys.modules)\n"
         "raise SystemExit(f'imported: {found}' if found else 0)"

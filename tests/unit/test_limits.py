@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from outlive.engine.limits import ENDED_MANY, Limits
+from outlive.engine.ops import ENDED_MANY, Limits
 
 
 @dataclass

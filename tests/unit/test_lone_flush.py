@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import StoreFailed
-from outlive.journal import immediate
-from outlive.journal.immediate import QUICK_TIMES
+from outlive.journal import lane as immediate
+from outlive.journal.lane import QUICK_TIMES
 from outlive.stores.memory import MemoryStore
 
 EFFECTS = 3 * QUICK_TIMES

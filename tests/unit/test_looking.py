@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import UsageError
 from outlive.stores.memory import MemoryStore
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import DefinitionRefused, OutliveError, RunError, RunFailed
 from outlive.journal.keeper import Keeper
-from outlive.store import Entry
 from outlive.stores.memory import MemoryStore
-from outlive.testing.store_entries import entry
+from outlive.stores.seam import Entry
+from outlive.testing.suite.entries import entry
 
 HALF = "half of an emoji: \ud83d"
 LIMIT = "20s"

@@ -9,9 +9,9 @@ import logging
 import pytest
 
 import outlive
+from outlive.app.open import open_app
 from outlive.cli.entry import main
 from outlive.cli.output import log_to_stderr, print_json, print_table, safe_json
-from outlive.opening import open_app
 
 EVIL = "a\x1b[2J\x07\x7f\x9b31m\u202ereversed\u2066\u200f\U000e0041b"
 

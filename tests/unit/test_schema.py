@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from outlive.engine.typed import from_json, schema_of
+from outlive.engine.inputs import from_json, schema_of
 from outlive.errors import ValueRefused
 from outlive.model.schema import misfit
 

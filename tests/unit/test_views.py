@@ -25,10 +25,10 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
-from outlive.store import Head, Reading, StoredRecord
+from outlive.stores.seam import Head, Reading, StoredRecord
 from outlive.views.damage import check_journal
-from outlive.views.diff import Ended, Line
 from outlive.views.runs import iso, outcome, summary
+from outlive.views.timeline import Ended, Line
 from outlive.views.values import Unread, as_json, preview, read_value
 from tests.unit.every_event import EVERY_EVENT, FAULT, STARTED, encoded
 

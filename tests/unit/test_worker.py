@@ -20,7 +20,7 @@ from outlive.model.events import (
 )
 from outlive.model.run import fold
 from outlive.testing.clock import FakeClock
-from outlive.worker.pulse import LeaseTime
+from outlive.worker.heartbeat import LeaseTime
 from tests.unit.worker_scene import BreakingStore, Open, opening_apps
 
 

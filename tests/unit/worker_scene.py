@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import StoreFailed
 from outlive.settings import Settings
-from outlive.store import Conflict, Entry
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Conflict, Entry
 
 QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=0.0)
 

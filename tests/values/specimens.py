@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import pydantic
 
-from outlive.journal.codec import Codec, Registry, codec_for
+from outlive.journal.codec.codec import Codec, Registry, codec_for
 
 T = TypeVar("T")
 

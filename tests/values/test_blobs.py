@@ -13,7 +13,7 @@ import pytest
 
 import outlive
 from outlive import sync
-from outlive.app import App
+from outlive.app.app import App
 from outlive.engine.blob import CHUNK_BYTES, Blob
 from outlive.errors import BlobMissing, RunFailed, UsageError
 from outlive.stores.memory import MemoryStore

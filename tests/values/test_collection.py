@@ -17,13 +17,13 @@ import pytest
 from msgspec.structs import replace
 
 from outlive.errors import LeaseLost
-from outlive.journal.immediate import run_immediate
-from outlive.journal.nodes import node_of
+from outlive.journal.codec.values import node_of
+from outlive.journal.lane import run_immediate
 from outlive.model.events import RunCompleted
-from outlive.store import Store
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
-from outlive.worker.claims import start_entry
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
+from outlive.worker.entries import start_entry
 from tests.values.test_stored_once import ALL, START, Writer, values_in
 
 SEED = 20_270_104

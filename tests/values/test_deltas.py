@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.msgpack import Ext
 
-from outlive.journal.codec_scalars import pack
-from outlive.journal.deltas import apply, difference
-from outlive.journal.values import REFERENCE
+from outlive.journal.codec.deltas import apply, difference
+from outlive.journal.codec.scalars import pack
+from outlive.journal.codec.values import REFERENCE
 
 SEED = 20_270_102
 

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from outlive.errors import DefinitionRefused, ValueRefused
-from outlive.journal.codec import Codec, Registry, codec_for
+from outlive.journal.codec.codec import Codec, Registry, codec_for
 from tests.values.specimens import Color, Job, Model, Order, Point, Tag, codec, identical
 
 

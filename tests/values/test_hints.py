@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Optional, TypeVar, Un
 import pytest
 
 from outlive.errors import DefinitionRefused
-from outlive.journal.hints import Registry, parameter_hints, reachable_classes, return_hint
+from outlive.journal.codec.hints import Registry, parameter_hints, reachable_classes, return_hint
 from tests.values.specimens import Color, Order, Page, Point, Tag, Tree
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def test_a_class_defined_twice_says_so() -> None:
 
         return Item
 
-    from outlive.journal.codec import codec_for
+    from outlive.journal.codec.codec import codec_for
 
     with pytest.raises(DefinitionRefused, match="was defined twice"):
         codec_for([define(), define()], Registry())

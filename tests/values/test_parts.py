@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from outlive.errors import ValueRefused
-from outlive.journal.parts import LEAF_MIN, LeafMemo, Parted, part, references, whole
+from outlive.journal.codec.parts import LEAF_MIN, LeafMemo, Parted, part, references, whole
 from outlive.model.events import StepDone, encode_events
 from outlive.model.ids import digest
 from tests.values.generate import Maker
@@ -300,7 +300,7 @@ def test_small_values_stay_plain() -> None:
 
 def test_a_memo_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins anew when it holds too much, and nothing is different then."""
-    monkeypatch.setattr("outlive.journal.parts.MEMO_BYTES_MAX", 5_000)
+    monkeypatch.setattr("outlive.journal.codec.parts.MEMO_BYTES_MAX", 5_000)
     memo = LeafMemo()
     memo._room = 5_000
     references = [memo.reference(f"{n:04}" * 200) for n in range(50)]

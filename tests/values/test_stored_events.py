@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.journal.parts import Parted, part
-from outlive.journal.restored import read_whole
-from outlive.journal.stored import with_values
+from outlive.app.app import App
+from outlive.journal.codec.parts import Parted, part, with_values
+from outlive.journal.codec.restore import read_whole
 from outlive.model.events import Event, encode_events
 from outlive.model.kinds import KINDS
 from outlive.stores.memory import MemoryStore

@@ -12,23 +12,22 @@ import msgspec
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import CorruptRecord
-from outlive.journal import nodes as nodes_module
-from outlive.journal.archive import read_archive, write_archive
-from outlive.journal.copying import copy_run
-from outlive.journal.immediate import run_immediate
+from outlive.journal.codec import values as nodes_module
+from outlive.journal.codec.restore import read_whole
+from outlive.journal.codec.values import CHAPTERS_MAX
 from outlive.journal.keeper import Keeper
+from outlive.journal.lane import run_immediate
 from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.record import is_parted
-from outlive.journal.restored import read_whole
-from outlive.journal.retiring import archived_of
-from outlive.journal.values import CHAPTERS_MAX
+from outlive.journal.retention.archive import copy_run, read_archive, write_archive
+from outlive.journal.retention.deletion import archived_of
 from outlive.model.events import ChapterBegan, Claimed, RunStarted, StepDone
 from outlive.model.run import fold
-from outlive.store import LAST_CHAPTER, Entry, Node, StoredRecord
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import LAST_CHAPTER, Entry, Node, StoredRecord
 from tests.values.specimens import codec
 
 SEED = 20_270_103

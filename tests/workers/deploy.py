@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import outlive
-from outlive.testing.auditor import Policy, Receipt, fresh_nonce, nonces_in
+from outlive.testing.audit.auditor import Policy, Receipt, fresh_nonce, nonces_in
 from outlive.testing.ledger import Ledger
 
 VERSION = os.environ.get("DEPLOY_VERSION", "1")

@@ -11,10 +11,10 @@ import pytest
 
 import outlive
 from outlive import Retention
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import CorruptRecord
 from outlive.settings import Settings
-from outlive.store import Store
+from outlive.stores.seam import Store
 
 QUICK = Settings(lease_seconds=30, poll_seconds=0.02, idle_seconds=0.0, drain_seconds=2)
 ALL = Retention(completed=0, failed=0, cancelled=0)

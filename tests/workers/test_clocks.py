@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.ports import Ports, SystemClock
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

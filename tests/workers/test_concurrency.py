@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import TimedOut
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.store import Store
-from outlive.stores.sqlite import SQLiteStore
+from outlive.app.app import App
+from outlive.stores.seam import Store
+from outlive.stores.sqlite.store import SQLiteStore
 from tests.workers.hint_rules import QUICK, Damage, HintRules, buy
 
 #: What a column of SQLite may hold, whatever its type.

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.journal.outbox import Outbox
+from outlive.app.app import App
+from outlive.journal.mail import Outbox
 from outlive.settings import Settings
-from outlive.store import Mailroom, Reading
 from outlive.stores.memory import MemoryStore
-from outlive.stores.sqlite import SQLiteStore
+from outlive.stores.seam import Mailroom, Reading
+from outlive.stores.sqlite.store import SQLiteStore
 
 QUIET = Settings(lease_seconds=60, poll_seconds=600, idle_seconds=0.0, drain_seconds=2)
 COUNT = 50

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.blocking import run_loop
+from outlive.app.app import App
 from outlive.errors import AppClosed, UsageError
 from outlive.model.events import Parked, StepDone
+from outlive.portal import run_loop
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 

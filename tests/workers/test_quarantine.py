@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.engine.typed import encode_own
+from outlive.app.app import App
+from outlive.app.handle import Handle
+from outlive.engine.inputs import encode_own
 from outlive.errors import CorruptRecord, RunCancelled, RunQuarantined, StoreFailed
-from outlive.handle import Handle
-from outlive.journal.immediate import run_immediate
+from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
 from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import EffectRaised, SignalReceived
 from outlive.model.mail import Cancel, Signal
 from outlive.settings import Settings
-from outlive.store import StoredRecord
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import StoredRecord
 from outlive.worker.repertoire import all_of
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
 from outlive.errors import FlowNotRegistered, RunFailed, RunNotFound, UsageError, WrongVersion
 from outlive.settings import Settings
-from outlive.store import Reading
 from outlive.stores.memory import MemoryStore
+from outlive.stores.seam import Reading
 from outlive.worker.repertoire import Repertoire
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import outlive
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.handle import Handle
 from outlive.engine.definitions import Flow
 from outlive.errors import StoreFailed
-from outlive.handle import Handle
 from outlive.model.decide import CLAIMS_MAX
 from outlive.model.events import Claimed, DriveBegan, RunQuarantined
 from outlive.settings import Settings
@@ -130,6 +130,6 @@ async def test_a_schedule_is_never_quarantined() -> None:
         await app.schedule("tick", nap, every=timedelta(seconds=50))
         for _ in range(DEATHS):
             await dies(store, nap, while_it_waits)
-        page = await app.store.find(outlive.store.Query(status="quarantined"))
+        page = await app.store.find(outlive.stores.seam.Query(status="quarantined"))
 
     assert [] == list(page.items)

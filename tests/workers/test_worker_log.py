@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import outlive
-from outlive.app import App
-from outlive.journal.master_keys import new_key
-from outlive.opening import open_app
+from outlive.app.app import App
+from outlive.app.open import open_app
+from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore

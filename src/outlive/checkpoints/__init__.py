@@ -5,27 +5,19 @@ MAGSAG's Durable Run; what they keep is kept as everything else here: in journal
 on any store, sealed if there is a key.
 """
 
-from outlive.checkpoints.agents import DurableAgentRunner
+from outlive.checkpoints.agents.cuts import Cut
+from outlive.checkpoints.agents.exchange import Exchange, Message, restore_cut
 from outlive.checkpoints.auto import AutoRun, current_run
-from outlive.checkpoints.changes import ABSENT, Change
-from outlive.checkpoints.cleaning import CheckpointedRun
-from outlive.checkpoints.cuts import Cut
-from outlive.checkpoints.exchange import Exchange, Message
-from outlive.checkpoints.exchanging import restore_cut
-from outlive.checkpoints.files import FileStorage
-from outlive.checkpoints.importing import (
-    Imported,
-    MagsagFile,
-    export_snapshots,
-    import_snapshots,
-)
-from outlive.checkpoints.places import (
+from outlive.checkpoints.backends import (
     PostgresStorageBackend,
     SQLiteStorageBackend,
     StorageBackend,
 )
-from outlive.checkpoints.runner import DurableRunner
-from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
+from outlive.checkpoints.files import FileStorage
+from outlive.checkpoints.importer import Imported, MagsagFile, export_snapshots, import_snapshots
+from outlive.checkpoints.retention import CheckpointedRun
+from outlive.checkpoints.runner import DurableAgentRunner, DurableRunner
+from outlive.checkpoints.snapshot import ABSENT, Change, RunSnapshot, SnapshotInfo
 from outlive.checkpoints.store import SnapshotStore
 
 __all__ = [

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from outlive.checkpoints.snapshot import RunSnapshot
 from outlive.errors import CorruptArchive, UsageError, ValueRefused
-from outlive.journal.codec_bounds import key_step
-from outlive.stores.sqlite_files import FILE_MODE, make_private_folder, sync_folder
+from outlive.journal.codec.bounds import key_step
+from outlive.stores.sqlite.files import FILE_MODE, make_private_folder, sync_folder
 
 SUFFIX = ".json"
 #: What file systems take, less room for a suffix.

@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from outlive.checkpoints import deciding, table
-from outlive.checkpoints.codec import NOTHING, decode
-from outlive.checkpoints.places import StorageBackend
+from outlive.checkpoints import backends as table
+from outlive.checkpoints import decide as deciding
+from outlive.checkpoints.backends import StorageBackend
+from outlive.checkpoints.schema import NOTHING, decode
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of
 from outlive.checkpoints.stream import logged
 from outlive.errors import CorruptRecord
-from outlive.journal.immediate import Pace
+from outlive.journal.codec.restore import read_values
+from outlive.journal.lane import Pace
 from outlive.journal.reader import read_events
-from outlive.journal.restored import read_values
 from outlive.journal.shared import SharedJournal
-from outlive.model.checkpoint_events import CheckpointsBegan, Origin, SnapshotSaved
-from outlive.model.checkpoints import Checkpoints, Saved
+from outlive.model.checkpoints import Checkpoints, CheckpointsBegan, Origin, Saved, SnapshotSaved
 from outlive.model.ids import checkpoint_journal
-from outlive.store import Store
+from outlive.stores.seam import Store
 
 T = TypeVar("T")
 logger = logging.getLogger("outlive.checkpoints")

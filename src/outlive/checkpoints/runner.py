@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from outlive.checkpoints.auto import AutoRules, AutoRun, StepFunction, check_retry
-from outlive.checkpoints.changes import Change, changes
-from outlive.checkpoints.cleaning import Age
-from outlive.checkpoints.exchanging import Exchanging
-from outlive.checkpoints.schemas import Schema, State, Upcasters
-from outlive.checkpoints.snapshot import RunSnapshot, SnapshotInfo
+from outlive.checkpoints.agents.exchange import Exchanging
+from outlive.checkpoints.auto import CALL, AutoRules, AutoRun, StepFunction, check_retry, outcome_of
+from outlive.checkpoints.retention import Age
+from outlive.checkpoints.schema import Schema, State, Upcasters
+from outlive.checkpoints.snapshot import Change, RunSnapshot, SnapshotInfo, changes
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
-from outlive.errors import RunNotFound, UsageError
-from outlive.model.checkpoint_events import EndStatus
+from outlive.errors import DefinitionRefused, RunNotFound, UsageError
+from outlive.model.checkpoints import EndStatus
 from outlive.model.retry import ONCE, Duration, Retry, parse_duration
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -246,3 +245,57 @@ class DurableRunner(Exchanging):
 
 def _ms(duration: Duration) -> int:
     return round(parse_duration(duration) * 1000)
+
+
+#: The step at which an agent's answer is saved: a name that no step of its own has.
+FINAL = "outlive/final"
+#: As earlier releases named it.
+_FINAL = "final"
+
+
+class DurableAgentRunner:
+    """An agent runner with durable calls beside its own; whatever else is asked of it, it answers.
+
+    ``agents`` is any object with a method (``invoke_mag`` by default), or a function.
+    """
+
+    def __init__(
+        self,
+        agents: Any,
+        durable: DurableRunner | None = None,
+        *,
+        method: str = "invoke_mag",
+    ) -> None:
+        self._agents = agents
+        self.durable = DurableRunner() if durable is None else durable
+        found = getattr(agents, method, agents if callable(agents) else None)
+        if found is None:
+            raise DefinitionRefused(f"{agents!r} has no method {method!r}; say which is called")
+        self._call: Callable[..., Any] = found
+
+    async def invoke_durable(self, run_id: str, *args: Any, **kwargs: Any) -> Any:
+        """Call the agent, or return what it answered in this run before."""
+        async with self.durable.auto(run_id) as run:
+            if not await self._is_answered(run):
+                run.state["result"] = await outcome_of(self._call(*args, **kwargs))
+                return (await run.checkpoint(FINAL)).state["result"]
+            return run.state["result"]
+
+    async def _is_answered(self, run: AutoRun) -> bool:
+        if FINAL in run.done or _FINAL not in run.done:
+            return FINAL in run.done
+        latest = await self.durable.store.get_latest_snapshot(run.run_id)
+        if latest is None or latest.step_id != _FINAL:
+            return False
+        return CALL not in latest.metadata and "result" in latest.state
+
+    async def invoke_mag_durable(
+        self, slug: str, payload: dict[str, Any], run_id: str, **kwargs: Any
+    ) -> Any:
+        """The same, with the agent's name and its input first."""
+        return await self.invoke_durable(run_id, slug, payload, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._agents, name)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from outlive.errors import UsageError
-from outlive.model.checkpoint_events import CheckpointsBegan
-from outlive.model.checkpoints import Saved
+from outlive.journal.codec.bounds import key_step
+from outlive.model.checkpoints import CheckpointsBegan, Saved
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = ("snapshot_id", "run_id", "step_id", "created_at")
@@ -159,3 +159,41 @@ def time_of(text: str) -> datetime:
     except ValueError:
         raise UsageError(f"{text!r} is no time; write 2025-10-31T10:00:00Z") from None
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+#: What stands where one of the two states has nothing.
+ABSENT: Final = _Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place at which two states differ."""
+
+    #: As in error texts: ``$.results[3]``.
+    path: str
+    #: What was there; ``ABSENT``: nothing.
+    before: Any
+    #: What is there; ``ABSENT``: nothing.
+    after: Any
+
+
+def changes(before: Any, after: Any, path: str = "$") -> Iterator[Change]:
+    """Where two states differ, in the order of the first."""
+    if type(before) is dict and type(after) is dict:
+        for key in [*before, *(key for key in after if key not in before)]:
+            step = path + key_step(key)
+            yield from changes(before.get(key, ABSENT), after.get(key, ABSENT), step)
+    elif type(before) is list and type(after) is list:
+        for place in range(max(len(before), len(after))):
+            yield from changes(_at(before, place), _at(after, place), f"{path}[{place}]")
+    elif type(before) is not type(after) or before != after:
+        yield Change(path, before, after)
+
+
+def _at(values: list[Any], place: int) -> Any:
+    return values[place] if place < len(values) else ABSENT

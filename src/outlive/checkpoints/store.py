@@ -12,12 +12,11 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from outlive.checkpoints import deciding
-from outlive.checkpoints.cleaning import Age, CheckpointedRun, candidates, find_runs
-from outlive.checkpoints.codec import NOTHING, decode, encode, json_size
+from outlive.checkpoints import decide as deciding
+from outlive.checkpoints.backends import HasStore, StorageBackend
 from outlive.checkpoints.journals import Journals, snapshot_of
-from outlive.checkpoints.places import HasStore, StorageBackend
-from outlive.checkpoints.schemas import Schema, version_in
+from outlive.checkpoints.retention import Age, CheckpointedRun, candidates, find_runs
+from outlive.checkpoints.schema import NOTHING, Schema, decode, encode, json_size, version_in
 from outlive.checkpoints.snapshot import (
     RunSnapshot,
     SnapshotInfo,
@@ -29,9 +28,8 @@ from outlive.checkpoints.snapshot import (
 )
 from outlive.checkpoints.stream import told
 from outlive.errors import UsageError, ValueRefused
-from outlive.model.checkpoint_events import CheckpointsBegan, EndStatus, SnapshotSaved
-from outlive.model.checkpoints import Checkpoints, Saved
-from outlive.store import Store
+from outlive.model.checkpoints import Checkpoints, CheckpointsBegan, EndStatus, Saved, SnapshotSaved
+from outlive.stores.seam import Store
 
 
 class SnapshotStore:

@@ -12,18 +12,19 @@ from typing import Any, assert_never
 
 import msgspec
 
-from outlive.checkpoints.codec import decode
+from outlive.checkpoints.schema import decode
 from outlive.checkpoints.snapshot import id_of, instant_of, text_of
-from outlive.model.checkpoint_events import (
+from outlive.model.checkpoints import (
+    Checkpoints,
     CheckpointsBegan,
     CheckpointsCleared,
     CheckpointsEnded,
     OfCheckpoints,
     RolledBack,
+    Saved,
     SnapshotRestored,
     SnapshotSaved,
 )
-from outlive.model.checkpoints import Checkpoints, Saved
 
 #: Where an agent's name is looked for in the metadata.
 _AGENT = ("agent_slug", "agent", "slug", "agent_id")

@@ -8,16 +8,16 @@ import re
 import shlex
 from dataclasses import dataclass, field, fields
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.keys import key_ids_of
+from outlive.app.open import open_app
 from outlive.cli.output import now_ms, print_json, print_line
 from outlive.engine.notices import MISMATCH, wait_of
 from outlive.errors import RunError, StoreError
 from outlive.journal.reader import read_events
 from outlive.model.run import Run, fold
-from outlive.opening import open_app
-from outlive.sealing import key_ids_of
 from outlive.settings import Settings
-from outlive.store import LAST_CHAPTER, PAGE_MAX, Found, Health
+from outlive.stores.seam import LAST_CHAPTER, PAGE_MAX, Found, Health
 from outlive.views.runs import shown
 
 #: A run that is due waits this long for a worker that looks for it before it is called forsaken.

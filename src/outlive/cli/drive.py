@@ -8,27 +8,175 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from outlive.app import App
-from outlive.blocking import run_loop
-from outlive.cli.arguments import parse_input
-from outlive.cli.modules import find_flow, find_flows
-from outlive.cli.output import log_to_stderr, print_json, print_note, print_text, safe_json
-from outlive.cli.stopping import listening
+from outlive.app.app import App
+from outlive.app.forks import ONE_CHANGE
+from outlive.app.handle import Handle
+from outlive.app.open import open_app
+from outlive.cli.modules import AnyFlow, find_flow, find_flows, find_queues, parse_input
+from outlive.cli.output import (
+    log_to_stderr,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_text,
+    safe_json,
+)
 from outlive.engine.notices import OnWait, wait_of
-from outlive.errors import RunCancelled, RunError, RunFailed
-from outlive.handle import Handle
+from outlive.errors import ForkRefused, RunCancelled, RunError, RunFailed, UsageError
+from outlive.journal.fork import events_of
 from outlive.journal.reader import read_events
+from outlive.model.ids import is_run
 from outlive.model.run import fold
-from outlive.opening import open_app
+from outlive.portal import run_loop
 from outlive.settings import Settings
-from outlive.store import LAST_CHAPTER
+from outlive.stores.seam import LAST_CHAPTER
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
+from outlive.views.timeline import Ended, Line
+from outlive.views.timeline import diff as compare
+from outlive.views.values import as_json, preview, read_value
+from outlive.worker.worker import Worker
+
+VALUE_CHARS = 60
+
+
+def fork(asked: argparse.Namespace) -> int:
+    """Make a fork, and say its id."""
+    run_id, flow = asyncio.run(_fork(asked))
+    if asked.json:
+        print_json({"id": run_id, "of": asked.run, "flow": flow})
+        return 0
+    print_line(run_id)
+    print_note(f"a worker that has flow {flow} takes it up; or: outlive resume {run_id} MODULE")
+    return 0
+
+
+async def _fork(asked: argparse.Namespace) -> tuple[str, str]:
+    changes = [_parse_set(each) for each in asked.set or ()]
+    if len(changes) > 1:
+        raise ForkRefused(asked.run, ONE_CHANGE)
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        handle = await app.fork(asked.run, at=asked.at, set=dict(changes), id=asked.id)
+        return handle.id, (await app.read(handle.id, 1 << 62)).header.flow
+
+
+def _parse_set(text: str) -> tuple[str, Any]:
+    step, equals, json = text.partition("=")
+    try:
+        if not equals or not step:
+            raise ValueError("it has no =")
+        return step, msgspec.json.decode(json)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"--set {text!r} is no STEP=JSON: {error}") from None
+
+
+def diff(asked: argparse.Namespace) -> int:
+    """Print both runs side by side, and where they first differ."""
+    lines = asyncio.run(_diff(asked))
+    first = next((line for line in lines if line.difference), None)
+    if asked.json:
+        print_json({"first": first and first.step, "steps": [_fields(line) for line in lines]})
+        return 0
+    columns = ("STEP", asked.a, asked.b, "DIFFERS")
+    print_table(columns, [_cells(line) for line in lines])
+    print_note("they are the same" if first is None else f"they first differ at {first.step}")
+    return 0
+
+
+async def _diff(asked: argparse.Namespace) -> list[Line]:
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        both = []
+        for run_id in (asked.a, asked.b):
+            if not is_run(run_id):
+                raise UsageError(f"{run_id} is no run, and has no steps; `outlive show` shows it")
+            reading = await app.read(run_id, LAST_CHAPTER)
+            both.append(await events_of(app.store, reading))
+        return compare(*both)
+
+
+def _cells(line: Line) -> list[str]:
+    return [line.step, _shown(line.a), _shown(line.b), line.difference]
+
+
+def _shown(ended: Ended | None) -> str:
+    if ended is None:
+        return "-"
+    if ended.error is not None:
+        return f"{ended.error.type_name}: {ended.error.message}"[:VALUE_CHARS]
+    return preview(ended.value or b"", VALUE_CHARS)
+
+
+def _fields(line: Line) -> dict[str, Any]:
+    return {
+        "step": line.step,
+        "differs": line.difference or None,
+        "a": _side(line.a),
+        "b": _side(line.b),
+    }
+
+
+def _side(ended: Ended | None) -> dict[str, Any] | None:
+    if ended is None:
+        return None
+    told: dict[str, Any] = {"arguments": ended.args_digest.hex(), "digest": ended.digest.hex()}
+    if ended.error is not None:
+        return told | {"error": f"{ended.error.type_name}: {ended.error.message}"}
+    return told | {"value": as_json(read_value(ended.value)) if ended.value else None}
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Told:
+    """How often the process was told to stop."""
+
+    def __init__(self) -> None:
+        self.once = asyncio.Event()
+        self._twice = asyncio.Event()
+        #: The first signal.
+        self.signal: signal.Signals | None = None
+
+    def hear(self, number: signal.Signals) -> None:
+        """One more signal."""
+        if self.once.is_set():
+            self._twice.set()
+        else:
+            self.signal = number
+            self.once.set()
+
+    async def drain(self, drain: Callable[[float | None], Awaitable[bool]]) -> bool:
+        """Drain within the limit that is set, or at once when the second signal comes."""
+        if self.signal is not None:
+            seconds = Settings.from_environment().drain_seconds
+            print_note(f"outlive: stopping within {seconds:g} s; a second signal stops at once")
+        draining = asyncio.ensure_future(drain(None))
+        hurry = asyncio.ensure_future(self._twice.wait())
+        await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not draining.done():
+            await drain(0)
+        return await draining
+
+
+@contextmanager
+def listening() -> Iterator[Told]:
+    """Hear signals on this loop instead of dying of them."""
+    told, loop = Told(), asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, told.hear, number)
+    try:
+        yield told
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
 
 #: How often a driven run is looked at from outside, for what its driver does not say.
 LOOK_SECONDS = 0.5
@@ -161,3 +309,54 @@ async def _tell(app: App, run_id: str, failure: RunError | None, *, as_json: boo
     if failure is not None:
         raise failure
     return 0
+
+
+def worker(asked: argparse.Namespace) -> int:
+    """Work until SIGINT or SIGTERM, or until the store fails."""
+    flows = find_flows(asked.modules)
+    if not flows:
+        named = ", ".join(asked.modules)
+        raise UsageError(f"there is no flow in {named}; decorate a function with @outlive.flow")
+    log_to_stderr(asked.log_level, "info")
+    is_clean = run_loop(_work(asked, flows))
+    again = f"outlive worker {' '.join(asked.modules)}"
+    print_note(f"outlive: the worker stopped and handed its runs over; `{again}` goes on with them")
+    if is_clean:
+        return 0
+    print_note("outlive: what still ran was cut off: steps are repeated, effects settled")
+    # A thread that does not end would keep the process, whose time is over.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def _work(asked: argparse.Namespace, flows: list[AnyFlow]) -> bool:
+    with listening() as told:
+        async with open_app(asked.store) as app:
+            return await _work_until(app, flows, told, asked)
+
+
+async def _work_until(
+    app: App, flows: list[AnyFlow], told: Told, asked: argparse.Namespace
+) -> bool:
+    working: Worker
+    for queue in find_queues(asked.modules):
+        await app.set_queue(queue, replace=False)
+    options = {"concurrency": asked.concurrency, "queues": asked.queues}
+    async with app.worker(flows, **options, drain=0) as working:
+        names = sorted({flow.name for flow in flows})
+        if asked.json:
+            print_json({"worker": working.id, "flows": names, "queues": asked.queues})
+        else:
+            where = f" of {', '.join(asked.queues)}" if asked.queues else ""
+            print_line(f"worker {working.id} drives {', '.join(names)}{where}")
+        sys.stdout.flush()
+        first = asyncio.ensure_future(told.once.wait())
+        ended = asyncio.ensure_future(working.wait())
+        await asyncio.wait([first, ended], return_when=asyncio.FIRST_COMPLETED)
+        first.cancel()
+        is_clean = await told.drain(working.drain)
+        ended.cancel()
+    if working.failure is not None:
+        raise working.failure
+    return is_clean

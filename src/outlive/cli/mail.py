@@ -11,12 +11,17 @@ from typing import Any
 
 import msgspec
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.mail import Question
+from outlive.app.open import open_app
+from outlive.cli.modules import parse_json
 from outlive.cli.output import print_json, print_line
+from outlive.journal.reader import read_events
+from outlive.model.mail import Verdict
 from outlive.model.schema import misfit
-from outlive.opening import open_app
-from outlive.posting import Question
+from outlive.stores.seam import Reading
 from outlive.views.runs import AFTER_ALL
+from outlive.views.timeline import doubts, split_id
 
 _YES_AND_NO = {"yes": True, "y": True, "no": False, "n": False}
 
@@ -125,3 +130,52 @@ def _readings(text: str) -> list[Any]:
     if text.lower() in _YES_AND_NO:
         meant.append(_YES_AND_NO[text.lower()])
     return meant
+
+
+def resolve(asked: argparse.Namespace) -> int:
+    """Post the word; the run's driver makes it an event."""
+    verdict, value = _word(asked)
+    return asyncio.run(_post_verdict(asked, verdict, value))
+
+
+def _word(asked: argparse.Namespace) -> tuple[Verdict, bytes]:
+    if asked.happened is not None:
+        parse_json(asked.happened, "--happened", """--happened '"receipt 7"'""")
+        return "happened", asked.happened.encode()
+    return ("not_happened" if asked.not_happened else "fail"), b"null"
+
+
+async def _post_verdict(asked: argparse.Namespace, verdict: Verdict, value: bytes) -> int:
+    async with open_app(asked.store, drive=False, must_exist=True) as app:
+        reading = await app.read(asked.run)
+        step = _full_id(reading, asked.step)
+        await app.resolve(asked.run, step, verdict, value)
+        await _tell_next(app, asked, step, verdict)
+    return 0
+
+
+def _full_id(reading: Reading, step: str) -> str:
+    """``refund`` and ``refund#1`` will do where only one effect in doubt is called so."""
+    events = read_events(reading)
+    open_ = [doubt.step for doubt in doubts(reading.head.run_id, events, driven=False)]
+    named = [each for each in open_ if step in _names(each)]
+    return named[0] if len(named) == 1 else step
+
+
+def _names(step_id: str) -> tuple[str, str, str]:
+    _, place = split_id(step_id)
+    return step_id, place, place.partition("#")[0]
+
+
+async def _tell_next(app: App, asked: argparse.Namespace, step: str, verdict: Verdict) -> None:
+    reading = await app.read(asked.run)
+    worker, flow = reading.head.worker, reading.header.flow
+    if asked.json:
+        print_json({"id": asked.run, "step": step, "verdict": verdict, "worker": worker})
+        return
+    print_line(f"noted: effect {step} of run {asked.run}: {verdict.replace('_', ' ')}")
+    if worker is not None:
+        print_line(f"worker {worker}, which drives the run, takes it up")
+    else:
+        command = f"outlive resume {shlex.quote(asked.run)} MODULE"
+        print_line(f"a worker that has flow {flow} takes it up; or, here: {command}")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from outlive.ports import Ports
-from outlive.store import Store, timed_by
+from outlive.stores.seam import Store, timed_by
 
 _STYLES = {
     "completed": "green",

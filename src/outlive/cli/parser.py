@@ -5,32 +5,26 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from outlive.cli.completion import completion
 from outlive.cli.doctor import doctor
-from outlive.cli.drive import resume, run
-from outlive.cli.fork import diff, fork
-from outlive.cli.mail import answer, cancel, retry, signal
-from outlive.cli.output import LEVELS
-from outlive.cli.parsing import (
+from outlive.cli.drive import diff, fork, resume, run, worker
+from outlive.cli.grammar import (
     CODES,
     Commands,
     Parser,
     ShowVersion,
     add_command,
     add_json,
+    completion,
     everywhere,
     positive,
 )
-from outlive.cli.queues import queues, set_queue
-from outlive.cli.resolve import resolve
-from outlive.cli.retain import accept_loss, restore, retain
-from outlive.cli.runs import runs
-from outlive.cli.schedules import ACTIONS, schedules
-from outlive.cli.seal import erase, key, rekey
-from outlive.cli.show import show
+from outlive.cli.mail import answer, cancel, resolve, retry, signal
+from outlive.cli.output import LEVELS
+from outlive.cli.queues import ACTIONS, queues, schedules, set_queue
+from outlive.cli.runs import runs, show
+from outlive.cli.store import accept_loss, erase, key, rekey, restore, retain
 from outlive.cli.verify import verify
-from outlive.cli.worker import worker
-from outlive.model.state import STATUSES
+from outlive.model.run import STATUSES
 
 
 def demo(argv: list[str]) -> int:

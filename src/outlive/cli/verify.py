@@ -7,16 +7,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from outlive.app import App
+from outlive.app.app import App
+from outlive.app.keys import archive_keys
+from outlive.app.open import open_app
 from outlive.cli.output import print_json, print_line
 from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound, StoreError
-from outlive.journal.archive import read_archive
-from outlive.opening import open_app
+from outlive.journal.retention.archive import read_archive
 from outlive.ports import Ports
-from outlive.sealing import archive_keys
 from outlive.settings import Settings
-from outlive.store import DAMAGED, PAGE_MAX, Found, Reading
-from outlive.transactional import Transactional
+from outlive.stores.seam import DAMAGED, PAGE_MAX, Found, Reading
+from outlive.stores.transactions import Transactional
 from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias, cast
 
 from outlive.engine.place import Body, place
 from outlive.errors import BlobMissing, UsageError
-from outlive.journal.nodes import Damaged, node_of, payload_of
-from outlive.journal.parts import ADDRESS_BYTES
-from outlive.store import Node
+from outlive.journal.codec.parts import ADDRESS_BYTES
+from outlive.journal.codec.values import Damaged, node_of, payload_of
+from outlive.stores.seam import Node
 
 CHUNK_BYTES: Final = 1024 * 1024
 #: 64 GiB; the list of its addresses is a single node.

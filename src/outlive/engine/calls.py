@@ -10,28 +10,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from contextvars import copy_context
 from types import coroutine
 from typing import Any, NoReturn, Protocol
 
-from outlive.engine.approvals import Approvals
 from outlive.engine.children import Children
-from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Definition, Flow
-from outlive.engine.ending import Ending
-from outlive.engine.flowloop import FlowLoop
+from outlive.engine.end import Ending
+from outlive.engine.inputs import decode_as, encode_own
+from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import EffectFuture, Env, Op
+from outlive.engine.pending import Waiting
 from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
-from outlive.engine.redacting import checked_key, recorded_args
-from outlive.engine.replay import parting
+from outlive.engine.redaction import checked_key, recorded_args
+from outlive.engine.replay import Comparing, parting
 from outlive.engine.timers import FlowTimers
-from outlive.engine.typed import decode_as, encode_own
-from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
-from outlive.errors import NeverAwaited, OutliveError, ValueRefused
-from outlive.journal.redacting import Hider
+from outlive.errors import NeverAwaited, NotApproved, OutliveError, ValueRefused
+from outlive.journal.redaction import Hider
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -46,7 +44,41 @@ from outlive.model.events import (
 )
 from outlive.model.ids import derived_bytes
 from outlive.model.schedules import instant_of
-from outlive.transactional import cannot_share
+from outlive.stores.transactions import cannot_share
+
+
+class Approvals:
+    """The grants of one run."""
+
+    def __init__(self) -> None:
+        #: By effect that was put to a human: what was granted and not used, by arguments' digest.
+        self._unused: dict[str, Counter[bytes]] = {}
+
+    def put(self, effect: str) -> None:
+        """From here on the effect needs grants."""
+        self._unused.setdefault(effect, Counter())
+
+    def grant(self, effect: str, digest: bytes) -> None:
+        """A human said yes."""
+        self._unused[effect][digest] += 1
+
+    def needs(self, effect: str) -> bool:
+        """Whether calls of the effect need grants."""
+        return effect in self._unused
+
+    def use(self, effect: str, digest: bytes, step: str) -> None:
+        """The effect is called.
+
+        Raises:
+            NotApproved: it was put to a human, and there is no grant for this call.
+        """
+        unused = self._unused.get(effect)
+        if unused is None:
+            return
+        if not unused[digest]:
+            raise NotApproved(effect, step)
+        unused[digest] -= 1
+
 
 logger = logging.getLogger("outlive")
 

@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
 from outlive.engine.faults import exception_of
-from outlive.engine.flowloop import FlowLoop
+from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import Env, Recorder
-from outlive.engine.patience import insist
+from outlive.engine.peers import insist
 from outlive.engine.place import RunStopped
-from outlive.engine.starting import start_event
+from outlive.engine.replay import Comparing
+from outlive.engine.start import start_event
 from outlive.errors import RunCancelled, RunFailed, RunIdTaken, UsageError, ValueRefused
+from outlive.journal.codec.parts import whole
 from outlive.journal.log import RunLog
-from outlive.journal.parts import whole
 from outlive.model.events import (
     ChildEnded,
     ChildIntended,

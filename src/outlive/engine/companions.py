@@ -11,7 +11,7 @@ from inspect import Parameter
 from string import Formatter
 from typing import Any
 
-from outlive.engine.binding import signature_of
+from outlive.engine.arguments import signature_of
 from outlive.engine.definitions import Definition
 from outlive.errors import DefinitionRefused
 

@@ -9,7 +9,7 @@ from functools import partial
 from inspect import Parameter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from outlive.engine.binding import signature_of
+from outlive.engine.arguments import signature_of
 from outlive.engine.companions import check_companions
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS,
@@ -19,14 +19,15 @@ from outlive.engine.definitions import (
     Effect,
     EffectRules,
     Flow,
+    RunOptions,
     Step,
     check_name,
+    milliseconds,
     registry,
     seconds_or_none,
 )
+from outlive.engine.end import undoables
 from outlive.engine.faults import with_subclasses
-from outlive.engine.options import RunOptions, milliseconds
-from outlive.engine.undoables import undoables
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.ids import is_text

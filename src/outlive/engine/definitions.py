@@ -13,15 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import WRAPPER_ASSIGNMENTS, cached_property
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from outlive.engine.binding import Bound, Unbinder, compile_binder, is_async, signature_of
+from outlive.engine.arguments import Bound, Unbinder, compile_binder, is_async, signature_of
 from outlive.engine.blob import Blob
 from outlive.engine.faults import declared
-from outlive.engine.methods import NoMethod
-from outlive.engine.options import RunOptions
 from outlive.engine.place import Body, Branch, Plain, place
 from outlive.errors import (
     DefinitionRefused,
@@ -29,12 +27,80 @@ from outlive.errors import (
     UsageError,
     ValueRefused,
 )
-from outlive.journal.codec import Codec, codec_for
-from outlive.journal.hints import Registry, parameter_hints, return_hint
+from outlive.journal.codec.codec import Codec, codec_for
+from outlive.journal.codec.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
 from outlive.model.ids import NAME_RULES, is_name, is_text
+from outlive.model.queues import DEFAULT_QUEUE, QueuePlace, check_place, check_queue_name
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, Retry, parse_duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run is started, where a flow's own parameters collide with these names."""
+
+    id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+    queue_key: str | None = None
+    #: Lower goes first.
+    priority: int | None = None
+    units: int | None = None
+    #: From the run's start on, or an instant.
+    deadline: Duration | datetime | None = None
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named: tuple[tuple[str, Any], ...] = (("tags", self.tags), ("pins", self.pins))
+        for what, given in named:
+            pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
+            if not all(is_text(part) for pair in pairs for part in pair):
+                raise DefinitionRefused(f"{what} are texts by name, not {given!r}")
+        if self.queue is not None:
+            check_queue_name(self.queue)
+        if self.place is not None and self.queue in (None, DEFAULT_QUEUE):
+            raise DefinitionRefused("queue_key, priority and units count in a queue: add queue=")
+        self.deadline_from(0)
+
+    @property
+    def place(self) -> QueuePlace | None:
+        """Where in its queue a run stands; None: where all do that say nothing of it."""
+        named = {"key": self.queue_key, "priority": self.priority, "units": self.units}
+        given: dict[str, Any] = {name: each for name, each in named.items() if each is not None}
+        return check_place(QueuePlace(**given)) if given else None
+
+    def deadline_from(self, started_at: int) -> int | None:
+        """The instant (ms since 1970) at which a run that starts then is stopped."""
+        if not isinstance(self.deadline, datetime):
+            return None if self.deadline is None else started_at + milliseconds(self.deadline)
+        if self.deadline.tzinfo is None:
+            raise DefinitionRefused(f"deadline {self.deadline} has no time zone; add one")
+        return round(self.deadline.timestamp() * 1000)
+
+
+def milliseconds(duration: Duration) -> int:
+    """A duration as the journal counts it."""
+    return round(parse_duration(duration) * 1000)
+
+
+class NoMethod:
+    """A step, effect or flow: called on an object, its first argument would be taken for it."""
+
+    #: What it is made with, below ``outlive``.
+    _decorator: ClassVar[str] = "step"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        decorated: Any = self
+        fn = getattr(decorated, "definition", decorated).fn
+        is_of_class = getattr(fn, "__qualname__", "").rpartition(".")[0] == owner.__qualname__
+        if is_of_class and next(iter(signature_of(fn).parameters), "") in ("self", "cls"):
+            raise DefinitionRefused(
+                f"{owner.__qualname__}.{name} is a method, and can't be a {self._decorator} so: it "
+                f"would not be given its object; decorate the bound method, "
+                f"outlive.{self._decorator}(obj.{name}), or a staticmethod"
+            )
+
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

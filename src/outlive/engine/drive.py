@@ -18,25 +18,32 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from outlive.engine.beginning import Beginning
-from outlive.engine.binding import complete
+from outlive.engine.arguments import complete
 from outlive.engine.calls import Calls
 from outlive.engine.children import Children
-from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
-from outlive.engine.delivering import Delivering
+from outlive.engine.delivery import Delivering
 from outlive.engine.effects import EffectRunner
-from outlive.engine.ending import FLOW_STUCK, Deadline, Ending, Verdict
+from outlive.engine.end import FLOW_STUCK, Deadline, Ending, Verdict
+from outlive.engine.exit import How, Leaving
 from outlive.engine.faults import fault_of
-from outlive.engine.flowloop import FlowLoop
-from outlive.engine.leaving import How, Leaving
+from outlive.engine.loop import FlowLoop
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
+from outlive.engine.pending import Waiting
 from outlive.engine.place import Branch, RunStopped
-from outlive.engine.plain import FlowThreads
-from outlive.engine.replay import SPINS, STUCK, Replay, misfit_arguments, parting, was_driven
+from outlive.engine.replay import (
+    SPINS,
+    STUCK,
+    Comparing,
+    Replay,
+    misfit_arguments,
+    parting,
+    was_driven,
+)
+from outlive.engine.steps import Beginning
+from outlive.engine.threads import FlowThreads
 from outlive.engine.timers import FlowTimers
-from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.errors import IoInFlow, OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog

@@ -20,7 +20,7 @@ from typing import Any
 
 from outlive import errors
 from outlive.errors import OutliveError, StepFailed, ValueRefused
-from outlive.journal.codec import Codec
+from outlive.journal.codec.codec import Codec
 from outlive.model.events import Fault
 
 MESSAGE_CHARS_MAX = 20_000

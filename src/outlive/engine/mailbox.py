@@ -11,9 +11,9 @@ from typing import Protocol, assert_never
 from outlive.engine.children import Children
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Recorder
-from outlive.engine.patience import insist
+from outlive.engine.peers import insist
+from outlive.engine.pending import Waiting
 from outlive.engine.timers import FlowTimers
-from outlive.engine.waiting import Waiting
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.mail import Unreadable, mail_ids, read_letter
@@ -23,7 +23,7 @@ from outlive.model.events import (
     MailRead,
 )
 from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal
-from outlive.store import Mail
+from outlive.stores.seam import Mail
 
 logger = logging.getLogger("outlive")
 

@@ -22,7 +22,7 @@ from outlive.errors import InDoubt, ReplayMismatch, RunError, UsageError, ValueR
 from outlive.model.events import QuestionAsked
 from outlive.model.ids import recorded_key
 from outlive.model.run import OpenEffect, Run
-from outlive.model.wanted import example, wanted
+from outlive.model.schema import example, wanted
 from outlive.ports import Clock
 
 logger = logging.getLogger("outlive")

@@ -10,15 +10,14 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unp
 
 import msgspec
 
-from outlive.engine.binding import Bound
-from outlive.engine.definitions import Definition, Effect
-from outlive.engine.options import milliseconds
+from outlive.engine.arguments import Bound
+from outlive.engine.definitions import Definition, Effect, milliseconds
+from outlive.engine.inputs import schema_of
 from outlive.engine.place import Branch, awaited, branch_for, refuse_plain
-from outlive.engine.redacting import recorded_args, shown_args
+from outlive.engine.redaction import recorded_args, shown_args
 from outlive.engine.signatures import typed
-from outlive.engine.typed import schema_of
 from outlive.errors import DefinitionRefused, TimedOut, ValueRefused
-from outlive.journal.redacting import Hider
+from outlive.journal.redaction import Hider
 from outlive.model.events import QuestionAsked
 from outlive.model.ids import digest, is_text
 from outlive.model.mail import check_signal_name

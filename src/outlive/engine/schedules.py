@@ -12,13 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 from outlive.engine.decorators import step
-from outlive.engine.definitions import Flow, nobody
-from outlive.engine.options import RunOptions
+from outlive.engine.definitions import Flow, RunOptions, nobody
 from outlive.engine.people import wait_signal
 from outlive.engine.place import Branch, branch_for
 from outlive.engine.verbs import carry
 from outlive.errors import RunIdTaken, TimedOut, ValueRefused
-from outlive.journal.parts import part
+from outlive.journal.codec.parts import part
 from outlive.model.retry import Retry
 from outlive.model.schedules import (
     INSTANT_TAG,

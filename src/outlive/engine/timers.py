@@ -12,10 +12,10 @@ from functools import partial
 from math import ceil
 from typing import Protocol
 
-from outlive.engine.comparing import Comparing
-from outlive.engine.flowloop import FlowLoop
 from outlive.engine.host import Cancellable
+from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import Recorder
+from outlive.engine.replay import Comparing
 from outlive.model.events import TimerFired
 
 

@@ -23,8 +23,8 @@ from outlive.engine.ops import NotBegun, Op, Recorder, set_limit
 from outlive.envelope import disclose_outcome, enclose_outcome
 from outlive.errors import CorruptRecord, LeaseLost, OutliveError, StoreUnavailable, TimedOut
 from outlive.journal.lane import Lane
-from outlive.store import Store
-from outlive.transactional import Attempt, NotInTime, Transactional, Unsure
+from outlive.stores.seam import Store
+from outlive.stores.transactions import Attempt, NotInTime, Transactional, Unsure
 
 logger = logging.getLogger("outlive")
 

@@ -19,14 +19,13 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from outlive.engine.comparing import Comparing
 from outlive.engine.definitions import Flow
-from outlive.engine.flowloop import FlowLoop
+from outlive.engine.inputs import from_json, name_of
+from outlive.engine.loop import FlowLoop
 from outlive.engine.notices import question_of
 from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
-from outlive.engine.replay import Replay, changed_part, shown_question
-from outlive.engine.typed import from_json, name_of
+from outlive.engine.replay import Comparing, Replay, changed_part, shown_question
 from outlive.errors import ValueRefused
 from outlive.model.events import (
     Answered,

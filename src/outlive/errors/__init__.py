@@ -59,7 +59,7 @@ from __future__ import annotations
 
 # In the order of the tree above.
 # isort: off
-from outlive.errors.groups import OutliveError, UsageError
+from outlive.errors.failures import OutliveError, UsageError
 from outlive.errors.usage import (
     NotInRun,
     InsideStep,
@@ -83,8 +83,8 @@ from outlive.errors.usage import (
     CutRefused,
     AppClosed,
 )
-from outlive.errors.groups import RunError
-from outlive.errors.runs import (
+from outlive.errors.failures import RunError
+from outlive.errors.failures import (
     StepFailed,
     TimedOut,
     InDoubt,
@@ -100,8 +100,8 @@ from outlive.errors.runs import (
     ReplayMismatch,
     IllegalTransition,
 )
-from outlive.errors.groups import StoreError
-from outlive.errors.stores import (
+from outlive.errors.failures import StoreError
+from outlive.errors.failures import (
     StoreUnavailable,
     StoreFailed,
     WentBack,

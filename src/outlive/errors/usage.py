@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.errors.groups import UsageError
+from outlive.errors.failures import UsageError
 
 
 class NotInRun(UsageError):

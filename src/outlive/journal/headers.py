@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from outlive.journal.record import FORMAT
-from outlive.model.brief import Brief
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from outlive.errors import RunIdTaken
+from outlive.journal.codec.values import Values, parted_body
+from outlive.journal.lane import Lane
+from outlive.journal.record import FORMAT, LINK_START, pack
+from outlive.model.events import Event, encode_events
+from outlive.model.kinds import KIND_BITS
 from outlive.model.queues import QueuePlace
 from outlive.model.run import Run
-from outlive.store import Header
+from outlive.model.shared import Brief
+from outlive.stores.seam import Entry, Head, Header, Reading, Store
 
 _NO_PLACE = QueuePlace()
 #: What the text of a sealed store begins with, where only a key tells what it says.
@@ -84,3 +92,70 @@ def key_header(
         ended_at=ended_at,
         parent=parent,
     )
+
+
+def first_entry(journal: str, event: Event, header: Header) -> Entry:
+    """The entry that begins a journal."""
+    body, nodes, flags = parted_body([event], Values())
+    kinds = KIND_BITS[type(event)]
+    record, link = pack(
+        journal, prev=LINK_START, epoch=0, seq=1, kinds=kinds, body=body, flags=flags
+    )
+    return Entry(
+        run_id=journal,
+        after=0,
+        last=1,
+        epoch=0,
+        record=record,
+        link=link,
+        header=header,
+        nodes=nodes,
+    )
+
+
+def next_entry(
+    head: Head, event: Event, header: Header, *, epoch: int, taken_by: str | None = None
+) -> Entry:
+    """The entry that follows a head; with ``taken_by`` it takes the lease."""
+    kinds, body = KIND_BITS[type(event)], encode_events([event])
+    record, link = pack(
+        head.run_id, prev=head.link, epoch=epoch, seq=head.seq + 1, kinds=kinds, body=body
+    )
+    return Entry(
+        run_id=head.run_id,
+        after=head.seq,
+        last=head.seq + 1,
+        epoch=epoch,
+        record=record,
+        link=link,
+        header=header,
+        lease="keep" if taken_by is None else "take",
+        worker=taken_by,
+    )
+
+
+#: Pauses between two tries, which double; and how often it is tried: for about a minute.
+_PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
+_TRIES_MAX = 65
+
+
+async def find_or_begin(
+    store: Store, lane: Lane, entry: Entry, read: Callable[[], Awaitable[Reading | None]]
+) -> Reading | None:
+    """The run whose first entry was refused; None: it belonged to one that was deleted.
+
+    Raises:
+        RunIdTaken: the transaction that has the id does not end.
+    """
+    pause = _PAUSE_FIRST
+    for _ in range(_TRIES_MAX):
+        found = await read()
+        if found is not None:
+            return found
+        (answer,) = await lane(store.commit([entry]))
+        if answer is not None and answer.gone:
+            return None
+        if answer is not None and answer.seq == 0:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX)
+    raise RunIdTaken(entry.run_id, "a transaction that is still open has begun it")

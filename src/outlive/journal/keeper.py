@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from outlive.errors import AppClosed, LeaseLost, OutliveError, RunError, StoreFailed
-from outlive.journal.immediate import Pace, run_immediate
+from outlive.journal.lane import Pace, run_immediate
 from outlive.ports import Clock, SystemClock
-from outlive.store import Conflict, Entry, Prompt, Store
+from outlive.stores.seam import Conflict, Entry, Prompt, Store
 
 logger = logging.getLogger("outlive")
 

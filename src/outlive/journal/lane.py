@@ -4,14 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+import types
+from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from outlive.errors import AppClosed
-from outlive.journal.immediate import run_immediate
+from outlive.ports import Clock
 
 T = TypeVar("T")
+
+_ASIDE = object()
+#: What takes longer is slow: no loop must wait for it.
+SLOW_SECONDS = 0.002
+#: How often in a row it must have been quick before a loop's own thread does it again.
+QUICK_TIMES = 5
+
+
+@types.coroutine
+def aside() -> Generator[object, None, None]:
+    """What follows may take long; who began this on a loop goes on with it on another thread."""
+    yield _ASIDE
+
+
+def run_immediate(work: Coroutine[Any, Any, T]) -> T:
+    """The value of a coroutine that never suspends, as those of local stores."""
+    while True:
+        try:
+            wish = work.send(None)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        if wish is not _ASIDE:  # this is aside
+            work.close()
+            raise RuntimeError("a local store's verb suspended")
+
+
+class Pace:
+    """Whether what is done again and again is quick enough for a loop to wait for it."""
+
+    __slots__ = ("_clock", "_quick")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._quick = clock, 0
+
+    @property
+    def is_quick(self) -> bool:
+        """It was, many times in a row."""
+        return self._quick >= QUICK_TIMES
+
+    def begin(self) -> float:
+        """The instant at which it begins, for ``note``."""
+        return self._clock.monotonic()
+
+    def note(self, began: float, *, is_done: bool = True) -> None:
+        """It is over; not done: it would have taken longer."""
+        is_slow = self._clock.monotonic() - began > SLOW_SECONDS
+        self._quick = 0 if is_slow or not is_done else self._quick + 1
+
 
 #: Enough for a local store, whose verbs hardly wait.
 LANE_THREADS = 2

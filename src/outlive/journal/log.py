@@ -16,11 +16,11 @@ from typing import Any, get_args
 from msgspec.structs import fields, replace
 
 from outlive.errors import OutliveError
+from outlive.journal.codec.parts import LEAF_MIN, Parted
+from outlive.journal.codec.values import Values, parted_body
 from outlive.journal.headers import header_of
 from outlive.journal.keeper import Keeper, Side
-from outlive.journal.parts import LEAF_MIN, Parted
 from outlive.journal.record import pack
-from outlive.journal.values import Values, parted_body
 from outlive.model.events import (
     ChapterBegan,
     Claimed,
@@ -32,7 +32,7 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply, fold
-from outlive.store import Entry, Head, Header, Lease, Node
+from outlive.stores.seam import Entry, Head, Header, Lease, Node
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
 #: its last event it must stay below what a store takes.

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from outlive.errors import CorruptRecord
+from outlive.journal.codec.restore import Restorer
 from outlive.journal.record import LINK_START, PARTED, open_record, unpack
-from outlive.journal.restored import Restorer
 from outlive.model.events import Event, decode_events
-from outlive.store import Head, Reading, StoredRecord
+from outlive.stores.seam import Head, Reading, StoredRecord
 
 
 def read_events(reading: Reading, *, restored: bool = True) -> list[Event]:
@@ -93,3 +93,28 @@ def begin_of(reading: Reading) -> tuple[int, bytes]:
     if header.chapter > 1 and reading.records and reading.records[0].seq == header.chapter:
         return header.chapter, header.chapter_link
     return 1, LINK_START
+
+
+class Tail:
+    """How far one reader has come in one journal."""
+
+    def __init__(self, after: Head | None = None) -> None:
+        #: The seq of the last event that was read.
+        self.seq = 0 if after is None else after.seq
+        self._link = b"" if after is None else after.link
+
+    def take(self, reading: Reading) -> list[Event]:
+        """The events of a reading after ``seq``.
+
+        Raises:
+            CorruptRecord: it does not go on where the last one ended, or is damaged.
+        """
+        events = self._go_on(reading) if self.seq else read_events(reading)
+        self.seq, self._link = reading.head.seq, reading.head.link
+        return events
+
+    def _go_on(self, reading: Reading) -> list[Event]:
+        chain = Chain(reading.head.run_id, self.seq + 1, self._link, reading.nodes)
+        events = chain.follow(reading.records)
+        chain.check_end(reading.head)
+        return events

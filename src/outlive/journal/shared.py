@@ -15,28 +15,32 @@ begin an append on a loop's own thread; what of it may take long is done aside.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from outlive.errors import OutliveError, RunIdTaken, StoreUnavailable
-from outlive.journal.headers import brief_header
-from outlive.journal.immediate import aside
+from outlive.journal.codec.parts import with_values
+from outlive.journal.codec.restore import is_stored, read_form, read_values
+from outlive.journal.codec.values import Values
+from outlive.journal.headers import brief_header, first_entry, key_header
+from outlive.journal.lane import aside
 from outlive.journal.reader import Chain
 from outlive.journal.record import LINK_START, PARTED, pack
-from outlive.journal.restored import is_stored, read_form, read_values
-from outlive.journal.stored import with_values
-from outlive.journal.values import Values
-from outlive.model.brief import Brief
-from outlive.model.events import Event, encode_events
+from outlive.model.events import Event, Marked, encode_events
+from outlive.model.ids import OWN_PREFIX, digest
 from outlive.model.kinds import KIND_BITS
-from outlive.store import (
+from outlive.model.shared import Brief
+from outlive.stores.seam import (
+    PAGE_MAX,
     Conflict,
     Entry,
+    Found,
     Head,
     Header,
     Prompt,
+    Query,
     Reading,
     Statement,
     Store,
@@ -315,3 +319,72 @@ class _Writing:
         found = raw if is_stored(raw) else self._values.stored(raw)
         self.is_parted = self.is_parted or is_stored(found)
         return found
+
+
+TURNS = f"{OWN_PREFIX}turn/"
+FORKS = f"{OWN_PREFIX}fork/"
+ORPHANS = f"{OWN_PREFIX}orphan/"
+#: So many are looked through rather than asked for one by one.
+FEW_FORKS = 100
+
+
+def turn_entry(number: int, worker: str, now: int) -> Entry:
+    """A worker's turn to clear away what is old: of those who ask for it, one gets it."""
+    return _entry(f"{TURNS}{number}", Marked(now, worker))
+
+
+def fork_mark(parent: str, fork: str) -> str:
+    """The mark that keeps a run as long as its fork is there."""
+    return f"{_forks_of(parent)}{digest(fork.encode()).hex()}"
+
+
+def is_marked_for(journal: str, mark: Marked, parent: str | None) -> bool:
+    """Whether a mark speaks of that run; those that are no fork's speak of none."""
+    if journal.startswith(FORKS):
+        return parent is not None and journal == fork_mark(parent, mark.by)
+    return parent is None
+
+
+def _forks_of(parent: str) -> str:
+    return f"{FORKS}{digest(parent.encode()).hex()}/"
+
+
+def fork_entry(parent: str, fork: str, now: int) -> Entry:
+    """Says that a run is forked, before it is."""
+    return _entry(fork_mark(parent, fork), Marked(now, fork), parent)
+
+
+def orphan_entry(family: str, now: int) -> Entry:
+    """Says that a family had nodes and no run; since when, if it was not said before."""
+    return _entry(f"{ORPHANS}{digest(family.encode()).hex()}", Marked(now, family))
+
+
+def _entry(journal: str, event: Marked, parent: str | None = None) -> Entry:
+    header = key_header(status="mark", ended_at=event.at, parent=parent)
+    return first_entry(journal, event, header)
+
+
+async def find_marks(store: Store, prefix: str, ended_by: int | None) -> AsyncIterator[Found]:
+    """The marks that there are."""
+    after = None
+    while True:
+        page = await store.find(Query(prefix=prefix, ended_by=ended_by), after, PAGE_MAX)
+        for found in page.items:
+            yield found
+        after = page.next
+        if after is None:
+            return
+
+
+async def forked_among(store: Store, run_ids: Collection[str]) -> set[str]:
+    """Those that a fork shares with. Where forks are few, one look does for all."""
+    page = await store.find(Query(prefix=FORKS), None, FEW_FORKS)
+    if page.next is None:
+        return {found.header.parent or "" for found in page.items}.intersection(run_ids)
+    forks = {name: await store.find(Query(prefix=_forks_of(name)), None, 1) for name in run_ids}
+    return {name for name, found in forks.items() if found.items}
+
+
+async def drop_mark(store: Store, mark: str, keep_until: int) -> None:
+    """It is not needed any more; till then nobody can make it anew."""
+    await store.delete(mark, seq=1, digest=b"", keep_until=keep_until)

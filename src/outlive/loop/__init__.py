@@ -5,10 +5,9 @@ like any other: killed anywhere, whoever comes next goes on from its last checkp
 """
 
 from outlive.errors import IllegalTransition, IncompatibleCheckpoint
-from outlive.loop.driving import LoopStore
-from outlive.loop.loops import Loop
+from outlive.loop.driver import LoopStore
+from outlive.loop.loop import Arranged, Loop, arrange
 from outlive.loop.machine import State
-from outlive.loop.plans import Arranged, arrange
 from outlive.loop.snapshot import Snapshot
 from outlive.loop.verbs import drive, load, resume, step_once
 

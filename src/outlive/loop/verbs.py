@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from outlive.blocking import run_blocking
-from outlive.journal.immediate import run_immediate
-from outlive.loop import driving
-from outlive.loop.driving import Where, class_of, is_saved, kinds_of
-from outlive.loop.loops import UNAWAITED, Loop
+from outlive.journal.lane import run_immediate
+from outlive.loop import driver as driving
+from outlive.loop.driver import Where, class_of, is_saved, kinds_of
+from outlive.loop.loop import UNAWAITED, Loop
+from outlive.portal import run_blocking
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Loop)

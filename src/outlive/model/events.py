@@ -15,16 +15,52 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from outlive.model.beside import Fault as Fault
-from outlive.model.beside import KeyHeld as KeyHeld
-from outlive.model.beside import KeyKept as KeyKept
-from outlive.model.beside import Marked as Marked
-from outlive.model.checkpoint_events import OfCheckpoints
-from outlive.model.kin_events import ChildEnded as ChildEnded
-from outlive.model.kin_events import ChildIntended as ChildIntended
-from outlive.model.kin_events import ChildSpawned as ChildSpawned
-from outlive.model.kin_events import ParentTold as ParentTold
+from outlive.model.checkpoints import OfCheckpoints
 from outlive.model.queues import QueuePlace
+from outlive.model.shared import Fault as Fault
+from outlive.model.shared import KeyHeld as KeyHeld
+from outlive.model.shared import KeyKept as KeyKept
+from outlive.model.shared import Marked as Marked
+
+
+class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
+    """A child run is about to be started. Durable before it is."""
+
+    at: int
+    step: str
+    child_id: str
+    flow: str
+    args: bytes
+    digest: bytes
+    #: The flow waits for its outcome, and it ends with this run.
+    is_awaited: bool
+
+
+class ChildSpawned(msgspec.Struct, frozen=True, array_like=True, tag=61):
+    """A child was started, durably. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+
+
+class ChildEnded(msgspec.Struct, frozen=True, array_like=True, tag=62):
+    """A child that was waited for ended, or could not be started. *Delivered.*"""
+
+    at: int
+    step: str
+    child_id: str
+    #: How it ended; "refused": it could not be started.
+    status: str
+    value: bytes
+    error: Fault | None
+
+
+class ParentTold(msgspec.Struct, frozen=True, array_like=True, tag=63):
+    """The outcome was posted to the parent; only now the run has ended for good."""
+
+    at: int
+
 
 #: How an effect's end came to be known; empty: by its own body, as nearly always.
 By = Literal["", "check", "human", "holder", "driver"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from outlive.model.checkpoint_events import (
+from outlive.model.checkpoints import (
     CheckpointsBegan,
     CheckpointsCleared,
     CheckpointsEnded,

@@ -1,6 +1,6 @@
 """What must never be written down: arguments by their names, texts by patterns.
 
-Rules that users give; pure. What carries them out is ``journal/redacting.py``.
+Rules that users give; pure. What carries them out is ``journal/redaction.py``.
 """
 
 from __future__ import annotations

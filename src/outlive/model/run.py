@@ -8,12 +8,12 @@ place where an event changes it; it reads no clock and touches nothing outside.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
-from outlive.model.checkpoint_events import OfCheckpoints
-from outlive.model.checkpoints import brief_after
+from outlive.model.checkpoints import OfCheckpoints, brief_after
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -30,6 +30,7 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     Event,
+    Fault,
     Forked,
     ForkMade,
     KeyHeld,
@@ -55,11 +56,126 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
-from outlive.model.opened import Backoff as Backoff
-from outlive.model.opened import OpenEffect as OpenEffect
-from outlive.model.state import ENDED as ENDED
-from outlive.model.state import Run as Run
-from outlive.model.state import Status as Status
+from outlive.model.shared import Brief
+
+
+class OpenEffect(msgspec.Struct):
+    """An effect whose intent is in the journal and whose end is not."""
+
+    intent: EffectIntended
+    #: The newest attempt that was begun.
+    attempt: int
+    not_after: int
+    #: Of the driver that began the newest attempt.
+    epoch: int
+    #: Set while an attempt's end is unknown: when it surely was over (ms since 1970), if known.
+    over_at: int | None = None
+    doubt: Fault | None = None
+    asks: bool = False
+    #: Set between attempts: when the next may start.
+    retry_at: int | None = None
+    error: Fault | None = None
+    #: An earlier attempt may have happened; it was repeated because the receiver honours the key.
+    maybe: bool = False
+    #: The seq of the newest attempt's intent.
+    seq: int = 0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """A plain step between two attempts."""
+
+    attempt: int
+    retry_at: int
+    error: Fault
+
+
+Status: TypeAlias = Literal[
+    "pending",
+    "running",
+    "waiting",
+    "in_doubt",
+    "undoing",
+    "completed",
+    "failed",
+    "cancelled",
+    "quarantined",
+]
+STATUSES: tuple[str, ...] = get_args(Status)
+#: Nothing happens to a run after these.
+ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of a run, as far as anyone needs it."""
+
+    started: RunStarted | None = None
+    status: Status = "pending"
+    seq: int = 0
+    epoch: int = 0
+    #: ms since the run's start of the newest event.
+    at: int = 0
+    #: ms since 1970; 0 is "at once", None "only by mail".
+    wake_at: int | None = 0
+    ended_at: int | None = None
+    reason: str = ""
+    #: While it is parked: the signals that it waits for, as far as is known.
+    signals: tuple[str, ...] = ()
+    #: Claims in a row, the last one included, in which something of the run was tried and nothing
+    #: new became durable.
+    barren: int = 0
+    #: Its code was about to be run in the last claim, which was not the first of these.
+    is_tried: bool = False
+    #: Nothing new became durable between the last claim and the one before it.
+    is_claimed_again: bool = False
+    effects: dict[str, OpenEffect] = field(default_factory=dict)
+    backoffs: dict[str, Backoff] = field(default_factory=dict)
+    #: Asked and not answered.
+    questions: dict[str, QuestionAsked] = field(default_factory=dict)
+    value: bytes | None = None
+    error: Fault | None = None
+    holder: KeyHeld | None = None
+    kept: KeyKept | None = None
+    marked: Marked | None = None
+    #: Children begun and not ended, and which of them were started.
+    children: dict[str, ChildIntended] = field(default_factory=dict)
+    children_started: set[str] = field(default_factory=set)
+    is_undoing: bool = False
+    #: How the last chapter began; None: the first one goes on.
+    chapter: ChapterBegan | None = None
+    #: Places at which the flow took the new way.
+    patches: set[str] = field(default_factory=set)
+    #: It left memory and waits; nobody holds its lease.
+    is_parked: bool = False
+    #: The outcome is there; the parent has to be told before the run counts as ended.
+    tells_parent: bool = False
+    #: Where its last end stands, and how often it was tried again.
+    end_seq: int = 0
+    tries: int = 0
+    #: Something that a header shows has changed since it was last made.
+    header_is_stale: bool = True
+    #: Of a journal that is no run's: what its header shows.
+    brief: Brief | None = None
+
+    @property
+    def start(self) -> RunStarted:
+        """The first event; there is one in every journal of a run."""
+        assert self.started is not None, "the journal does not begin with RunStarted"
+        return self.started
+
+    @property
+    def shown_status(self) -> Status:
+        """What people are shown: a doubt that waits for them comes before all else."""
+        asks = any(effect.asks for effect in self.effects.values())
+        under_way = self.status in ("running", "waiting", "undoing")
+        return "in_doubt" if asks and under_way else self.status
+
+    @property
+    def is_held(self) -> bool:
+        """Its driver keeps the lease."""
+        is_driven = self.status in ("pending", "running", "undoing") and not self.is_parked
+        return self.tells_parent or is_driven
 
 
 def fold(events: Iterable[Event]) -> Run:

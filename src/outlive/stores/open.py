@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from outlive.errors import StoreUnavailable, UnknownStore
 from outlive.ports import Ports
-from outlive.store import Store
+from outlive.stores.seam import Store
 
 _POSTGRES = ("postgresql", "postgres")
 #: Schemes that later releases will speak.
@@ -75,7 +75,7 @@ def shown_place(url: str) -> str:
     if url.partition("://")[0] not in _POSTGRES:
         return url
     try:
-        from outlive.stores.postgres_url import parse_place
+        from outlive.stores.postgres.url import parse_place
     except ImportError:
         return "postgresql://"  # opening it says what is missing
     return parse_place(url).name
@@ -84,7 +84,7 @@ def shown_place(url: str) -> str:
 def _is_postgres_there(url: str, ports: Ports) -> tuple[bool, str]:
     """Also the place as it may be shown: a URL may hold a password."""
     try:
-        from outlive.stores.postgres_schema import is_made
+        from outlive.stores.postgres.schema import is_made
     except ImportError:
         return True, ""  # opening it says what is missing
     return is_made(url, ports)
@@ -99,7 +99,7 @@ def _open_memory(url: str, rest: str, ports: Ports, lease_seconds: float) -> Sto
 
 
 def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float, upgrades: bool) -> Store:
-    from outlive.stores.sqlite import SQLiteStore
+    from outlive.stores.sqlite.store import SQLiteStore
 
     if not rest.startswith("/"):
         raise UnknownStore(f"{url!r} has a host; write sqlite:///relative.db (three slashes)")
@@ -111,7 +111,7 @@ def _open_sqlite(url: str, rest: str, ports: Ports, lease_seconds: float, upgrad
 
 def _open_postgres(url: str, ports: Ports, lease_seconds: float, upgrades: bool) -> Store:
     try:
-        from outlive.stores.postgres import PostgresStore
+        from outlive.stores.postgres.store import PostgresStore
     except ImportError as error:
         raise UnknownStore(
             f"postgresql:// needs the driver ({error}); `pip install 'outlive[postgres]'`"

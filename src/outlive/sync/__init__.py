@@ -12,9 +12,19 @@ from outlive import errors
 from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
-from outlive.engine.fanout import Outcome
 from outlive.engine.people import Approval
-from outlive.engine.verbs import attempt, fired_at, key, now, patched, pins, random, run_id, uuid
+from outlive.engine.verbs import (
+    Outcome,
+    attempt,
+    fired_at,
+    key,
+    now,
+    patched,
+    pins,
+    random,
+    run_id,
+    uuid,
+)
 from outlive.errors import NotHappened
 from outlive.model.queues import Queue, Rate
 from outlive.model.redaction import Redaction
@@ -36,11 +46,11 @@ from outlive.sync.verbs import (
 )
 
 if TYPE_CHECKING:
-    from outlive.posting import Question
-    from outlive.scheduling import Schedule
+    from outlive.app.mail import Question
+    from outlive.app.schedules import Schedule
     from outlive.sync.app import App
     from outlive.sync.app import open_app as open
-    from outlive.sync.defaults import (
+    from outlive.sync.default import (
         close,
         ensure,
         find,
@@ -124,23 +134,23 @@ __all__ = [
 _LATER = {
     "App": ("outlive.sync.app", "App"),
     "Handle": ("outlive.sync.handle", "Handle"),
-    "Question": ("outlive.posting", "Question"),
-    "Schedule": ("outlive.scheduling", "Schedule"),
-    "close": ("outlive.sync.defaults", "close"),
-    "ensure": ("outlive.sync.defaults", "ensure"),
-    "find": ("outlive.sync.defaults", "find"),
-    "fork": ("outlive.sync.defaults", "fork"),
-    "fire_schedule": ("outlive.sync.defaults", "fire_schedule"),
-    "get": ("outlive.sync.defaults", "get"),
+    "Question": ("outlive.app.mail", "Question"),
+    "Schedule": ("outlive.app.schedules", "Schedule"),
+    "close": ("outlive.sync.default", "close"),
+    "ensure": ("outlive.sync.default", "ensure"),
+    "find": ("outlive.sync.default", "find"),
+    "fork": ("outlive.sync.default", "fork"),
+    "fire_schedule": ("outlive.sync.default", "fire_schedule"),
+    "get": ("outlive.sync.default", "get"),
     "open": ("outlive.sync.app", "open_app"),
-    "pause_schedule": ("outlive.sync.defaults", "pause_schedule"),
-    "resume_schedule": ("outlive.sync.defaults", "resume_schedule"),
-    "run": ("outlive.sync.defaults", "run"),
-    "schedule": ("outlive.sync.defaults", "schedule"),
-    "schedules": ("outlive.sync.defaults", "schedules"),
-    "start": ("outlive.sync.defaults", "start"),
-    "submit": ("outlive.sync.defaults", "submit"),
-    "unschedule": ("outlive.sync.defaults", "unschedule"),
+    "pause_schedule": ("outlive.sync.default", "pause_schedule"),
+    "resume_schedule": ("outlive.sync.default", "resume_schedule"),
+    "run": ("outlive.sync.default", "run"),
+    "schedule": ("outlive.sync.default", "schedule"),
+    "schedules": ("outlive.sync.default", "schedules"),
+    "start": ("outlive.sync.default", "start"),
+    "submit": ("outlive.sync.default", "submit"),
+    "unschedule": ("outlive.sync.default", "unschedule"),
 }
 
 

@@ -21,27 +21,27 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from outlive import app as async_app
-from outlive import opening
-from outlive.blocking import AtExit, LoopThread, check_may_block, interrupted
+from outlive.app import app as async_app
+from outlive.app import open as opening
+from outlive.app.schedules import Schedule
+from outlive.app.signatures import AppRunVerb
 from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait, check_on_wait
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.engine.signatures import typed
-from outlive.journal.archive import Archived
-from outlive.journal.sweeping import Swept
+from outlive.journal.retention.archive import Archived
+from outlive.journal.retention.sweep import Swept
 from outlive.model.mail import Verdict
 from outlive.model.queues import Queue
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
+from outlive.portal import AtExit, LoopThread, check_may_block, interrupted
 from outlive.ports import Ports
-from outlive.scheduling import Schedule
 from outlive.settings import Settings
-from outlive.signatures import AppRunVerb
-from outlive.store import Health, Page, QueueState
+from outlive.stores.seam import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
 from outlive.worker.worker import Worker

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from outlive import handle as async_handle
+from outlive.app import handle as async_handle
+from outlive.app.feed import RunEvent
+from outlive.app.mail import Question
 from outlive.engine.notices import OnWait
-from outlive.following import RunEvent
 from outlive.model.events import Event
 from outlive.model.retry import Duration
 from outlive.model.run import Run
-from outlive.posting import Question
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -15,8 +15,8 @@ from outlive.loop import (
     Snapshot,
     State,
     arrange,
-    driving,
 )
+from outlive.loop import driver as driving
 from outlive.loop.verbs import done, is_plain
 from outlive.sync.app import App
 

@@ -19,12 +19,13 @@ from typing import (
     overload,
 )
 
-from outlive.engine import fanout, people, verbs
+from outlive.engine import people, verbs
+from outlive.engine import verbs as fanout
 from outlive.engine.definitions import Effect, Flow
-from outlive.engine.fanout import MAP_LIMIT, Outcome
 from outlive.engine.people import Approval
 from outlive.engine.place import Bridge, plain_for
 from outlive.engine.signatures import PlainCallVerb, PlainSpawnVerb, typed
+from outlive.engine.verbs import MAP_LIMIT, Outcome
 from outlive.errors import DefinitionRefused
 from outlive.model.retry import Duration
 

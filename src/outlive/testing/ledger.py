@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from outlive.testing.auditor import Receipt
+from outlive.testing.audit.auditor import Receipt
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Receipt)

@@ -17,9 +17,9 @@ import msgspec
 
 from outlive.envelope import disclose_outcome
 from outlive.errors import CorruptRecord, StoreError
+from outlive.journal.codec.restore import Restorer
 from outlive.journal.headers import header_of
 from outlive.journal.mail import Unreadable, mail_ids, read_letter
-from outlive.journal.marks import is_marked_for
 from outlive.journal.reader import begin_of
 from outlive.journal.record import (
     ENVELOPE_BYTES,
@@ -28,7 +28,7 @@ from outlive.journal.record import (
     unpack,
     unpack_unlinked,
 )
-from outlive.journal.restored import Restorer
+from outlive.journal.shared import is_marked_for
 from outlive.model.events import (
     ChapterBegan,
     Claimed,
@@ -38,8 +38,8 @@ from outlive.model.events import (
     decode_events,
 )
 from outlive.model.run import Run, fold
-from outlive.store import Header, Reading, StoredRecord
-from outlive.transactional import KeptOutcome
+from outlive.stores.seam import Header, Reading, StoredRecord
+from outlive.stores.transactions import KeptOutcome
 
 _LINK_BYTES = 16
 

@@ -6,6 +6,15 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from outlive.model.checkpoints import (
+    CheckpointsBegan,
+    CheckpointsCleared,
+    CheckpointsEnded,
+    OfCheckpoints,
+    RolledBack,
+    SnapshotRestored,
+    SnapshotSaved,
+)
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -48,7 +57,37 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
-from outlive.views.checkpoint_rows import of_checkpoints
+
+
+def of_checkpoints(event: OfCheckpoints) -> dict[str, object]:
+    """What people want to see of such an event."""
+    match event:
+        case CheckpointsBegan():
+            origin = event.origin
+            forked = "" if origin is None else f", forked from run {origin.run_id}"
+            return {
+                "what": "checkpoints began",
+                "args": event.metadata,
+                "note": f"of run {event.run_id}{forked}",
+            }
+        case SnapshotSaved():
+            schema = f", schema {event.schema}" if event.schema else ""
+            note = f"{event.size} bytes{schema}"
+            return {"what": "saved", "step": event.step, "value": event.state, "note": note}
+        case SnapshotRestored():
+            held = f", by {event.holder} alone" if event.holder else ""
+            note = f"from seq {event.seq}{held}" if event.seq else f"from the beginning{held}"
+            return {"what": "restored", "step": event.step, "note": note}
+        case RolledBack():
+            why = f": {event.why}" if event.why else ""
+            return {"what": "rolled back", "step": event.step, "note": f"to seq {event.seq}{why}"}
+        case CheckpointsEnded():
+            return {"what": event.status, "note": event.error}
+        case CheckpointsCleared():
+            return {"what": "cleared", "note": f"{event.count} snapshots"}
+        case _:
+            assert_never(event)
+
 
 _UNDO = "undo:"
 

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import msgspec
 
-from outlive.journal.codec_bounds import Refusal
-from outlive.journal.codec_scalars import READERS
-from outlive.journal.codec_walk import ENUM, FROZENSET, ITEMS, OBJECT, SET, TUPLE
-from outlive.journal.parts import whole
+from outlive.journal.codec.bounds import Refusal
+from outlive.journal.codec.parts import whole
+from outlive.journal.codec.scalars import READERS
+from outlive.journal.codec.walk import ENUM, FROZENSET, ITEMS, OBJECT, SET, TUPLE
 
 #: How much of a value a row of a table shows.
 PREVIEW_CHARS = 80

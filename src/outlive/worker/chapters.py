@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import msgspec
 
 from outlive.errors import OutliveError
-from outlive.journal.forking import events_of
-from outlive.journal.restored import read_whole
+from outlive.journal.codec.restore import read_whole
+from outlive.journal.fork import events_of
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
-from outlive.store import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
+from outlive.stores.seam import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
 
 #: Events that are in memory at once before their runs are driven; a longer run comes alone.
 EVENTS_AT_ONCE = 5_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -17,29 +17,179 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
-from outlive.engine.ending import Verdict
-from outlive.engine.leaving import How
+from outlive.engine.end import Verdict
+from outlive.engine.exit import How
+from outlive.engine.host import Host
 from outlive.engine.notices import Notices, one_line, reason_of, stopped_by
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
+from outlive.journal.mail import mail_of_each
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
-from outlive.store import Mail, Wanted
-from outlive.worker.admission import Admission
-from outlive.worker.adoption import Adoption
-from outlive.worker.beside import begin_beside
-from outlive.worker.departure import GRACE_SECONDS, Departure
-from outlive.worker.kin import StoreKin
-from outlive.worker.loading import Loading
-from outlive.worker.peers import StorePeer
-from outlive.worker.postman import Postman
-from outlive.worker.probation import LOOK_SECONDS
-from outlive.worker.pulse import Pulse, stopped
+from outlive.ports import Clock
+from outlive.stores.seam import Claims, Mail, Wanted, Watchable
+from outlive.worker.claim import Admission, Loading
+from outlive.worker.dependencies import Setting
+from outlive.worker.heartbeat import Pulse, stopped
+from outlive.worker.neighbours import Adoption, News, StoreKin, StorePeer, Watchers
+from outlive.worker.poison import LOOK_SECONDS
 from outlive.worker.repertoire import Repertoire
-from outlive.worker.setting import Setting
-from outlive.worker.waking import next_look
-from outlive.worker.watchers import News, Watchers
+from outlive.worker.retention import Upkeep
+
+#: Looks for what is due do not follow one another faster than this, whatever a store says.
+_AHEAD_MS_MIN = 1
+
+
+def next_look(claims: Claims, clock: Clock) -> float | None:
+    """When the next run gets due, in monotonic time.
+
+    The store's clock decides what is due, and ours may be ahead of it.
+    """
+    if claims.next_at is None:
+        return None
+    return clock.monotonic() + max(_AHEAD_MS_MIN, claims.next_at - claims.now) / 1000
+
+
+def wake_by_store(
+    setting: Setting, worker: str, poke: Callable[[], object]
+) -> Callable[[], object]:
+    """Poke the worker, on its own loop, at the store's hints, if it gives any; returns the end."""
+    if not isinstance(setting.store, Watchable):
+        return _nothing
+    return setting.store.watch(worker, lambda: setting.host.call_threadsafe(poke))
+
+
+def _nothing() -> None:
+    pass
+
+
+def begin_beside(setting: Setting, worker: str, poke: Callable[[], object]) -> Callable[[], object]:
+    """Begin both, as far as they are wanted; returns what ends them."""
+    unwatch = wake_by_store(setting, worker, poke)
+    if setting.upkeep is None:
+        return unwatch
+    upkeep = Upkeep(setting, setting.upkeep, worker)
+    upkeep.start()
+
+    def end() -> None:
+        upkeep.stop()
+        unwatch()
+
+    return end
+
+
+class Postman:
+    """Brings mail to the runs of one worker."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        drives: Mapping[str, Drive],
+        failed: Callable[[OutliveError], None],
+    ) -> None:
+        self._setting, self._drives, self._failed = setting, drives, failed
+        self._expected: dict[str, None] = {}
+        self._is_under_way = False
+
+    def expect(self, run_id: str) -> bool:
+        """Mail was posted to this run just now; False: the run is not in memory here."""
+        if run_id not in self._drives:
+            return False
+        self._expected[run_id] = None
+        if not self._is_under_way:
+            self._is_under_way = True
+            self._setting.host.create_task(self._fetch())
+        return True
+
+    async def _fetch(self) -> None:
+        try:
+            while self._expected:
+                some = list(self._expected)
+                self._expected.clear()
+                await self.bring(some)
+        except OutliveError as error:
+            self._failed(error)
+        finally:
+            self._is_under_way = False
+
+    async def bring(self, run_ids: Collection[str]) -> None:
+        """What was posted to these and not consumed."""
+        # Themselves, not their ids: what we bring to one that left and came back meanwhile, or has
+        # begun another chapter, may have been consumed since.
+        here = {each: self._drives[each] for each in run_ids if each in self._drives}
+        if not here:
+            return
+        found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
+            mail_of_each(self._setting.store, here)
+        )
+        for run_id, mail in found.items():
+            drive = here[run_id]
+            if self._drives.get(run_id) is not drive:
+                self.expect(run_id)
+            elif not drive.stopped:
+                drive.mailbox.take(mail)
+
+
+#: What a cancelled effect gets to say how it ended, and the store to write down the last words.
+GRACE_SECONDS = 1.0
+
+
+class Departure:
+    """The end of one worker."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._changed = asyncio.Event()
+        self._is_over = False
+        #: Nothing new may begin.
+        self.is_asked = False
+        #: Everything reached a durable point in time.
+        self.is_clean = True
+
+    def ask(self, seconds: float) -> None:
+        """Be gone after so long; asked again, the earlier limit counts."""
+        self.is_asked = True
+        if seconds > 0:
+            self._host.call_later(seconds, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._changed.set()
+
+    def notice(self) -> None:
+        """A run left memory."""
+        self._changed.set()
+
+    async def see_off(self, drives: Mapping[str, Drive]) -> None:
+        """Until no run is left; those that are in memory leave it one by one."""
+        for drive in list(drives.values()):
+            try:
+                drive.drain()
+            except Exception as bug:
+                drive.broke(bug)
+        await self._until(lambda: not drives or self._is_over)
+        if not drives:
+            return
+        self.is_clean = False
+        running = [task for drive in drives.values() for task in drive.waiting.cut_effects()]
+        if running:
+            await asyncio.wait(running, timeout=GRACE_SECONDS)
+        for drive in list(drives.values()):
+            drive.leaving.hand_over()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self._until(lambda: not drives)
+        except TimeoutError:
+            pass  # the store is slow or gone; whoever finds the leases will know what to do
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            self._changed.clear()
+            await self._changed.wait()
+
 
 logger = logging.getLogger("outlive")
 

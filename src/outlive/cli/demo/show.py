@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
+import re
 import shutil
 import signal
 import sys
@@ -11,20 +13,136 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from outlive.cli.demo.kills import SEED_MAX, plan_kills
-from outlive.cli.demo.options import parse_options
 from outlive.cli.demo.processes import module_command
 from outlive.cli.demo.screen import LineTeller, LiveTeller, Screen
 from outlive.cli.demo.side import Pace, Setting, Side
-from outlive.cli.demo.story import Tally
-from outlive.cli.demo.verdict import failures, incoherences, render_table, verdict
+from outlive.cli.demo.story import KILLS_MIN, SEED_MAX, Tally, plan_kills
 from outlive.cli.demo.watch import JournalReader, nonces_of
 from outlive.errors import OutliveError
 from outlive.ports import Ports
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says in one line what is wrong and where to look."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}; see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """``seed`` (or None), ``fast``, ``keep``."""
+    parser = OneLineParser(
+        prog="outlive demo",
+        description="A support agent is killed again and again, in the middle of whatever it does, "
+        "and started again each time; it refunds once. Beside it the same agent without Outlive. "
+        "Nothing leaves this machine. Ends with 0 only if all went as promised.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, help="when to kill; printed, so that it can be repeated"
+    )
+    parser.add_argument("--fast", action="store_true", help="no pauses for an audience")
+    parser.add_argument("--keep", action="store_true", help="keep the journal and the ledgers")
+    return parser.parse_args(argv)
+
+
+#: The rows that the show is about; they come last.
+POINTS = ("mails sent", "refunds at the bank")
+NONCE = re.compile(r"~[0-9a-f]{6}")
+
+
+def incoherences(
+    outcome: str,
+    refunds: Sequence[dict[str, Any]],
+    letters: Sequence[dict[str, Any]],
+    journal: set[str],
+) -> list[str]:
+    """Whether answer, bank and letter speak of the same refund, and of what the journal keeps."""
+    found = []
+    sent = [*(entry["reason"] for entry in refunds), *(entry["letter"] for entry in letters)]
+    unknown = {nonce for text in [outcome, *sent] for nonce in NONCE.findall(text)} - journal
+    if unknown:
+        found.append(f"answers went out that the journal does not have: {sorted(unknown)}")
+    if not NONCE.search(outcome):
+        found.append(f"the outcome is not the model's: {outcome!r}")
+    for entry in refunds:
+        if any(entry["number"] not in text for text in [outcome, *_texts(letters)]):
+            found.append(f"refund {entry['number']} is not the one that was told")
+    if any(entry["number"] not in outcome for entry in letters):
+        found.append("the letter is not the one of the outcome")
+    return found
+
+
+def _texts(letters: Sequence[dict[str, Any]]) -> list[str]:
+    return [entry["letter"] for entry in letters]
+
+
+def failures(ours: Tally, plain: Tally) -> list[str]:
+    """What is not as promised; nothing, if all went well."""
+    checks = [
+        (ours.kills >= max(KILLS_MIN, ours.kills_planned), f"{ours.kills} kills are too few"),
+        (plain.kills >= plain.kills_planned, f"the plain agent died {plain.kills} times only"),
+        (ours.refunds == 1, f"the bank refunded {ours.refunds} times"),
+        (ours.mails == 1, f"{ours.mails} letters were sent"),
+        (plain.refunds > 1, f"the plain agent refunded {plain.refunds} times: nothing was shown"),
+    ]
+    return [*(why for is_met, why in checks if not is_met), *ours.faults, *plain.faults]
+
+
+def figures(ours: Tally, plain: Tally) -> list[tuple[str, str, str]]:
+    """The rows of the table."""
+
+    def row(name: str, field: str) -> tuple[str, str, str]:
+        return name, _shown(getattr(ours, field)), _shown(getattr(plain, field))
+
+    return [
+        row("kills", "kills"),
+        row("steps run", "steps_run"),
+        row("steps replayed", "steps_replayed"),
+        row("model calls made", "model_calls"),
+        row("model calls saved", "model_calls_saved"),
+        ("seconds", f"{ours.seconds:.1f}", f"{plain.seconds:.1f}"),
+        row("mails sent", "mails"),
+        row("refunds at the bank", "refunds"),
+    ]
+
+
+def _shown(figure: int | None) -> str:
+    return "-" if figure is None else str(figure)
+
+
+def render_table(ours: Tally, plain: Tally) -> Table:
+    """The figures side by side."""
+    table = Table(title_justify="left", border_style="dim", pad_edge=True)
+    table.add_column("", style="bold")
+    table.add_column(ours.title, justify="right", style="green", min_width=14)
+    table.add_column(plain.title, justify="right", style="red", min_width=14)
+    for name, left, right in figures(ours, plain):
+        is_point = name in POINTS
+        if name == POINTS[0]:
+            table.add_section()
+        table.add_row(name, left, right, style="bold" if is_point else None)
+    return table
+
+
+def verdict(ours: Tally, plain: Tally) -> str:
+    """The sentence that remains."""
+    wrong = failures(ours, plain)
+    if wrong:
+        return "[bold red]✘ not as promised:[/] " + "; ".join(wrong)
+    return (
+        f"[bold green]✔ killed {ours.kills} times, refunded once, wrote once.[/] "
+        f"The plain agent refunded [bold red]{plain.refunds} times[/] "
+        f"and wrote [bold red]{plain.mails} letters[/]."
+    )
+
 
 DURABLE = module_command("outlive.cli.demo.agent")
 PLAIN = module_command("outlive.cli.demo.agent_plain")

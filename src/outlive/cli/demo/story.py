@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 
@@ -52,3 +55,74 @@ class Teller(Protocol):
     def tell(self, side: Tally, line: Line) -> None:
         """Something happened on this side."""
         ...
+
+
+KILLS_MIN = 6
+SEED_MAX = 9999
+#: A kill "right after" something comes within this time.
+RIGHT_AFTER_SECONDS = 0.04
+
+
+class Moment(Enum):
+    """Where an agent may die; the value says it to people."""
+
+    PLANNING = "while the model plans"
+    SEARCHING = "between two search answers"
+    SEARCHED = "right after the last search"
+    DECIDING = "while the model decides"
+    REFUND_ASKED = "while the bank considers"
+    REFUND_MADE = "by the bank, after paying"
+    WRITING = "while the model writes"
+    MAIL_SENT = "letter sent, reply pending"
+    CLOSING = "while the model closes"
+
+
+#: In the middle of one model call, by the call's task.
+IN_CALL = {
+    "plan": Moment.PLANNING,
+    "decide": Moment.DECIDING,
+    "write": Moment.WRITING,
+    "close": Moment.CLOSING,
+}
+BETWEEN = (Moment.SEARCHED, Moment.REFUND_ASKED, Moment.MAIL_SENT)
+AFTER_REFUND = (Moment.WRITING, Moment.MAIL_SENT, Moment.CLOSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One SIGKILL: at a moment, a while into it."""
+
+    moment: Moment
+    #: How far into the call, or into the time right after.
+    fraction: float
+    #: SEARCHING only: after so many answers.
+    answers: int
+
+    def delay_seconds(self, think_seconds: float) -> float:
+        """From the moment to the signal, when a model call takes so long."""
+        in_call = self.moment in IN_CALL.values()
+        return self.fraction * (think_seconds if in_call else RIGHT_AFTER_SECONDS)
+
+
+def plan_kills(seed: int) -> list[Kill]:
+    """The kills of a seed in their order: six to eight, the bank's always among them."""
+    chance = random.Random(seed)
+    moments = _pick(chance)
+    return [
+        Kill(moment=each, fraction=chance.uniform(0.2, 0.8), answers=chance.randint(1, 3))
+        for each in moments
+    ]
+
+
+def _pick(chance: random.Random) -> list[Moment]:
+    others = [moment for moment in Moment if moment is not Moment.REFUND_MADE]
+    while True:
+        picked = chance.sample(others, chance.randint(KILLS_MIN - 1, KILLS_MIN + 1))
+        if _is_worth_showing(picked):
+            return [m for m in Moment if m in picked or m is Moment.REFUND_MADE]
+
+
+def _is_worth_showing(picked: Sequence[Moment]) -> bool:
+    """Some in the middle of model calls, some between, some after the money went out."""
+    kinds = (tuple(IN_CALL.values()), BETWEEN, AFTER_REFUND)
+    return all(any(moment in kind for moment in picked) for kind in kinds)

@@ -1,0 +1,1 @@
+"""The composition root and its parts: start runs, look at them, write to them."""

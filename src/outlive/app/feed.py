@@ -1,0 +1,142 @@
+"""Following a run: its events as they become durable, until it ends. Nobody polls in vain.
+
+A run that is driven here tells when something of it has become durable; any other is looked at
+every now and then, from where the last look ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from outlive.errors import OutliveError, RunNotFound
+from outlive.journal.codec.codec import Codec
+from outlive.journal.codec.restore import read_whole
+from outlive.journal.lane import Lane
+from outlive.journal.log import RunLog
+from outlive.journal.reader import Tail
+from outlive.model.events import Event, Fault
+from outlive.stores.seam import Reading, Store, instant
+from outlive.views.rows import row_of
+from outlive.views.values import as_json, read_value
+from outlive.worker.worker import Worker
+
+#: What decoding a value may raise where a class of it is not known here.
+_UNREADABLE = (OutliveError, ValueError, TypeError, LookupError, AttributeError)
+
+POLL_SECONDS = 0.25
+#: The first look comes sooner: a reply may take but a moment.
+POLL_SECONDS_FIRST = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """One event of a run, decoded. ``raw`` is what is stored."""
+
+    seq: int
+    #: Which event it is: the name of its class, as in the reference ("StepDone").
+    kind: str
+    at: datetime
+    raw: Event
+    #: The step's id, of events of steps, effects and children.
+    step: str | None = None
+    attempt: int | None = None
+    #: Arguments by name, where the event has some.
+    args: Any = None
+    #: What came of it; of a class that is not known here, its fields as plain data.
+    value: Any = None
+    error: Fault | None = None
+
+
+def decoded(seq: int, at: int, event: Event, codec: Codec) -> RunEvent:
+    """The event that happened at this instant (ms since 1970)."""
+    row = row_of(seq, at, event)
+    return RunEvent(
+        seq=seq,
+        kind=type(event).__name__,
+        at=instant(at),
+        raw=event,
+        step=getattr(event, "step", None) or None,
+        attempt=row.attempt,
+        args=_value(row.args, codec),
+        value=_value(row.value, codec),
+        error=row.error,
+    )
+
+
+def _value(data: bytes | None, codec: Codec) -> Any:
+    if data is None:
+        return None
+    try:
+        return codec.decode(data)
+    except _UNREADABLE:
+        return as_json(read_value(data))
+
+
+class Follower:
+    """Follows one run."""
+
+    def __init__(self, run_id: str, store: Store, lane: Lane, worker: Worker | None) -> None:
+        self._run_id, self._store, self._lane, self._worker = run_id, store, lane, worker
+        #: Done when the run leaves memory here.
+        self._left: asyncio.Future[Any] | None = None
+        self._log: RunLog | None = None
+        #: Done when that log gets nothing more: the next chapter has another.
+        self._closed: asyncio.Future[Any] | None = None
+        self._pause = POLL_SECONDS_FIRST
+
+    async def events(self, tail: Tail) -> AsyncGenerator[tuple[int, Event], None]:
+        """Every event after the tail with its seq, until the run is over."""
+        try:
+            while True:
+                reading = await self._read(tail.seq)
+                events = tail.take(reading)
+                first = tail.seq - len(events) + 1
+                self._pause = POLL_SECONDS_FIRST if events else self._pause
+                for seq, event in enumerate(events, first):
+                    yield seq, event
+                if reading.header.ended_at is not None:
+                    return
+                await self._news(tail.seq)
+        finally:
+            if self._left is not None:
+                self._left.cancel()
+
+    async def _read(self, after: int) -> Reading:
+        reading = await self._lane(read_whole(self._store, self._run_id, after))
+        if reading is None:
+            raise RunNotFound(self._run_id)
+        return reading
+
+    async def _news(self, seq: int) -> None:
+        """Wait until there may be more."""
+        worker = self._worker
+        log = None if worker is None or worker.failure else worker.log_of(self._run_id)
+        if worker is None or log is None or log.is_closed:
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, POLL_SECONDS)
+            return
+        durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        log.wait(seq + 1, partial(_tell, durable))
+        left = self._left = self._left or worker.watch(self._run_id)
+        waited_for = (durable, left, self._closing(log))
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        if left.done():
+            # Why it left, whoever waits for the outcome is told; here the journal says enough.
+            left.exception()
+            self._left = None
+
+    def _closing(self, log: RunLog) -> asyncio.Future[Any]:
+        if self._closed is None or self._log is not log:
+            self._log, self._closed = log, asyncio.get_running_loop().create_future()
+            log.on_close += (partial(_tell, self._closed),)
+        return self._closed
+
+
+def _tell(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)

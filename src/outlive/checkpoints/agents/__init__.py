@@ -1,0 +1,1 @@
+"""Checkpoints of several agents: messages between them, and consistent cuts."""

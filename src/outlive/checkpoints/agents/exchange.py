@@ -1,0 +1,296 @@
+"""Messages between agents that survive the agents: what is sent and taken is saved with the state.
+
+An agent opens its ``Exchange``, goes on from ``exchange.state``, sends, receives, and saves:
+
+    exchange = await runner.exchange("planner", peers=["writer"])
+    message = await exchange.receive()
+    exchange.send("writer", {"chapter": 1})
+    await exchange.checkpoint("planned", state)
+
+Nothing of what it did counts before ``checkpoint`` returns, and all of it counts then: the state,
+what was sent, what was taken, in one commit. Killed before, it does all of it again and nobody has
+seen the first time; killed after, it does none of it again. So no message is lost and none is
+doubled, whatever is killed when.
+
+A message lies in its sender's journal until its receiver has saved a state that it went into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from outlive.checkpoints.agents.cuts import Cut, CutJournals, Cuts
+from outlive.checkpoints.agents.journals import Agents, Opened
+from outlive.checkpoints.agents.ledger import LEDGER, SILENT, Ledger, ahead
+from outlive.checkpoints.schema import Schema
+from outlive.checkpoints.snapshot import RunSnapshot
+from outlive.checkpoints.store import SnapshotStore, metadata_of, snapshots_of
+from outlive.errors import ExchangeRefused
+from outlive.model.ids import check_run_id
+from outlive.model.retry import Duration, parse_duration
+
+#: Messages to one peer that may be under way.
+KEPT_MAX: Final = 10_000
+#: From so many on it is worth a look whether the peer has taken some.
+KEPT_MANY: Final = 100
+#: How often a receiver looks: at first, and after looking in vain for long.
+LOOK_SECONDS: Final = 0.01
+LOOK_SECONDS_MAX: Final = 0.5
+
+REMEDY: Final = "agents that exchange messages go back together: restore a cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Something that an agent sent to another one."""
+
+    #: Who sent it.
+    sender: str
+    #: From 1, per sender and receiver.
+    number: int
+    #: What was sent, as it was.
+    body: Any
+
+
+class Exchange:
+    """One agent among others. Opened by ``DurableRunner.exchange``; for one task at a time."""
+
+    def __init__(
+        self, agents: Agents, schema: Schema, peers: Iterable[str], opened: Opened
+    ) -> None:
+        self.run_id = opened.run_id
+        self._agents, self._schema, self._holder = agents, schema, opened.holder
+        #: The step at which it was saved last; None: the agent has not begun.
+        self.step_id = opened.step_id
+        self._state = opened.state_by(schema)
+        ledger = opened.ledger
+        self.peers = peers_of(self.run_id, peers, ledger)
+        self._sent, self._taken = dict(ledger.sent), dict(ledger.taken)
+        self._kept = {peer: list(messages) for peer, messages in ledger.kept.items()}
+        #: By peer: its ledger as of the last look.
+        self._seen: dict[str, Ledger] = {}
+        self._turn = 0
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """A copy of the state that was saved last; None: the agent has not begun."""
+        state: dict[str, Any] | None = self._agents.copy(self._state)
+        return state
+
+    def send(self, to: str, message: Any) -> int:
+        """Send a message, when the next state is saved; returns its number.
+
+        Raises:
+            ExchangeRefused: that is no peer of this agent, or it has not taken the last
+                ``KEPT_MAX`` messages.
+            ValueRefused: the message would not come back as it is.
+        """
+        if to not in self.peers:
+            raise ExchangeRefused(self.run_id, f"{to!r} is none of its peers; name it in peers=")
+        kept = self._kept.setdefault(to, [])
+        if len(kept) >= KEPT_MAX:
+            why = f"{to!r} has not taken the last {KEPT_MAX} messages: save, and wait for it"
+            raise ExchangeRefused(self.run_id, why)
+        kept.append(self._agents.copy(message))
+        self._sent[to] = self._sent.get(to, 0) + 1
+        return self._sent[to]
+
+    async def receive(self, timeout: Duration | None = None) -> Message | None:
+        """The next message, of each sender in the order of sending; None: none in time.
+
+        It counts as taken when the next state is saved. ``timeout=0`` looks once.
+
+        Raises:
+            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+            LeaseLost: somebody else has opened this agent since, and went on.
+        """
+        clock, until = self._agents.clock, None
+        if timeout is not None:
+            until = clock.monotonic() + parse_duration(timeout)
+        pause = LOOK_SECONDS
+        while (message := self._take()) is None:
+            await self.look()
+            if (message := self._take()) is not None:
+                break
+            if until is not None and clock.monotonic() >= until:
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+        return message
+
+    async def checkpoint(
+        self, step_id: str, state: dict[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> RunSnapshot:
+        """Save the state with everything that was sent and taken since the last one.
+
+        Raises:
+            LeaseLost: somebody else has opened this agent since.
+            ValueRefused: a part of the state would not come back as it is.
+        """
+        said = metadata_of(metadata)
+        if LEDGER in said:
+            raise ExchangeRefused(self.run_id, f"metadata can't have {LEDGER!r}: that is ours")
+        if any(len(kept) >= KEPT_MANY for kept in self._kept.values()):
+            await self.look()
+        self._drop_what_was_taken()
+        noted = {**said, LEDGER: self._ledger().as_value()}
+        draft = self._agents.draft(step_id, state, noted, self._schema.of(state))
+        saved = await self._agents.save(self.run_id, draft, self._holder)
+        self._state, self.step_id = saved.state, saved.step_id
+        return saved
+
+    async def leave(self) -> None:
+        """Let go of the agent, so that anybody may save or delete it; it can be opened again."""
+        await self._agents.leave(self.run_id, self._holder)
+
+    async def look(self) -> None:
+        """See what the peers have saved.
+
+        Raises:
+            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
+            LeaseLost: somebody else has opened this agent since, and went on.
+        """
+        for peer in self.peers:
+            seen = await self._agents.ledger(peer)
+            if seen is not None:  # otherwise it has not begun, or is still to be restored
+                await self._check(peer, seen)
+                self._seen[peer] = seen
+
+    async def _check(self, peer: str, seen: Ledger) -> None:
+        """That nobody was put back alone: then its numbers would mean other messages."""
+        for name in ahead({self.run_id: self._ledger(), peer: seen}):
+            # Where somebody else went on with this agent, it is only we who are behind.
+            await self._agents.check_held(self.run_id, self._holder)
+            other = peer if name == self.run_id else self.run_id
+            why = f"{name!r} knows more of {other!r} than is saved there: it was put back; {REMEDY}"
+            raise ExchangeRefused(self.run_id, why)
+
+    def _ledger(self) -> Ledger:
+        # Where it came from no longer matters: whoever opens it has seen to the others.
+        return Ledger(peers=self.peers, sent=self._sent, taken=self._taken, kept=self._kept)
+
+    def _drop_what_was_taken(self) -> None:
+        """What a receiver's saved state says it has taken need not be kept."""
+        for peer, seen in self._seen.items():
+            kept = self._kept.get(peer, [])
+            dropped = self._sent.get(peer, 0) - len(kept)
+            del kept[: max(0, seen.taken.get(self.run_id, 0) - dropped)]
+
+    def _take(self) -> Message | None:
+        """The next one that was seen, of the peers by turns."""
+        for offset in range(len(self.peers)):
+            turn = (self._turn + offset) % len(self.peers)
+            peer = self.peers[turn]
+            seen, number = self._seen.get(peer, SILENT), self._taken.get(peer, 0) + 1
+            if number <= seen.sent.get(self.run_id, 0):
+                self._turn, self._taken[peer] = turn + 1, number
+                body = self._agents.copy(seen.message(self.run_id, number))
+                return Message(sender=peer, number=number, body=body)
+        return None
+
+
+def peers_of(run_id: str, peers: Iterable[str], ledger: Ledger) -> tuple[str, ...]:
+    """Whom an agent exchanges messages with, as far as that can be."""
+    if isinstance(peers, str) or not isinstance(peers, Iterable):
+        raise ExchangeRefused(run_id, f"peers is a list of ids, not {peers!r}")
+    named = tuple(check_run_id(peer) for peer in dict.fromkeys(peers))
+    if run_id in named:
+        raise ExchangeRefused(run_id, "it can't be its own peer")
+    if left_out := sorted(ledger.partners - set(named)):
+        others = ", ".join(map(repr, left_out))
+        raise ExchangeRefused(run_id, f"it has exchanged messages with {others}: name them, too")
+    return named
+
+
+class HasStore(Protocol):
+    """Whatever saves into a store: a runner."""
+
+    store: SnapshotStore
+
+
+class Exchanging:
+    """The verbs of a runner that are about many agents."""
+
+    store: SnapshotStore
+    schema: Schema
+    enabled: bool
+
+    async def exchange(self, run_id: str, peers: Iterable[str]) -> Exchange:
+        """Open an agent that exchanges messages with these; whoever had it open has it no more.
+
+        Raises:
+            ExchangeRefused: it has exchanged messages with others as well, it or a peer was put
+                back to an older state by itself, or checkpoints are switched off.
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
+        """
+        if not self.enabled:
+            why = "checkpoints are switched off, and messages travel with them"
+            raise ExchangeRefused(run_id, why)
+        agents = Agents(self.store)
+        return await open_exchange(agents, self._cuts(), self.schema, run_id, peers)
+
+    async def cut(self, run_ids: Iterable[str], name: str | None = None) -> Cut:
+        """One state of many agents, with the messages under way; the same name gives the same cut.
+
+        Agents go on meanwhile, or are dead. Durable and whole when this returns; killed on its
+        way, there is none, and the same call takes it.
+
+        Raises:
+            CutRefused: the name is that of another cut, an agent does not exist or exchanges
+                messages with one that is not of the cut, or was put back by itself.
+        """
+        return await self._cuts().take(run_ids, name)
+
+    async def list_cuts(self) -> list[str]:
+        """The names of the cuts that there are, the oldest first."""
+        return await self._cuts().names()
+
+    async def get_cut(self, name: str) -> Cut:
+        """The cut of that name.
+
+        Raises:
+            CutRefused: there is none.
+        """
+        return await self._cuts().get(name)
+
+    async def delete_cut(self, name: str) -> None:
+        """Forget a cut; if it is not restored to its end, also the agents that it brought here.
+
+        Raises:
+            CutRefused: there is none of that name.
+            LeaseLost: an agent that it brought here is open.
+        """
+        await self._cuts().delete(name)
+
+    def _cuts(self) -> Cuts:
+        return Cuts(Agents(self.store), CutJournals(self.store))
+
+
+async def restore_cut(cut: Cut, *, into: SnapshotStore | HasStore) -> None:
+    """Put the agents of a cut into another store, as one: all states, all messages under way.
+
+    Killed on its way, it is called again; or the first agent that is opened there ends it; or
+    ``delete_cut`` takes it back.
+
+    Raises:
+        CutRefused: an agent is there already, or another cut of that name.
+    """
+    store = snapshots_of(into, "into")
+    await Cuts(Agents(store), CutJournals(store)).restore(cut)
+
+
+async def open_exchange(
+    agents: Agents, cuts: Cuts, schema: Schema, run_id: str, peers: Iterable[str]
+) -> Exchange:
+    """Open an agent, once everything that a cut brings here is here."""
+    ledger = await agents.ledger(check_run_id(run_id))
+    known = peers_of(run_id, peers, ledger or SILENT)
+    if ledger is None or ledger.origin:
+        await cuts.finish_for(run_id)
+    opened = await agents.open(run_id, agents.token(8), schema)
+    exchange = Exchange(agents, schema, known, opened)
+    await exchange.look()
+    return exchange

@@ -1,0 +1,282 @@
+"""Where checkpoints are kept: any store of ours, by its URL, opened when it is first used.
+
+The two classes that are named after a database say by their argument which store is meant, and
+nothing else: all of them keep checkpoints in the same way. With ``OUTLIVE_KEY`` they are sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+
+from outlive.app.keys import open_sealed
+from outlive.checkpoints.schema import decode
+from outlive.checkpoints.snapshot import created_at, id_of, text_of
+from outlive.engine.place import refuse_in_flow
+from outlive.errors import AppClosed, UsageError, ValueRefused
+from outlive.journal.codec.restore import is_stored
+from outlive.journal.lane import LANE_THREADS, ThreadLane, run_immediate
+from outlive.journal.shared import SharedJournal
+from outlive.model.checkpoints import (
+    Checkpoints,
+    CheckpointsBegan,
+    CheckpointsCleared,
+    RolledBack,
+    Saved,
+    SnapshotSaved,
+)
+from outlive.ports import Ports
+from outlive.settings import Settings
+from outlive.stores.seam import Statement, Store, Tabling, timed_by
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS snapshots (
+    snapshot_id TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    step_id TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    state TEXT NOT NULL,
+    metadata TEXT,
+    UNIQUE(run_id, step_id)
+)""",
+    "CREATE INDEX IF NOT EXISTS idx_snapshots_run ON snapshots(run_id)",
+    "CREATE INDEX IF NOT EXISTS idx_snapshots_created ON snapshots(created_at)",
+)
+_PUT = "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)"
+_DROP = "DELETE FROM snapshots WHERE run_id = ? AND step_id = ?"
+_CLEAR = "DELETE FROM snapshots WHERE run_id = ?"
+
+
+async def make(store: Store) -> None:
+    """Have the table in a store.
+
+    Raises:
+        UsageError: the store is sealed, or can't have one.
+    """
+    if not isinstance(store, Tabling):
+        raise UsageError(
+            "table=True needs a SQLite file that is not sealed: states would stand in the table "
+            "as plain JSON; leave it out, or open the storage without a key"
+        )
+    await store.commit_with(None, [(sql, ()) for sql in SCHEMA])
+
+
+async def rows(
+    journal: SharedJournal[Checkpoints], fold: Checkpoints, events: Sequence[Any]
+) -> list[Statement]:
+    """What becomes of the table when these happen."""
+    began, found = fold.began, list[Statement]()
+    for seq, event in enumerate(events, fold.seq + 1):
+        match event:
+            case CheckpointsBegan():
+                began = event
+            case SnapshotSaved():
+                assert began is not None, "a journal begins with that"
+                found.append(await _put(journal, began, Saved(seq, event)))
+            case RolledBack():
+                assert began is not None, "a journal begins with that"
+                found += await _cut(journal, began, fold, event.seq)
+            case CheckpointsCleared():
+                assert began is not None, "a journal begins with that"
+                found.append((_CLEAR, (began.run_id,)))
+            case _:
+                pass
+    return found
+
+
+async def _cut(
+    journal: SharedJournal[Checkpoints], began: CheckpointsBegan, fold: Checkpoints, seq: int
+) -> list[Statement]:
+    """Each step has what counted behind that seq, or nothing."""
+    kept = {saved.event.step: saved for saved in fold.line if saved.seq <= seq}
+    gone = [saved for saved in fold.current if saved.seq > seq]
+    found: list[Statement] = [(_DROP, (began.run_id, saved.event.step)) for saved in gone]
+    steps = [saved.event.step for saved in gone if saved.event.step in kept]
+    return found + [await _put(journal, began, kept[step]) for step in steps]
+
+
+async def _put(
+    journal: SharedJournal[Checkpoints], began: CheckpointsBegan, saved: Saved
+) -> Statement:
+    state, metadata = [
+        _json(began, saved, await _whole(journal, saved.seq, raw))
+        for raw in (saved.event.state, saved.event.metadata)
+    ]
+    when = text_of(created_at(began, saved))
+    place = (id_of(began, saved), began.run_id, saved.event.step, when)
+    return _PUT, (*place, state, metadata)
+
+
+async def _whole(journal: SharedJournal[Checkpoints], seq: int, raw: bytes) -> bytes:
+    return (await journal.values([(seq, raw)]))[0] if is_stored(raw) else raw
+
+
+def _json(began: CheckpointsBegan, saved: Saved, raw: bytes) -> str:
+    value: Any = decode(raw, began.run_id, saved.seq)
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueRefused(
+            f"the table `snapshots` has states as JSON, and this one can't be: {error}"
+        ) from error
+
+
+T = TypeVar("T")
+
+
+class HasStore(Protocol):
+    """An app, whose store is used and left open."""
+
+    store: Store
+
+
+class StorageBackend:
+    """A store by its URL (default: ``OUTLIVE_STORE``), with a thread or two for its verbs."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        if not isinstance(url, str | None):
+            raise UsageError(f"url is a store's URL, as sqlite:///outlive.db, not {url!r}")
+        self.ports = ports or Ports()
+        self._url, self._key, self._settings = url, key, settings
+        self._store: Store | None = None
+        self._lane: ThreadLane | None = None
+        self._opening = threading.Lock()
+        self._is_ours, self._is_closed = True, False
+        #: Whether what counts is also in a table, for SQL of one's own.
+        self.has_table = False
+
+    @classmethod
+    def of(cls, store: Store, ports: Ports | None = None) -> StorageBackend:
+        """A store that somebody else opened, and will close."""
+        place = StorageBackend(ports=ports)
+        place._store, place._is_ours = store, False
+        place.ports = timed_by(store, place.ports)
+        return place
+
+    async def initialize(self) -> None:
+        """Open the store, and make it if it is not there; also after ``close``."""
+        self._is_closed = False
+        await self.opened()
+
+    async def call(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Carry verbs of the store out, beside the caller's loop."""
+        store, lane = await self.opened()
+        return await lane(work(store))
+
+    async def opened(self) -> tuple[Store, ThreadLane]:
+        """The store, and who carries its verbs out."""
+        refuse_in_flow()
+        if self._is_closed:
+            raise AppClosed("the storage was closed; `await storage.initialize()` opens it again")
+        if self._store is None or self._lane is None:
+            await asyncio.to_thread(self._open)
+        assert self._store is not None, "it is open"
+        assert self._lane is not None, "it is open"
+        return self._store, self._lane
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._store is None:
+                settings = self._settings or Settings.from_environment()
+                self._store = open_sealed(
+                    self._url or settings.store,
+                    settings.key if self._key is None else self._key,
+                    ports=self.ports,
+                    lease_seconds=settings.lease_seconds,
+                )
+                self.ports = timed_by(self._store, self.ports)
+                if self.has_table:
+                    self._make_table(self._store)
+            if self._lane is None:
+                threads = getattr(self._store, "threads", None)
+                self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+
+    def _make_table(self, store: Store) -> None:
+        try:
+            run_immediate(make(store))
+        except BaseException:
+            self._store = None
+            run_immediate(store.close())
+            raise
+
+    async def close(self) -> None:
+        """Let go of the store. Closing twice is fine."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._opening:
+            self._is_closed = True
+            lane, self._lane = self._lane, None
+            if lane is not None:
+                lane.close()
+            if self._is_ours and self._store is not None:
+                run_immediate(self._store.close())
+                self._store = None
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+
+class SQLiteStorageBackend(StorageBackend):
+    """Checkpoints in a SQLite file; ``":memory:"`` keeps them as long as it is open.
+
+    With ``table`` what counts is also in a table ``snapshots``, in the same transaction, for SQL
+    of your own. All who save there say so, or it lacks what they save.
+    """
+
+    def __init__(
+        self,
+        db_path: str | os.PathLike[str] = "outlive.db",
+        *,
+        table: bool = False,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(_url_of(db_path), key=key, ports=ports, settings=settings)
+        self.has_table = table
+
+
+class PostgresStorageBackend(StorageBackend):
+    """Checkpoints in a PostgreSQL database, for any number of machines."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        key: str | None = None,
+        ports: Ports | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        if not str(dsn).startswith(("postgresql://", "postgres://")):
+            raise UsageError(
+                "dsn is a URL, postgresql://user@host/database; for another store write "
+                "StorageBackend(url)"
+            )
+        super().__init__(dsn, key=key, ports=ports, settings=settings)
+
+
+def _url_of(db_path: object) -> str:
+    path: object = os.fspath(db_path) if isinstance(db_path, os.PathLike) else db_path
+    if not isinstance(path, str):
+        raise UsageError(f"db_path is a file's path, not {db_path!r}")
+    if "://" in path:
+        scheme = path.partition("://")[0]
+        raise UsageError(f"db_path is a file's path, not a {scheme}:// URL: StorageBackend(url)")
+    return "memory://" if path == ":memory:" else f"sqlite:///{path}"

@@ -1,0 +1,396 @@
+"""How a run ends. Badly is a phase of its own: settle every doubt, undo what happened, last first.
+
+The flow returns, raises, is cancelled, or is cut off by its deadline; that gives a verdict. With a
+bad one, and effects that declare ``undo=``, the run goes through ``RunUndoing``: each undo is an
+effect itself, with an intent, attempts and an end in the journal, one after the other. Only then
+comes the last event. Live and replayed endings go through the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from outlive.engine.arguments import call_by_name, is_async
+from outlive.engine.definitions import (
+    EFFECT_TIMEOUT_SECONDS,
+    EFFECT_TIMEOUT_SECONDS_MIN,
+    Definition,
+    Effect,
+    EffectRules,
+    Flow,
+    Step,
+)
+from outlive.engine.faults import fault_of
+from outlive.engine.host import Cancellable
+from outlive.engine.ops import Op, Recorder
+from outlive.engine.pending import Waiting
+from outlive.engine.redaction import own_copy, without_marks
+from outlive.engine.replay import Comparing
+from outlive.engine.waits import Waits
+from outlive.errors import OutliveError, RunError, ValueRefused
+from outlive.model.events import (
+    ChapterBegan,
+    DeadlinePassed,
+    EffectDone,
+    EffectRaised,
+    Event,
+    Fault,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunUndoing,
+    Undoable,
+)
+from outlive.model.ids import derived_key, digest
+from outlive.model.retry import ONCE, Retry
+
+
+class Undoables:
+    """Effects that can be undone, by name: a chapter's successor has only their names."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Definition]] = {}
+
+    def add(self, definition: Definition) -> None:
+        """An effect was defined; a later one of the same place replaces it."""
+        self._known.setdefault(definition.name, {})[place_of(definition)] = definition
+
+    def find(self, name: str, where: str) -> Definition:
+        """The effect of that name: the one at that place, or the only one.
+
+        Raises:
+            RunError: there is none in this process, or it can't be told which.
+        """
+        known = self._known.get(name, {})
+        found = known.get(where) or (next(iter(known.values())) if len(known) == 1 else None)
+        if found is None:
+            has = "several, " + ", ".join(sorted(known)) if known else "none of that name"
+            raise RunError(
+                f"effect {where} ({name!r}) of an earlier chapter has to be undone; this process "
+                f"has {has}; import the module that defines it, or give it its old name="
+            )
+        return found
+
+
+def place_of(definition: Definition) -> str:
+    """Where in the program an effect is defined."""
+    fn = definition.fn
+    return f"{fn.__module__}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+undoables = Undoables()
+
+
+#: How often an undo that declares no retry of its own is tried.
+UNDO_RETRY = Retry(attempts=8, delay="1s", delay_max="1m")
+
+_REPEATED = EffectRules(
+    key=None, check=None, undo=None, not_happened=(), doubt="retry", settle_after_ms=0
+)
+_NO_ARGS = b"\x80"
+
+
+def undo_of(op: Op, event: EffectDone | EffectRaised, value: Any, derived: str) -> Op:
+    """The op that undoes this one, which ended so, with this outcome."""
+    # As they were recorded: the flow may have changed its own copies since.
+    recorded = _recorded(op)
+    key = op.user_key or derived
+    offered = {**op.bound, **recorded, "key": key, "outcome": value}
+    undo = Op(f"undo:{op.id}", _definition(op.definition, offered), offered, _NO_ARGS)
+    undo.user_key = _own_key(op.definition, offered)
+    outcome = event.value if isinstance(event, EffectDone) else b""
+    undo.own_digest = digest(op.digest + outcome)
+    undo.context = copy_context()
+    return undo
+
+
+def undoable(op: Op, end: EffectDone | EffectRaised) -> Undoable:
+    """What the next chapter must know of an effect that happened in this one."""
+    where = place_of(op.definition)
+    return Undoable(op.definition.name, where, op.id, op.args, op.digest, op.user_key, end)
+
+
+def recalled(earlier: Undoable) -> tuple[Op, EffectDone | EffectRaised]:
+    """An effect of an earlier chapter, by its name.
+
+    Raises:
+        RunError: this process knows no such effect, or several.
+    """
+    definition = undoables.find(earlier.effect, earlier.where)
+    op = Op(earlier.step, definition, {}, earlier.args)
+    op.bound = _recorded(op)
+    op.own_digest, op.user_key = earlier.digest, earlier.key
+    return op, earlier.end
+
+
+def _recorded(op: Op) -> dict[str, Any]:
+    """Its arguments when it was called; of an earlier chapter, those that were recorded."""
+    if op.open_args is not None:
+        return own_copy(op.definition, op.bound, op.open_args)
+    return without_marks(op.definition.args_codec.decode(op.args))
+
+
+def _own_key(call: Definition, offered: dict[str, Any]) -> str | None:
+    """The key that the undo declares, if it is an effect that does and it can be made."""
+    undo = None if call.effect is None else call.effect.undo
+    if not isinstance(undo, Effect):
+        return None
+    own = undo.definition
+    parameters = inspect.signature(own.fn).parameters.values()
+    bound = {each.name: offered.get(each.name, each.default) for each in parameters}
+    try:
+        return own.key_for(bound)
+    except Exception:
+        # It is the user's code. What undoes this effect of this run has a key all the same.
+        return None
+
+
+def _definition(call: Definition, offered: dict[str, Any]) -> Definition:
+    assert call.effect is not None, "only effects are undone"
+    undo: Any = call.effect.undo
+    own = undo.definition if isinstance(undo, (Step, Effect)) else None
+    limit = None if own is None else own.timeout_seconds
+    return Definition(
+        name=f"undo {call.name}",
+        fn=_caller(undo if own is None else own.fn, offered),
+        retry=UNDO_RETRY if own is None or own.retry is ONCE else own.retry,
+        timeout_seconds=max(limit or EFFECT_TIMEOUT_SECONDS, EFFECT_TIMEOUT_SECONDS_MIN),
+        raises=(),
+        ignore=(),
+        effect=_REPEATED if own is None or own.effect is None else own.effect,
+    )
+
+
+def _caller(fn: Callable[..., Any], offered: dict[str, Any]) -> Callable[[], Any]:
+    async def call_async() -> None:
+        await call_by_name(fn, offered)
+
+    def call_plain() -> None:
+        answer = call_by_name(fn, offered)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(f"undo {fn!r} returned a coroutine; write it with `async def`")
+
+    return call_async if is_async(fn) else call_plain
+
+
+#: The fault of a flow that waits for nothing that could ever come.
+FLOW_STUCK = "FlowStuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the flow ended."""
+
+    status: Literal["completed", "failed", "cancelled", "carried"]
+    #: The outcome; of a chapter that is followed by another, the next one's arguments.
+    value: bytes = b""
+    error: Fault | None = None
+
+
+class Closing(Recorder, Protocol):
+    """What an ending asks of the drive."""
+
+    flow: Flow[Any, Any]
+    waiting: Waiting
+    to_start: list[Op]
+
+    comparing: Comparing
+
+    @property
+    def is_live(self) -> bool:
+        """The journal is behind."""
+        ...
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        ...
+
+    waits: Waits
+    start_event: RunStarted
+
+    def cut(self, verdict: Verdict) -> None:
+        """The flow stops here."""
+        ...
+
+
+class Ending:
+    """The end of one run, or of one of its chapters."""
+
+    def __init__(self, drive: Closing, chapter: ChapterBegan) -> None:
+        self._drive, self._chapter = drive, chapter
+        self.verdict: Verdict | None = None
+        self.cancel_requested = False
+        #: Somebody asked for it when the flow was over.
+        self.cancel_is_due = False
+        #: The arguments of the next chapter, once the flow has asked for it.
+        self.carries: bytes | None = None
+        self._happened: list[tuple[Op, EffectDone | EffectRaised]] = []
+        self._to_undo: deque[tuple[Op, EffectDone | EffectRaised]] | None = None
+
+    def note_end(self, op: Op, event: Event) -> None:
+        """An effect that can be undone has happened."""
+        rules = op.definition.effect
+        if rules is None or rules.undo is None or not isinstance(event, (EffectDone, EffectRaised)):
+            return
+        happened = isinstance(event, EffectDone) or event.happened is True
+        # What another run did under the same key is that run's to undo.
+        if happened and event.by != "holder":
+            self._happened.append((op, event))
+
+    # verdicts
+
+    def returned(
+        self,
+        main: asyncio.Task[Any],
+        refusal: OutliveError | None = None,
+        left: OutliveError | None = None,
+    ) -> None:
+        """The flow's own task is done; ``left`` says what it called and did not await.
+
+        What the engine refused counts, whatever flow code made of it.
+        """
+        codec, hider = self._drive.flow.value_codec, self._drive.hider
+        error = asyncio.CancelledError() if main.cancelled() else main.exception()
+        if not isinstance(error, asyncio.CancelledError):
+            if error is not None and left is not None:
+                error.add_note(str(left))  # what is not awaited often raises something else
+            error = refusal or error or left
+        if error is None:
+            try:
+                self.verdict = Verdict("completed", hider.value(codec.write(main.result())))
+            except ValueRefused as refused:
+                error = refused.by(f"flow {self._drive.flow.name} returned")
+        if error is not None:
+            was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
+            status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
+            self.verdict = Verdict(status, error=hider.fault(fault_of(error, codec)))
+
+    def next_chapter(self) -> Verdict:
+        """The flow asked to begin anew."""
+        assert self.carries is not None, "it was asked for"
+        return Verdict("carried", self.carries)
+
+    # the phase of undoing
+
+    def proceed(self) -> Event | None:
+        """The flow is over and nothing is open: the last event, or None while there is more."""
+        verdict = self.verdict
+        assert verdict is not None, "the flow is over"
+        if verdict.status == "carried":
+            return self._begin_chapter(verdict.value)
+        if verdict.status != "completed" and self._to_undo is None and self._has_to_undo():
+            self._drive.record(RunUndoing(self._drive.at(), verdict.status, verdict.error))
+            return None
+        at = self._drive.at()
+        if verdict.status == "completed":
+            return RunCompleted(at, verdict.value)
+        fault = verdict.error or Fault("CancelledError", "")
+        return RunFailed(at, fault) if verdict.status == "failed" else RunCancelled(at, fault)
+
+    def _has_to_undo(self) -> bool:
+        return bool(self._happened or self._chapter.happened)
+
+    def _begin_chapter(self, args: bytes) -> ChapterBegan:
+        drive, last = self._drive, self._chapter
+        start = drive.start_event
+        if start.version != drive.flow.version:
+            start = msgspec.structs.replace(start, version=drive.flow.version)
+        return ChapterBegan(
+            at=drive.at(),
+            seq=drive.log.seq + 1,
+            epoch=drive.log.run.epoch,
+            number=last.number + 1,
+            start=start,
+            args=args,
+            signals=drive.waits.kept(),
+            happened=[*last.happened, *(undoable(op, end) for op, end in self._happened)],
+            is_cancelled=self.cancel_is_due,
+        )
+
+    def undo(self, event: RunUndoing) -> None:
+        """The phase has begun, now or in the journal: begin the last of what happened."""
+        if event.error is not None and event.error.type_name == FLOW_STUCK:
+            # That it was stuck only its driver could see, who had nothing more to deliver.
+            self._drive.cut(Verdict("failed", error=event.error))
+        if not self._drive.flow_is_over or self.verdict is None:
+            self._drive.comparing.differs(event)
+        elif self.verdict.status != event.status:
+            self._drive.comparing.differs(event, f"the end as {self.verdict.status}")
+        else:
+            try:
+                earlier = [recalled(each) for each in self._chapter.happened]
+            except RunError as error:
+                self._drive.comparing.refuse(error)
+                return
+            self._to_undo = deque(reversed([*earlier, *self._happened]))
+            self._undo_next()
+
+    def _undo_next(self, ended: Event | None = None) -> None:
+        if not self._to_undo:
+            return
+        op, event = self._to_undo.popleft()
+        value, _ = self._drive.comparing.outcome(op, event)
+        undo = undo_of(op, event, value, derived_key(self._drive.run_id, op.id))
+        undo.on_end = self._undo_next
+        self._drive.waiting.add(undo)
+        if self._drive.is_live:
+            self._drive.to_start.append(undo)
+
+
+class Bounded(Recorder, Protocol):
+    """What a deadline asks of the drive."""
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
+        ...
+
+
+class Deadline:
+    """A run's own time limit: when it passes, that is an event."""
+
+    def __init__(self, drive: Bounded, at: int | None) -> None:
+        self._drive, self._at = drive, at
+        self._timer: Cancellable | None = None
+
+    def arm(self) -> None:
+        """From here on time is the host's; if it passed before, that is an event at once."""
+        if self._at is None or self._drive.flow_is_over:
+            return
+        delay = (self._at - self._drive.env.ports.clock.now_ms()) / 1000
+        if delay > 0:
+            self._timer = self._drive.env.host.call_later(delay, self._due)
+        else:
+            self._drive.record(DeadlinePassed(self._drive.at()))
+
+    def _due(self) -> None:
+        if not self._drive.stopped:
+            # Once more by the wall clock, which may have been set back meanwhile.
+            self.arm()
+            self._drive.rest()
+
+    def hurry(self) -> None:
+        """The wall clock may have been set forward: look anew."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self.arm()
+
+    def times(self) -> list[int]:
+        """When it is due, if it still can pass."""
+        return [] if self._at is None or self._drive.flow_is_over else [self._at]
+
+    def stop(self) -> None:
+        """The run leaves memory."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,1 @@
+"""Retention: the sweep, the deletion of runs, archives."""

@@ -1,0 +1,205 @@
+"""Runs go: what others may still ask of them is kept, then they are deleted, several at once.
+
+The order is the promise: archived first, then the outcomes of effects whose keys they hold, then
+the runs themselves, whose tombstones keep their ids. Killed in between, the next sweep begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from outlive.errors import CorruptRecord, WrongVersion
+from outlive.journal.codec.parts import whole
+from outlive.journal.codec.restore import with_nodes
+from outlive.journal.headers import key_header, next_entry
+from outlive.journal.reader import read_events
+from outlive.journal.retention.archive import Archived
+from outlive.journal.shared import fork_mark
+from outlive.model.events import (
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    Forked,
+    KeyKept,
+)
+from outlive.model.ids import key_journal
+from outlive.model.run import fold
+from outlive.stores.seam import Deletion, Entry, Found, Node, Reading, Store, delete_all, read_all
+
+logger = logging.getLogger("outlive")
+
+#: How often the end of another's journal is read anew because somebody was faster.
+TRIES_MAX = 5
+#: Journals of keys that are written in one commit.
+KEYS_AT_ONCE = 100
+#: No journal is so long: an entry that follows it is refused, and the refusal says why.
+_NOWHERE = 1 << 61
+
+
+class Retiree(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be known of a run to let it go."""
+
+    run_id: str
+    seq: int
+    #: Of the arguments that it was started with.
+    digest: bytes
+    #: By the journal of a key that it may hold, and by step: how that ended.
+    keys: dict[str, dict[str, KeyKept]]
+    #: Of a fork: what keeps the run that it shares with.
+    mark: str | None = None
+
+
+def is_unchanged(reading: Reading | None, found: Found) -> bool:
+    """The run still is what was found: ended, and not gone on with."""
+    return (
+        reading is not None
+        and reading.header.ended_at is not None
+        and (reading.head.seq, reading.head.link) == (found.head.seq, found.head.link)
+    )
+
+
+def check_ended(reading: Reading, events: Sequence[Event]) -> None:
+    """The journal says, as the header does, that the run is over; nobody else is believed.
+
+    Raises:
+        CorruptRecord: it is under way.
+    """
+    if fold(events).ended_at is None:
+        shown = f"its header says {reading.header.status}, its journal does not end"
+        raise CorruptRecord(reading.head.run_id, reading.head.seq, shown)
+
+
+async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
+    """What a run leaves behind. Its values are put together only if some of them stay.
+
+    Raises:
+        CorruptRecord: its journal is damaged; such a run does not go.
+        WrongVersion: a later release wrote it.
+    """
+    events, run_id = read_events(reading, restored=False), reading.head.run_id
+    if any(isinstance(event, EffectIntended) and event.key for event in events):
+        events = read_events(reading if reading.nodes else await with_nodes(store, reading))
+    first = events[0]
+    check_ended(reading, events)
+    return Retiree(
+        run_id=run_id,
+        mark=fork_mark(first.run_id, run_id) if isinstance(first, Forked) else None,
+        seq=reading.head.seq,
+        digest=fold(events[:1]).start.digest,
+        keys=_keys_of(events, now),
+    )
+
+
+def _keys_of(events: Sequence[Event], now: int) -> dict[str, dict[str, KeyKept]]:
+    ends = {e.step: e for e in events if isinstance(e, (EffectDone, EffectRaised))}
+    keys: dict[str, dict[str, KeyKept]] = {}
+    for event in events:
+        if isinstance(event, EffectIntended) and event.key:
+            kept = _kept(ends.get(event.step), now)
+            keys.setdefault(key_journal(event.key), {})[event.step] = kept
+    return keys
+
+
+def _kept(end: EffectDone | EffectRaised | None, now: int) -> KeyKept:
+    match end:
+        case EffectDone(value=value):
+            return KeyKept(now, whole(value))
+        case EffectRaised(error=error, happened=happened):
+            return KeyKept(now, b"", error, happened)
+        case None:
+            return KeyKept(now, b"", None, False)
+
+
+def archived_of(reading: Reading) -> Archived:
+    """A run as an archive keeps it."""
+    nodes = [Node(address, body) for address, body in reading.nodes.items()]
+    return Archived(head=reading.head, header=reading.header, records=reading.records, nodes=nodes)
+
+
+async def keep_keys(store: Store, retirees: Sequence[Retiree]) -> frozenset[str]:
+    """The outcomes of effects whose keys these runs hold outlive them.
+
+    Returns the runs of which that can't be said: they must stay.
+    """
+    by_run = {each.run_id: each.keys for each in retirees}
+    wanted = sorted({journal for each in retirees for journal in each.keys})
+    left: set[str] = set()
+    for begin in range(0, len(wanted), KEYS_AT_ONCE):
+        left |= await _keep_some(store, wanted[begin : begin + KEYS_AT_ONCE], by_run)
+    return frozenset(each.run_id for each in retirees if not left.isdisjoint(each.keys))
+
+
+async def _keep_some(
+    store: Store, wanted: Collection[str], by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
+) -> set[str]:
+    """The journals that could not be written."""
+    damaged: set[str] = set()
+    for _ in range(TRIES_MAX):
+        entries: list[Entry] = []
+        for journal, reading in (await read_all(store, list(wanted))).items():
+            try:
+                entry = _kept_entry(reading, by_run)
+            except (CorruptRecord, WrongVersion) as error:
+                logger.error("not deleted, for a key that it may hold: %s", error)
+                damaged.add(journal)
+            else:
+                entries += [] if entry is None else [entry]
+        answers = await store.commit(entries) if entries else ()
+        wanted = [x.run_id for x, refused in zip(entries, answers, strict=True) if refused]
+        if not wanted:
+            break
+    return damaged.union(wanted)
+
+
+def _kept_entry(
+    reading: Reading, by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
+) -> Entry | None:
+    """None: there is nothing to do, for the key is another run's business."""
+    held = fold(read_events(reading)).holder
+    if held is None or held.run_id not in by_run:
+        return None
+    kept = by_run[held.run_id].get(reading.head.run_id, {}).get(held.step)
+    if kept is None:
+        return None
+    header = key_header("kept", ended_at=kept.at)
+    return next_entry(reading.head, kept, header, epoch=reading.head.epoch)
+
+
+async def delete_runs(store: Store, retirees: Sequence[Retiree], keep_until: int) -> Sequence[bool]:
+    """The last step; False: somebody went on with the run."""
+    batch = [
+        Deletion(run_id=each.run_id, seq=each.seq, digest=each.digest, keep_until=keep_until)
+        for each in retirees
+    ]
+    answers = await delete_all(store, batch)
+    marks = [
+        Deletion(run_id=each.mark, seq=1, digest=b"", keep_until=0)
+        for each, is_gone in zip(retirees, answers, strict=True)
+        if is_gone and each.mark is not None
+    ]
+    if marks:
+        await delete_all(store, marks)
+    return answers
+
+
+async def gone_for_good(store: Store, run_ids: Collection[str]) -> set[str]:
+    """Those of which there is no run, and no tombstone of one."""
+    missing = [name for name in sorted(run_ids) if not await _is_there(store, name)]
+    probes = [
+        Entry(run_id=name, after=_NOWHERE, last=_NOWHERE + 1, epoch=0, record=b"", link=b"")
+        for name in missing
+    ]
+    answers = await store.commit(probes) if probes else ()
+    return {
+        name
+        for name, conflict in zip(missing, answers, strict=True)
+        if conflict is not None and not conflict.gone
+    }
+
+
+async def _is_there(store: Store, run_id: str) -> bool:
+    return await store.read(run_id, 1 << 62, limit=0) is not None

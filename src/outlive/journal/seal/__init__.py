@@ -1,0 +1,1 @@
+"""Sealed stores: keys, encryption, key rotation."""

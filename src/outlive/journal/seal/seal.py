@@ -1,0 +1,220 @@
+"""A seal: authenticated encryption with one data key, bound to the place where a thing belongs.
+
+What is sealed opens only at its own place (run and seq, mail id, node address): swapped, renamed
+or cut bytes do not open at all. The nonce is a keyed hash of place and content: the same thing at
+the same place looks the same, which a store needs to recognize a repeat, and nothing else does.
+A sealed record begins like every record, with a flag set, so that those without a key know it.
+
+    "Ol" format flags suite | id of the data key 8 | nonce 12 | sealed bytes | tag 16
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
+
+from outlive.errors import CorruptRecord
+from outlive.journal.headers import HIDDEN
+from outlive.journal.record import SEALED_BEGIN
+from outlive.journal.seal.keys import KEY_BYTES, NONCE_BYTES, Entropy, MasterKeys
+from outlive.journal.seal.places import COMMON, SECRET_ID, key_places
+from outlive.stores.seam import Node, Query, Store
+
+_ID_BYTES = 8
+_ID_END = len(SEALED_BEGIN) + _ID_BYTES
+_NONCE_END = _ID_END + NONCE_BYTES
+
+
+class Seal:
+    """Seals and opens with one data key."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.id = _derive(secret, b"id")[:_ID_BYTES]
+        self._box = AESGCM(_derive(secret, b"box"))
+        self._begin = SEALED_BEGIN + self.id
+        self._nonces = blake2b(digest_size=NONCE_BYTES, key=_derive(secret, b"nonces"))
+
+    @classmethod
+    def new(cls, entropy: Entropy) -> Seal:
+        """With a data key of its own."""
+        return cls(entropy(KEY_BYTES))
+
+    def close(self, body: bytes, place: bytes) -> bytes:
+        """The sealed form of these bytes."""
+        hasher = self._nonces.copy()
+        hasher.update(len(place).to_bytes(4) + place)
+        hasher.update(body)
+        nonce = hasher.digest()
+        return b"".join((self._begin, nonce, self._box.encrypt(nonce, body, place)))
+
+    def open(self, sealed: bytes, place: bytes) -> bytes | None:
+        """The bytes again; None: this is not what was sealed for this place."""
+        if not sealed.startswith(self._begin):
+            return None
+        try:
+            return self._box.decrypt(sealed[_ID_END:_NONCE_END], sealed[_NONCE_END:], place)
+        except InvalidTag:
+            return None
+
+
+class Veil:
+    """Hides what the store must compare: the same text looks the same, and opens with the key."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._box = AESSIV(_derive(secret, b"text 1") + _derive(secret, b"text 2"))
+        self._links = _derive(secret, b"links")
+        self._names = _derive(secret, b"names")
+        #: Seals what belongs to no family.
+        self.common = Seal(_derive(secret, b"common"))
+
+    def hide(self, text: str, place: str) -> str:
+        """Text that only a key opens; none stays none."""
+        if not text:
+            return text
+        sealed = self._box.encrypt(text.encode("utf-8", "surrogatepass"), [place.encode()])
+        return HIDDEN + base64.urlsafe_b64encode(sealed).decode()
+
+    def show(self, text: str, place: str) -> str:
+        """The text again; what was never hidden is shown as it is."""
+        if not text.startswith(HIDDEN):
+            return text
+        try:
+            sealed = base64.urlsafe_b64decode(text[len(HIDDEN) :])
+            return self._box.decrypt(sealed, [place.encode()]).decode("utf-8", "surrogatepass")
+        except (InvalidTag, ValueError):
+            return text
+
+    def mask(self, link: bytes, run_id: str, seq: int) -> bytes:
+        """A link that tells nothing of the records behind it; masking twice gives it back."""
+        if not link:
+            return link
+        place = b"%d/%s" % (seq, run_id.encode())
+        pad = blake2b(place, digest_size=len(link), key=self._links).digest()
+        return bytes(a ^ b for a, b in zip(link, pad, strict=True))
+
+    def digest(self, value: bytes) -> bytes:
+        """What stands for a value that is only ever compared."""
+        return blake2b(value, digest_size=16, key=self._names).digest()
+
+    def address(self, address: bytes, family: str) -> bytes:
+        """What a node is called in the store: its own address would tell what is in it."""
+        return blake2b(address + family.encode(), digest_size=32, key=self._names).digest()
+
+
+def data_key_id(sealed: bytes) -> bytes | None:
+    """The id of the data key that something was sealed with; None: it is not sealed."""
+    if not sealed.startswith(SEALED_BEGIN):
+        return None
+    return sealed[len(SEALED_BEGIN) : _ID_END]
+
+
+def _derive(secret: bytes, purpose: bytes) -> bytes:
+    return blake2b(purpose, digest_size=32, key=secret, person=b"outlive seal").digest()
+
+
+_SEALS_MAX = 10_000
+
+
+class Keyring:
+    """Finds keys, makes them, and changes what wraps them."""
+
+    def __init__(self, store: Store, keys: MasterKeys) -> None:
+        self._store, self._keys = store, keys
+        self._veil: Veil | None = None
+        #: Nothing in the store was ever written without a seal.
+        self.is_pure = False
+        self._seals: dict[tuple[str, bytes], Seal] = {}
+        self._lock = threading.Lock()
+
+    async def veil(self) -> Veil:
+        """What hides that which the store compares; made when the store is sealed first."""
+        if self._veil is None:
+            found = await self._wrapped(COMMON, SECRET_ID)
+            if not found:
+                await self._make_secret()
+                found = await self._wrapped(COMMON, SECRET_ID)
+            secret = self._keys.unwrap(found, _place(COMMON, SECRET_ID), "this store")
+            self.is_pure = secret[KEY_BYTES:] == b"pure"
+            self._veil = Veil(secret[:KEY_BYTES])
+        return self._veil
+
+    async def _make_secret(self) -> None:
+        is_empty = not (await self._store.find(Query(), limit=1)).items
+        secret = self._keys.entropy(KEY_BYTES) + (b"pure" if is_empty else b"")
+        await self._store.put_blob(COMMON, self._node(COMMON, SECRET_ID, secret))
+
+    def new_seal(self, family: str) -> tuple[Seal, Node]:
+        """A data key, and the node that must be stored with what it seals first."""
+        seal = Seal.new(self._keys.entropy)
+        self._remember(family, seal)
+        return seal, self._node(family, seal.id, seal.secret)
+
+    async def seal(self, family: str, key_id: bytes) -> Seal | None:
+        """The data key of that id; None: it is gone.
+
+        Raises:
+            WrongKey: it is there and wrapped with another master key.
+        """
+        known = self._seals.get((family, key_id)) if family else (await self.veil()).common
+        if known is not None:
+            return known
+        found = await self._wrapped(family, key_id)
+        if not found:
+            return None
+        what = f"family {family}"
+        seal = Seal(self._keys.unwrap(found, _place(family, key_id), what))
+        if seal.id != key_id:
+            raise CorruptRecord(family, 1, f"its data key is not {key_id.hex()}")
+        self._remember(family, seal)
+        return seal
+
+    async def rewrap(self, family: str, key_id: bytes) -> bool:
+        """Have the current master key, and no other, wrap this data key; False: it does already."""
+        places = key_places(key_id)
+        found = await self._store.get_blobs(family, places)
+        old = [address for address, body in found.items() if not self._keys.is_current(body)]
+        if not old:
+            return False
+        place = _place(family, key_id)
+        if len(old) == len(found):
+            secret = self._keys.unwrap(list(found.values()), place, f"family {family}")
+            free = [address for address in places if address not in found] or old[:1]
+            if free == old[:1]:
+                await self._store.drop_blobs(family, free)
+            await self._store.put_blob(family, Node(free[0], self._keys.wrap(secret, place)))
+            old = [address for address in old if address != free[0]]
+        await self._store.drop_blobs(family, old)
+        return True
+
+    async def rewrap_secret(self) -> bool:
+        """The same for what belongs to no run."""
+        return await self.rewrap(COMMON, SECRET_ID)
+
+    async def erase(self, family: str, key_id: bytes) -> None:
+        """Drop a data key: what it sealed is gone for good."""
+        await self._store.drop_blobs(family, key_places(key_id))
+        with self._lock:
+            self._seals.pop((family, key_id), None)
+
+    async def _wrapped(self, family: str, key_id: bytes) -> Sequence[bytes]:
+        places = key_places(key_id)
+        return list((await self._store.get_blobs(family, places)).values())
+
+    def _node(self, family: str, key_id: bytes, secret: bytes) -> Node:
+        return Node(key_places(key_id)[0], self._keys.wrap(secret, _place(family, key_id)))
+
+    def _remember(self, family: str, seal: Seal) -> None:
+        with self._lock:
+            while len(self._seals) >= _SEALS_MAX:
+                del self._seals[next(iter(self._seals))]
+            self._seals[family, seal.id] = seal
+
+
+def _place(family: str, key_id: bytes) -> bytes:
+    return b"key\0" + key_id + family.encode()

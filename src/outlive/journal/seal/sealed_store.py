@@ -1,0 +1,498 @@
+"""Any store, sealed: what goes through here is unreadable below, and the same again above.
+
+It stands at the seam, so everything above it works as on a store without a key, and every store
+below can be sealed. Records, mail and nodes are sealed with the data key of their family; tag
+values and reasons with the store's secret, so that they can still be asked for. What stays readable
+is what a store needs to work: ids of runs, names of flows, versions, statuses, times, sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from outlive.envelope import SEAL_BROKEN_MAIL, bare
+from outlive.errors import CorruptRecord, Erased, WrongKey
+from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
+from outlive.journal.seal.keys import MasterKeys
+from outlive.journal.seal.seal import Keyring, Seal, Veil, data_key_id
+from outlive.ports import Clock
+from outlive.stores.seam import (
+    LAST_CHAPTER,
+    Claims,
+    Conflict,
+    Entry,
+    Found,
+    Head,
+    Header,
+    Health,
+    Mail,
+    Node,
+    Offer,
+    Page,
+    Posted,
+    Query,
+    Reading,
+    Store,
+    StoredRecord,
+    Wanted,
+)
+
+#: Added to the record format of a run that is sealed.
+SEALED_FORMAT = 256
+
+_KEY_JOURNAL = "key/"
+
+
+def stored_id(run_id: str, veil: Veil) -> str:
+    """Ids of runs stay readable; an idempotency key is made of arguments and does not."""
+    if not run_id.startswith(_KEY_JOURNAL):
+        return run_id
+    return _KEY_JOURNAL + veil.hide(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
+
+
+def shown_id(run_id: str, veil: Veil) -> str:
+    """An id that the store has, as it was given."""
+    if not run_id.startswith(_KEY_JOURNAL):
+        return run_id
+    return _KEY_JOURNAL + veil.show(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
+
+
+def hide_header(header: Header, run_id: str, veil: Veil) -> Header:
+    """As the store sees it."""
+    return replace(
+        header,
+        format=header.format + SEALED_FORMAT,
+        tags={name: veil.hide(value, name) for name, value in header.tags.items()},
+        reason=veil.hide(header.reason, run_id),
+        chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
+    )
+
+
+def show_header(header: Header, run_id: str, veil: Veil) -> Header:
+    """As it was before. A format that somebody changed is shown as one that there is not."""
+    return replace(
+        header,
+        format=header.format - SEALED_FORMAT,
+        tags={name: veil.show(value, name) for name, value in header.tags.items()},
+        reason=veil.show(header.reason, run_id),
+        chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
+    )
+
+
+def show_head(head: Head, veil: Veil) -> Head:
+    """The head with the link that its records have."""
+    link = veil.mask(head.link, head.run_id, head.seq)
+    return replace(head, run_id=shown_id(head.run_id, veil), link=link)
+
+
+def is_sealed(header: Header) -> bool:
+    """Whether the run was begun with a key, as far as its header tells; its records know better."""
+    return header.format >= SEALED_FORMAT
+
+
+def close_node(seal: Seal, family: str, node: Node, veil: Veil) -> Node:
+    """A node as the store has it."""
+    address = veil.address(node.address, family)
+    return Node(address, seal.close(node.body, _node_place(family, address)))
+
+
+def open_node(seal: Seal | None, family: str, node: Node) -> bytes:
+    """Its bytes again; those that do not open are left as they are: their hash tells."""
+    if seal is None or data_key_id(node.body) is None:
+        return node.body
+    opened = seal.open(node.body, _node_place(family, node.address))
+    return node.body if opened is None else opened
+
+
+def record_place(run_id: str, seq: int) -> bytes:
+    """Where a record belongs."""
+    return b"record %d of " % seq + run_id.encode()
+
+
+def mail_place(run_id: str, mail_id: str) -> bytes:
+    """Where mail belongs; ids hold no zero byte."""
+    return f"mail {mail_id}\0{run_id}".encode("utf-8", "surrogatepass")
+
+
+def _node_place(family: str, address: bytes) -> bytes:
+    return b"node " + address + family.encode()
+
+
+T = TypeVar("T")
+logger = logging.getLogger("outlive")
+
+#: Begins the cursor of a page of runs that were tagged before there was a key.
+_PLAIN = "plain:"
+#: Runs and families whose keys are kept at hand.
+_KEPT_MAX = 100_000
+
+
+class Sealing(NamedTuple):
+    """What a run is sealed with (None: it was begun without a key), and its family."""
+
+    seal: Seal | None
+    family: str
+
+
+class SealedStore:
+    """The verbs of a store, each with what it carries sealed."""
+
+    def __init__(self, store: Store, keys: MasterKeys) -> None:
+        #: The store that sees nothing.
+        self.below: Any = store
+        self.keys = keys
+        self.keyring = Keyring(store, keys)
+        self._runs: dict[str, Sealing] = {}
+        #: Runs that are begun here and not yet acknowledged, and the node of a key that is new.
+        self._beginning: dict[str, tuple[Sealing, tuple[Node, ...]]] = {}
+        #: By family: what seals the runs that join it.
+        self._families: dict[str, Seal] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> int | None:
+        """How many calls the store takes at once, if it says so; nothing else passes unseen."""
+        return getattr(self.below, "threads", None)
+
+    @property
+    def clock(self) -> Clock | None:
+        """The store's."""
+        clock: Clock | None = self.below.clock
+        return clock
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        sealed = await self._close_all(batch)
+        answers: Sequence[Conflict | None] = await self.below.commit(sealed)
+        self._heard(sealed, answers)
+        return answers
+
+    async def _close_all(self, batch: Sequence[Entry]) -> list[Entry]:
+        veil = await self.keyring.veil()
+        return [await self._close_entry(entry, veil) for entry in batch]
+
+    async def _close_entry(self, entry: Entry, veil: Veil) -> Entry:
+        run_id = await self.place_of(entry.run_id)
+        (seal, family), keys = await self._sealing_for(entry, run_id, veil)
+        if seal is None:
+            return entry
+        header = entry.header
+        return replace(
+            entry,
+            run_id=run_id,
+            record=seal.close(entry.record, record_place(run_id, entry.after + 1)),
+            link=veil.mask(entry.link, run_id, entry.last),
+            header=None if header is None else hide_header(header, run_id, veil),
+            nodes=keys + tuple(close_node(seal, family, node, veil) for node in entry.nodes),
+        )
+
+    async def _sealing_for(
+        self, entry: Entry, run_id: str, veil: Veil
+    ) -> tuple[Sealing, tuple[Node, ...]]:
+        """What seals an entry, and its key's own node where that is new."""
+        known = self._runs.get(run_id)
+        if known is not None:
+            return known, ()
+        if run_id not in self._beginning:
+            if entry.after or entry.header is None:
+                return await self._sealing_of(run_id) or Sealing(veil.common, ""), ()
+            family = entry.header.family
+            self._beginning[run_id] = await self._sealing_of_new(family, run_id, veil)
+        sealing, keys = self._beginning[run_id]
+        return sealing, () if entry.after else keys
+
+    async def _sealing_of_new(
+        self, family: str, run_id: str, veil: Veil
+    ) -> tuple[Sealing, tuple[Node, ...]]:
+        if not family:
+            return Sealing(veil.common, ""), ()
+        # A root that is new begins a family: what is known of one of that name is over.
+        seal = self._families.get(family) if family != run_id else None
+        if seal is None and family != run_id:
+            root = await self._sealing_of(family)
+            if root is not None:
+                return Sealing(root.seal, family), ()
+        if seal is not None:
+            return Sealing(seal, family), ()
+        seal, node = self.keyring.new_seal(family)
+        return Sealing(seal, family), (node,)
+
+    def _heard(self, sealed: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+        """What was begun here is sealed as it was begun; what was there before, as it is."""
+        for entry, answer in zip(sealed, answers, strict=True):
+            if entry.after == 0 and entry.run_id in self._beginning:
+                sealing, _ = self._beginning.pop(entry.run_id)
+                if answer is None:
+                    self._remember(entry.run_id, sealing)
+
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        stored = await self.place_of(run_id)
+        reading: Reading | None = await self.below.read(stored, after, limit=limit)
+        if reading is None:
+            self._forget(stored)
+            return None
+        return await self.open_reading(reading)
+
+    async def open_reading(self, reading: Reading) -> Reading:
+        """What was read below, as it was written."""
+        veil = await self.keyring.veil()
+        run_id, header = reading.head.run_id, reading.header
+        records = [
+            StoredRecord(record.seq, await self._open_record(run_id, header.family, record))
+            for record in reading.records
+        ]
+        head, shown = self._show(reading.head, header, veil)
+        mail = await self.open_mail(run_id, header.family, reading.mail)
+        return Reading(head=head, header=shown, records=records, mail=mail)
+
+    async def _open_record(self, run_id: str, family: str, record: StoredRecord) -> bytes:
+        key_id = data_key_id(record.body)
+        if key_id is None:
+            is_plain = await self._may_be_plain(run_id, family, record.seq)
+            return record.body if is_plain else SEAL_BROKEN
+        seal = await self.keyring.seal(family, key_id)
+        if seal is None:  # its key was dropped, unless the run has another
+            return SEAL_BROKEN if run_id in self._runs else SEAL_ERASED
+        opened = seal.open(record.body, record_place(run_id, record.seq))
+        if opened is None:
+            return SEAL_BROKEN
+        known = self._runs.get(run_id)
+        if known is None or (known.seal is not None and known.seal.id != key_id):
+            # New here, or begun anew by somebody else after it was deleted.
+            self._remember(run_id, Sealing(seal, family))
+        return opened
+
+    async def _may_be_plain(self, run_id: str, family: str, seq: int) -> bool:
+        """Only what was begun without a key goes on without: its first record tells."""
+        known = self._runs.get(run_id)
+        if self.keyring.is_pure or (known is not None and known.seal is not None):
+            return False
+        if known is None and seq > 1 and await self._begins_sealed(run_id):
+            return False
+        self._remember(run_id, Sealing(None, family))
+        return True
+
+    async def _begins_sealed(self, run_id: str) -> bool:
+        reading: Reading | None = await self.below.read(run_id, limit=1)
+        first = () if reading is None else reading.records
+        return any(data_key_id(record.body) is not None for record in first)
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        veil = await self.keyring.veil()
+        page = await self._find_tagged(query, after, limit, veil)
+        shown = [self._show(each.head, each.header, veil) for each in page.items]
+        items = [Found(head=head, header=header) for head, header in shown]
+        return Page(items=items, next=page.next)
+
+    async def _find_tagged(self, query: Query, after: str | None, limit: int, veil: Veil) -> Page:
+        """A page from below. What was tagged before there was a key comes behind all else."""
+        hidden = query
+        if query.tag is not None:
+            name, value = query.tag
+            hidden = replace(query, tag=(name, veil.hide(value, name)))
+        is_behind = after is not None and after.startswith(_PLAIN)
+        items: Sequence[Found] = ()
+        if not is_behind:
+            page: Page = await self.below.find(hidden, after, limit)
+            if query.tag is None or self.keyring.is_pure or page.next is not None:
+                return page
+            items = page.items
+            if len(items) == limit:
+                return Page(items=items, next=_PLAIN)
+        begin = after[len(_PLAIN) :] or None if is_behind and after is not None else None
+        rest: Page = await self.below.find(query, begin, limit - len(items))
+        following = None if rest.next is None else _PLAIN + rest.next
+        return Page(items=[*items, *rest.items], next=following)
+
+    def _show(self, head: Head, header: Header, veil: Veil) -> tuple[Head, Header]:
+        """Both as they were written: sealed if the run's records are, else as the header says."""
+        known = self._runs.get(head.run_id)
+        if not is_sealed(header) if known is None else known.seal is None:
+            return head, header
+        return show_head(head, veil), show_header(header, head.run_id, veil)
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        veil = await self.keyring.veil()
+        run_id, digest = await self.place_of(run_id), veil.digest(digest)
+        gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
+        if gone:
+            self._forget(run_id)
+        return gone
+
+    # ------------------------------------------------------------------ mail
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        sealed = await self._close_mail(run_id, mail_id, body)
+        posted: Posted = await self.below.post(run_id, mail_id, sealed)
+        return posted
+
+    async def _close_mail(self, run_id: str, mail_id: str, body: bytes) -> bytes:
+        sealing = await self._sealing_of(run_id)
+        if sealing is None:  # there is no such run, or just now
+            sealing = Sealing((await self.keyring.veil()).common, "")
+        if sealing.seal is None:
+            return body
+        return sealing.seal.close(bare(body), mail_place(run_id, mail_id))
+
+    async def open_mail(self, run_id: str, family: str, mail: Sequence[Mail]) -> list[Mail]:
+        """Mail as it was posted; what nobody with a key posted to this run is marked as broken."""
+        if not mail:
+            return []
+        takes_plain = await self._takes_plain_mail(run_id)
+        return [await self._open_letter(run_id, family, each, takes_plain) for each in mail]
+
+    async def _takes_plain_mail(self, run_id: str) -> bool:
+        """Only a run that was begun without a key does, whatever its header says."""
+        try:
+            sealing = await self._sealing_of(run_id)
+        except (CorruptRecord, Erased):
+            return False
+        return sealing is not None and sealing.seal is None
+
+    async def _open_letter(self, run_id: str, family: str, mail: Mail, takes_plain: bool) -> Mail:
+        key_id = data_key_id(mail.body) if type(mail.body) is bytes else None
+        if key_id is None:
+            return mail if takes_plain else _broken(mail)
+        common = (await self.keyring.veil()).common
+        seal = common if key_id == common.id else await self.keyring.seal(family, key_id)
+        body = None if seal is None else seal.open(mail.body, mail_place(run_id, mail.mail_id))
+        return _broken(mail) if body is None else replace(mail, body=body, is_sealed=True)
+
+    # ------------------------------------------------------------------ nodes
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        veil = await self.keyring.veil()
+        seal = self._families.get(family)
+        root = None if seal is not None else await self._sealing_of(family)
+        if root is not None:
+            seal = root.seal
+        elif seal is None:
+            seal, key = self.keyring.new_seal(family)
+            await self.below.put_blob(family, key)
+            self._keep(self._families, family, seal)
+        stored = node if seal is None else close_node(seal, family, node, veil)
+        await self.below.put_blob(family, stored)
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        veil = await self.keyring.veil()
+        asked = {veil.address(address, family): address for address in addresses}
+        stored: Mapping[bytes, bytes] = await self.below.get_blobs(family, list(asked))
+        found: dict[bytes, bytes] = {}
+        for address, body in stored.items():
+            key_id = data_key_id(body)
+            seal = None if key_id is None else await self.keyring.seal(family, key_id)
+            found[asked[address]] = open_node(seal, family, Node(address, body))
+        plain = [address for address in addresses if address not in found]
+        if plain and not self.keyring.is_pure:
+            found |= await self.below.get_blobs(family, plain)
+        return found
+
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        veil = await self.keyring.veil()
+        stored = [veil.address(address, family) for address in addresses]
+        await self.below.drop_blobs(family, [*stored, *addresses])
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        veil = await self.keyring.veil()
+        wanted = replace(wanted, format=wanted.format + SEALED_FORMAT)
+        claims: Claims = await self.below.claim(worker, wanted, limit)
+        offers = []
+        for offer in claims.offers:
+            if await self._can_be_driven(offer):
+                head, header = self._show(offer.head, offer.header, veil)
+                offers.append(replace(offer, head=head, header=header))
+        return replace(claims, offers=offers)
+
+    async def _can_be_driven(self, offer: Offer) -> bool:
+        """Without its key a run stays where it is; nothing of it is lost."""
+        try:
+            await self._sealing_of(offer.head.run_id)
+        except (WrongKey, Erased, CorruptRecord) as error:
+            logger.warning("%s is not driven here: %s", offer.head.run_id, error)
+            return False
+        return True
+
+    async def beat(self, worker: str) -> int:
+        now: int = await self.below.beat(worker)
+        return now
+
+    async def release(self, worker: str) -> None:
+        await self.below.release(worker)
+
+    async def health(self) -> Health:
+        health: Health = await self.below.health()
+        await self.keyring.veil()
+        facts = {**health.facts, "sealed": f"yes, with key {self.keys.ids[0]}"}
+        return replace(health, facts=facts)
+
+    async def close(self) -> None:
+        await self.below.close()
+
+    # ------------------------------------------------------------------ keys
+
+    async def place_of(self, run_id: str) -> str:
+        """Under which id the store below has a journal.
+
+        The journal of an idempotency key that was used before the store had a master key keeps
+        its name: under another one the effect would be free to happen again.
+        """
+        stored = stored_id(run_id, await self.keyring.veil())
+        if stored == run_id or self.keyring.is_pure or stored in self._runs:
+            return stored
+        there = await self._sealing_of(run_id)
+        return stored if there is None or there.seal is not None else run_id
+
+    async def _sealing_of(self, run_id: str) -> Sealing | None:
+        """What seals a run; None: there is no such run.
+
+        Raises:
+            WrongKey: its key is wrapped with a master key that was not given.
+            Erased: its key was dropped.
+            CorruptRecord: its first record does not open.
+        """
+        known = self._runs.get(run_id)
+        if known is not None:
+            return known
+        reading: Reading | None = await self.below.read(run_id, LAST_CHAPTER, limit=1)
+        if reading is None or not reading.records:
+            return None
+        record = reading.records[0]
+        body = await self._open_record(run_id, reading.header.family, record)
+        if body == SEAL_ERASED:
+            raise Erased(run_id)
+        if body == SEAL_BROKEN:
+            raise CorruptRecord(run_id, record.seq, "its seal does not hold")
+        return self._runs.get(run_id)
+
+    def _remember(self, run_id: str, sealing: Sealing) -> None:
+        self._keep(self._runs, run_id, sealing)
+        if sealing.seal is not None and sealing.family:
+            self._keep(self._families, sealing.family, sealing.seal)
+
+    def _forget(self, run_id: str) -> None:
+        """It is gone; whoever begins anew under its id does so with another key."""
+        with self._lock:
+            gone = self._runs.pop(run_id, None)
+            for family in {run_id, run_id if gone is None else gone.family}:
+                self._families.pop(family, None)
+
+    def _keep(self, kept: dict[str, T], name: str, value: T) -> None:
+        with self._lock:
+            while len(kept) >= _KEPT_MAX and name not in kept:
+                del kept[next(iter(kept))]
+            kept[name] = value
+
+
+def _broken(mail: Mail) -> Mail:
+    found = mail.body if type(mail.body) is bytes else repr(mail.body).encode()
+    return replace(mail, body=SEAL_BROKEN_MAIL + found)

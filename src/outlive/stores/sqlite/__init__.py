@@ -1,0 +1,1 @@
+"""Journals in one SQLite file."""

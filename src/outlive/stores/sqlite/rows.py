@@ -1,0 +1,150 @@
+"""Rows of ``runs`` to heads and headers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from outlive.errors import CorruptRecord
+from outlive.stores.seam import PAGE_MAX, Found, Head, Header, Query, StoredRecord
+from outlive.stores.shared import check_numbers, damaged_run, end_of_prefix, read_tags, written_tag
+from outlive.stores.sqlite.connections import Connection, Value
+
+HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
+HEADER_COLUMNS = (
+    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
+    " priority, units, parent, tags, reason, chapter, chapter_link"
+)
+#: What ``found_of`` reads; whatever is selected before it is the caller's.
+FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"
+#: A run by its id: by the index, and, where that finds nothing, by another one.
+NAMED = ("run_id = ?", "run_id || '' = ?")
+_HEAD_NAMES = HEAD_COLUMNS.split(", ")
+_HEADER_NAMES = HEADER_COLUMNS.split(", ")
+_FOUND_WIDTH = len(_HEAD_NAMES) + len(_HEADER_NAMES)
+
+#: Only made: msgspec looks at a class once, and the first row that is read need not wait for it.
+_LOOKED_AT = msgspec.msgpack.Decoder(Found)
+
+
+def found_of(row: Sequence[Any]) -> Found:
+    """Head and header from the last columns of a row.
+
+    Raises:
+        CorruptRecord: the row holds what was never written.
+    """
+    row = row[-_FOUND_WIDTH:]
+    try:
+        head = msgspec.convert(dict(zip(_HEAD_NAMES, row, strict=False)), Head)
+        named = dict(zip(_HEADER_NAMES, row[len(_HEAD_NAMES) :], strict=True))
+        named["tags"] = read_tags(named["tags"])
+        return check_numbers(Found(head=head, header=msgspec.convert(named, Header)))
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise CorruptRecord(str(row[0]), 0, f"its row is damaged ({error})") from error
+
+
+def check_missing(db: Connection, run_id: str) -> None:
+    """Confirm that there is no such run, by another index than the one that did not find it.
+
+    Raises:
+        CorruptRecord: there is one; the index is damaged.
+    """
+    if db.execute(f"SELECT 1 FROM runs WHERE {NAMED[1]}", (run_id,)).fetchone() is not None:
+        why = (
+            "the index of runs does not have it; stop the workers, then let SQLite REINDEX the file"
+        )
+        raise CorruptRecord(run_id, 0, why)
+
+
+def listed_of(row: Sequence[Any]) -> Found:
+    """The same for a list, where a damaged row must not hide its neighbours: listed as such."""
+    try:
+        return found_of(row)
+    except CorruptRecord as error:
+        return damaged_run(error)
+
+
+def records_of(run_id: str, rows: Sequence[Any]) -> list[StoredRecord]:
+    """Rows of (seq, body).
+
+    Raises:
+        CorruptRecord: a row holds what was never written.
+    """
+    return [
+        StoredRecord(seq, body)
+        if type(body) is bytes and type(seq) is int
+        else _damaged(run_id, seq)
+        for seq, body in rows
+    ]
+
+
+def bytes_of(value: object) -> bytes:
+    """What a column holds that holds bytes; whatever else somebody put there is damage above."""
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+def _damaged(run_id: str, seq: Any) -> NoReturn:
+    raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
+
+
+_PREFIXED = "run_id >= ? AND run_id < ?"
+#: Bytes come after all texts.
+_AFTER_ALL = b""
+
+
+def find_runs(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
+    """At most ``count`` runs, numbered above ``begin``, each with its number."""
+    # A plus keeps SQLite from going through all runs in their order, where it had better not.
+    number = "+id" if _are_few(db, query) else "id"
+    conditions, values = _conditions(query)
+    where = " AND ".join([f"{number} > ?", *conditions])
+    sql = f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE {where} ORDER BY {number} LIMIT ?"
+    found: list[tuple[int, Found]] = []
+    while True:
+        rows = db.execute(sql, (begin, *values, count)).fetchall()
+        found += [(row[0], run) for row in rows if _is_tagged(run := listed_of(row), query)]
+        if len(rows) < count or len(found) >= count:
+            return found[:count]
+        begin = rows[-1][0]
+
+
+def _conditions(query: Query) -> tuple[list[str], list[Value]]:
+    conditions, values = list[str](), list[Value]()
+    for column, value in (("status", query.status), ("flow", query.flow)):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if query.tag is not None:
+        # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
+        conditions.append("instr(tags, ?) > 0")
+        values.append(written_tag(*query.tag))
+    if query.ended_by is not None:
+        conditions.append("ended_at <= ?")
+        values.append(query.ended_by)
+    if query.prefix:
+        conditions.append(_PREFIXED)
+        values += _bounds(query.prefix)
+    return conditions, values
+
+
+def _bounds(prefix: str) -> tuple[str, str | bytes]:
+    return prefix, end_of_prefix(prefix) or _AFTER_ALL
+
+
+def _are_few(db: Connection, query: Query) -> bool:
+    """Whether they are better found by their prefix, or by their end, than by their numbers."""
+    if not query.prefix and query.ended_by is None:
+        return False
+    narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
+    conditions, values = _conditions(narrow)
+    row = db.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM runs WHERE {' AND '.join(conditions)} LIMIT ?)",
+        (*values, PAGE_MAX + 1),
+    ).fetchone()
+    return bool(row[0] <= PAGE_MAX)
+
+
+def _is_tagged(run: Found, query: Query) -> bool:
+    return query.tag is None or run.header.tags.get(query.tag[0]) == query.tag[1]

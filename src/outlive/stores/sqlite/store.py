@@ -1,0 +1,411 @@
+"""Journals in one SQLite file: the default store, for any number of processes on one machine.
+
+An acknowledged commit is on the disk: WAL with a flush per commit, read back and enforced.
+Writers on one file take turns; group commit makes that cheap. Who is alive is told by locked
+files beside the database (``presence.py``), never by it: a beat does not wait for a commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from outlive.ports import Clock, Ports
+from outlive.stores.liveness import Presence, Standing
+from outlive.stores.queues import Turns
+from outlive.stores.seam import (
+    LAST_CHAPTER,
+    PAGE_MAX,
+    Claims,
+    Conflict,
+    Deletion,
+    Entry,
+    Health,
+    Mail,
+    Node,
+    Page,
+    Posted,
+    Posting,
+    Query,
+    QueueLimits,
+    QueueState,
+    Reading,
+    Statement,
+    Wanted,
+)
+from outlive.stores.shared import SoundRows, check_headers, parse_page
+from outlive.stores.sqlite import deletion as nodes
+from outlive.stores.sqlite.claim import Search, holders, own_mail
+from outlive.stores.sqlite.commit import (
+    append_all,
+    commit_batch,
+    create_view,
+    post_letters,
+    single_view,
+    views_for,
+    waiting_mail,
+)
+from outlive.stores.sqlite.connections import Connect, Connection, Connections, connect_sqlite3
+from outlive.stores.sqlite.deletion import delete_runs, read_runs
+from outlive.stores.sqlite.files import unavailable
+from outlive.stores.sqlite.health import (
+    LogRoom,
+    beside_journals,
+    durability_problems,
+    file_problems,
+    log_problems,
+    make_safe,
+)
+from outlive.stores.sqlite.queues import find_limits, queue_states, set_limits
+from outlive.stores.sqlite.rows import (
+    FOUND_COLUMNS,
+    bytes_of,
+    check_missing,
+    find_runs,
+    found_of,
+    records_of,
+)
+from outlive.stores.sqlite.schema import SCHEMA_VERSION, Making, check_release, is_ready
+from outlive.stores.sqlite.transactions import SECONDS_MAX, SQLiteTransactions, enlist
+from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
+
+logger = logging.getLogger("outlive")
+
+
+class SQLiteStore:
+    """A store in one file of the local disk. Safe to use from several threads and processes."""
+
+    clock: Clock | None = None
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ports: Ports | None = None,
+        lease_seconds: float = 15.0,
+        connect: Connect | None = None,
+        upgrades: bool = True,
+    ) -> None:
+        """Unless it ``upgrades``, a file of an earlier release is refused."""
+        # Resolved, so that all who open the file by any name look into one folder of workers.
+        self._path = os.path.realpath(path)
+        self._making = Making(self._path, upgrades=upgrades)
+        self._ports = ports or Ports()
+        self._making.make_file()
+        self._turns = Turns()
+        self._rows = SoundRows(found_of)
+        self._presence = Presence(self._making.workers, self._ports.clock, lease_seconds)
+        self._connections = Connections(
+            self._path,
+            connect or connect_sqlite3,
+            prepare=self._prepare,
+            create_view=create_view,
+        )
+        self._log = LogRoom(self._connections)
+        self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
+        try:
+            self._look_at_files()
+        except BaseException:
+            self._connections.close()
+            raise
+
+    def _look_at_files(self) -> None:
+        with self._connections.reading() as db:
+            db.execute("SELECT 1 FROM meta").fetchone()  # SQLite looks at its log
+            self._connections.check_files()
+            for problem in log_problems(self._path):
+                logger.error("%s", problem)
+        self._making.mark()
+
+    def _prepare(self, db: Connection) -> None:
+        check_release(db)
+        if not is_ready(db, self._path):
+            self._making.make_tables(db)
+        make_safe(db, self._path)
+
+    # ------------------------------------------------------------------ journals
+
+    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        check_headers(batch)
+        if not batch:
+            return []
+        now = self._ports.clock.now_ms()
+        self._ports.failpoint("commit.before")
+        view = single_view(batch)
+        if view is not None:
+            with self._connections.writing_once({view}) as db:
+                answers = append_all(db, batch, now, view=view)
+        else:
+            with self._connections.writing(views_for(batch)) as db:
+                # Whoever waited for others takes its leases now, not when it began to wait.
+                answers = commit_batch(db, batch, self._ports.clock.now_ms())
+        self._log.committed()
+        self._ports.failpoint("commit.after")
+        return answers
+
+    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
+        check_headers(batch)
+        now = self._ports.clock.now_ms()
+        view = single_view(batch)
+        views = views_for(batch) if view is None else {view}
+        write = commit_batch if view is None else partial(append_all, view=view)
+        self._ports.failpoint("commit.before")
+        answers = self._connections.write_at_once(
+            views, lambda db: write(db, batch, now), is_single=view is not None
+        )
+        if answers is not None:
+            self._log.committed()
+        self._ports.failpoint("commit.after")
+        return answers
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[Statement]
+    ) -> Conflict | None:
+        """See ``Tabling``."""
+        batch = [] if entry is None else [entry]
+        check_headers(batch)
+        self._ports.failpoint("commit.before")
+        with self._connections.writing(views_for(batch)) as db:
+            refused = commit_batch(db, batch, self._ports.clock.now_ms())
+            if not any(refused):
+                for sql, values in statements:
+                    db.execute(sql, values)
+        self._log.committed()
+        self._ports.failpoint("commit.after")
+        return refused[0] if refused else None
+
+    async def read(
+        self, run_id: str, after: int = 0, *, limit: int | None = None
+    ) -> Reading | None:
+        with self._connections.reading() as db:
+            row = db.execute(
+                f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)
+            ).fetchone()
+            if row is None:
+                check_missing(db, run_id)
+                return None
+            found = found_of(row)
+            head, header = found.head, found.header
+            begin = header.chapter - 1 if after == LAST_CHAPTER else after
+            records = _records(db, row[0], begin, limit) if begin < head.seq else []
+            mail = _mail(db, row[0]) if head.posted != head.consumed else []
+        return Reading(
+            head=head,
+            header=header,
+            records=records_of(run_id, records),
+            mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
+        )
+
+    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        with self._connections.reading() as db:
+            found = find_runs(db, query, begin, size + 1)
+        more = len(found) > size
+        page = found[:size]
+        return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
+
+    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+        return (await self.delete_all([one]))[0]
+
+    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        """See ``Clearing``."""
+        now = self._ports.clock.now_ms()
+        with self._connections.writing() as db:
+            return delete_runs(db, batch, now)
+
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        """See ``Clearing``."""
+        with self._connections.reading() as db:
+            return read_runs(db, run_ids)
+
+    # ------------------------------------------------------------------ mail and nodes
+
+    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        return (await self.post_all([Posting(run_id, mail_id, body)]))[0]
+
+    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        now = self._ports.clock.now_ms()
+        with self._connections.writing() as db:
+            return post_letters(db, batch, now)
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        with self._connections.reading() as db:
+            return waiting_mail(db, run_ids)
+
+    async def put_blob(self, family: str, node: Node) -> None:
+        with self._connections.writing() as db:
+            nodes.put_node(db, family, node)
+
+    async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        with self._connections.reading() as db:
+            return nodes.get_nodes(db, family, addresses)
+
+    async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
+        with self._connections.writing() as db:
+            nodes.drop_nodes(db, family, addresses)
+
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        """See ``Collecting``."""
+        with self._connections.reading() as db:
+            return nodes.families_after(db, after, limit)
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        """See ``Collecting``."""
+        with self._connections.reading() as db:
+            return [family for family in families if not nodes.is_alive(db, family)]
+
+    async def drop_family(self, family: str) -> bool:
+        """See ``Collecting``."""
+        with self._connections.writing() as db:
+            return nodes.drop_family(db, family)
+
+    # ------------------------------------------------------------------ leases
+
+    async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
+        now = self._ports.clock.now_ms()
+        with self._connections.reading() as db:
+            standing = {holder: self._judge(holder, worker) for holder in holders(db)}
+            search = Search(
+                db=db,
+                wanted=wanted,
+                now=now,
+                standing=standing,
+                worker=worker,
+                turns=self._turns,
+                rows=self._rows,
+                more=self._rows.begin(),
+            )
+            offers, full = search.offers(max(0, limit))
+            return Claims(
+                offers=offers,
+                crowded=full,
+                mail=own_mail(db, worker),
+                now=now,
+                next_at=search.next_at(),
+            )
+
+    def _judge(self, holder: str, watcher: str) -> Standing:
+        return "alive" if holder == watcher else self._presence.judge(holder)
+
+    async def beat(self, worker: str) -> int:
+        self._connections.check_open()
+        self._connections.check_files()
+        try:
+            self._presence.beat(worker)
+        except OSError as error:
+            raise unavailable(str(self._making.workers), error) from error
+        return self._ports.clock.now_ms()
+
+    async def release(self, worker: str) -> None:
+        try:
+            with self._connections.writing() as db:
+                db.execute("UPDATE runs SET worker = NULL WHERE worker = ?", (worker,))
+        finally:
+            self._presence.release(worker)
+
+    # ------------------------------------------------------------------ queues
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        with self._connections.writing() as db:
+            return set_limits(db, name, limits, self._ports.clock.now_ms(), replace=replace)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        with self._connections.reading() as db:
+            return find_limits(db, name)
+
+    async def queues(self) -> Sequence[QueueState]:
+        with self._connections.reading() as db:
+            return queue_states(db, self._ports.clock.now_ms())
+
+    # ------------------------------------------------------------------ transactions
+
+    transaction_seconds_max = SECONDS_MAX
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        """See ``Transactional``."""
+        return self._transactions.begin(attempt)
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        """See ``Transactional``."""
+        return await self._transactions.begin_async(attempt)
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """See ``Transactional``. What is not there is not on its way: its epoch was over, or it."""
+        with self._connections.reading() as db:
+            row = db.execute(
+                "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
+                (attempt.run_id, attempt.step),
+            ).fetchone()
+            if row is None:
+                # What is not there is done again: no index is believed in that. They are few.
+                row = db.execute(
+                    "SELECT body FROM outcomes WHERE +run_id = ? AND +step = ?",
+                    (attempt.run_id, attempt.step),
+                ).fetchone()
+        return None if row is None else bytes_of(row[0])
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """See ``Transactional``."""
+        with self._connections.reading() as db:
+            rows = db.execute(
+                "SELECT step, body FROM outcomes WHERE +run_id = ? ORDER BY step", (run_id,)
+            ).fetchall()
+        return [KeptOutcome(step=str(step), body=bytes_of(body)) for step, body in rows]
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        """See ``Transactional``."""
+        with self._connections.writing() as db:
+            for step in steps:
+                db.execute("DELETE FROM outcomes WHERE run_id = ? AND step = ?", step)
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        check_headers([entry])
+        return enlist(self._path, connection, entry, self._ports.clock.now_ms())
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        """See ``Transactional``."""
+        return self.enlist(connection, entry)
+
+    # ------------------------------------------------------------------ the store itself
+
+    async def health(self) -> Health:
+        with self._connections.reading() as db:
+            facts = {
+                "file": self._path,
+                "schema": str(SCHEMA_VERSION),
+                "sqlite": db.execute("SELECT sqlite_version()").fetchone()[0],
+            }
+            for name in ("journal_mode", "synchronous", "page_count", "page_size"):
+                facts[name] = str(db.execute(f"PRAGMA {name}").fetchone()[0])
+            problems = durability_problems(db) + self._connections.problems() + file_problems(db)
+            problems += beside_journals(db, self._ports.clock.now_ms())
+            problems += log_problems(self._path)
+        return Health(store="sqlite", facts=facts, problems=problems)
+
+    async def close(self) -> None:
+        self._transactions.close()
+        self._connections.close()
+        self._presence.close()
+
+
+def _records(db: Connection, run: int, begin: int, limit: int | None) -> list[Any]:
+    if limit is None:
+        return db.execute(
+            "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq", (run, begin)
+        ).fetchall()
+    return db.execute(
+        "SELECT seq, body FROM records WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (run, begin, limit),
+    ).fetchall()
+
+
+def _mail(db: Connection, run: int) -> list[Any]:
+    return db.execute(
+        "SELECT mail_id, body, posted_at FROM mail WHERE run = ? AND body IS NOT NULL ORDER BY id",
+        (run,),
+    ).fetchall()

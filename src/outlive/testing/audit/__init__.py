@@ -1,0 +1,1 @@
+"""The auditor: invariants that must hold after any crash."""

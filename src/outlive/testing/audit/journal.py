@@ -1,0 +1,221 @@
+"""Laws of one journal: its frame, its epochs, its time, its effects, and what depends on what.
+
+Pure functions over the events of one run, each yielding broken promises in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from outlive.journal.codec.parts import whole
+from outlive.model.events import (
+    AttemptFailed,
+    ChapterBegan,
+    ChildEnded,
+    Claimed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
+    Event,
+    ForkMade,
+    ParentTold,
+    Parked,
+    RunCompleted,
+    RunRetried,
+    RunStarted,
+    StepDone,
+    StepRaised,
+    TimerFired,
+)
+from outlive.testing.audit.waits import ENDS, WAIT_RULES, Rule, first_seq, numbered
+
+NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
+
+
+def fresh_nonce(entropy: Callable[[int], bytes]) -> str:
+    """A text that no other step ever made, and that the auditor knows when it sees it."""
+    return f"nonce-{entropy(8).hex()}"
+
+
+def nonces_in(text: bytes | str) -> tuple[str, ...]:
+    """Every nonce in a text, in order, each once."""
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else whole(text)
+    return tuple(dict.fromkeys(found.decode() for found in NONCE.findall(raw)))
+
+
+def _check_frame(events: Sequence[Event]) -> Iterator[str]:
+    """It begins with its start, or with a chapter if what came before is gone; its end is last."""
+    if not events or not isinstance(events[0], (RunStarted, ChapterBegan)):
+        yield "its journal does not begin with RunStarted"
+    end: Event | None = None
+    told = 0
+    for seq, event in numbered(events):
+        if isinstance(event, RunStarted) and seq > first_seq(events):
+            yield f"event {seq} starts it a second time"
+        if isinstance(event, RunRetried):
+            end, told = None, 0
+        elif isinstance(event, ParentTold):
+            told += 1
+            if end is None or told > 1:
+                yield f"event {seq} tells its parent {'again' if end else 'before its end'}"
+        elif isinstance(event, ForkMade):
+            continue  # somebody may fork it at any time
+        elif end is not None and not (isinstance(event, Claimed) and not told):
+            yield f"event {seq} ({type(event).__name__}) follows its end"
+        if isinstance(event, ENDS):
+            end = event
+
+
+def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
+    """Each claim takes the next epoch: none falls, none has two workers."""
+    last = 0
+    for seq, event in numbered(events):
+        if not isinstance(event, Claimed):
+            continue
+        is_first_seen = last == 0 and isinstance(events[0], ChapterBegan)
+        if event.epoch != last + 1 and not is_first_seen:
+            yield f"event {seq} claims epoch {event.epoch} after epoch {last}"
+        last = event.epoch
+
+
+def _check_time(events: Sequence[Event]) -> Iterator[str]:
+    """The time of events never falls; a claim bears its claimant's clock, which may be behind."""
+    last = 0
+    for seq, event in numbered(events):
+        if isinstance(event, Claimed):
+            continue
+        at: int = getattr(event, "at", last)
+        if at < last:
+            yield f"event {seq} ({type(event).__name__}) is at {at} ms, after one at {last} ms"
+        last = max(last, at)
+
+
+def _check_intents(events: Sequence[Event]) -> Iterator[str]:
+    """An effect's end or doubt follows an intent; a repeat follows the end of the attempt."""
+    intents: dict[str, EffectIntended] = {}
+    settled: set[str] = set()
+    for seq, event in numbered(events):
+        step = getattr(event, "step", "")
+        match event:
+            case ChapterBegan():
+                intents, settled = {}, set()
+            case EffectIntended():
+                before = intents.get(step)
+                if before is not None and step not in settled:
+                    yield f"event {seq} attempts {step} again though it was not settled"
+                if before is not None and before.key != event.key:
+                    yield f"event {seq} attempts {step} with another key"
+                intents[step] = event
+                settled.discard(step)
+            case EffectDone() | EffectRaised() | EffectDoubted() if step not in intents:
+                yield f"event {seq} ({type(event).__name__}) of {step} has no intent before it"
+            case AttemptFailed() if step in intents:
+                settled.add(step)
+            case RunRetried():
+                settled |= _did_not_happen(events[: seq - first_seq(events)])
+
+
+def _did_not_happen(events: Sequence[Event]) -> set[str]:
+    """Effects that another try may attempt anew."""
+    return {
+        event.step
+        for event in events
+        if isinstance(event, EffectRaised) and event.happened is False
+    }
+
+
+def _check_ends(events: Sequence[Event]) -> Iterator[str]:
+    """A step ends once, a timer fires once, and neither end nor chapter leaves an effect open."""
+    ended: dict[str, tuple[int, Event]] = {}
+    intended: set[str] = set()
+    found: dict[str, Event] = {}
+    for seq, event in numbered(events):
+        match event:
+            case EffectIntended(step=name):
+                intended.add(name)
+            case StepDone() | StepRaised() | EffectDone() | EffectRaised() | TimerFired():
+                name = event.timer if isinstance(event, TimerFired) else event.step
+                if name in ended:
+                    yield f"event {seq} ends {name} a second time"
+                if name in found and not _is_same(found[name], event):
+                    yield f"event {seq} ends {name} otherwise than before the retry"
+                ended[name] = seq, event
+            case RunRetried(since=since):
+                dropped = {n: end for n, (place, end) in ended.items() if place >= since}
+                found |= {n: end for n, end in dropped.items() if _is_kept(end)}
+                ended = {n: end for n, end in ended.items() if n not in dropped}
+                intended -= dropped.keys()
+            case _:
+                pass
+        if isinstance(event, (*ENDS, ChapterBegan)):
+            for step in sorted(intended - set(ended)):
+                yield f"event {seq} ({type(event).__name__}) left effect {step} open"
+        if isinstance(event, ChapterBegan):
+            ended, intended = {}, set()
+
+
+def _is_kept(end: Event) -> bool:
+    """An outcome that another try finds again."""
+    return isinstance(end, (StepDone, EffectDone)) or (
+        isinstance(end, EffectRaised) and end.happened is not False
+    )
+
+
+def _is_same(one: Event, other: Event) -> bool:
+    """Two records of one outcome; a plain step may be run again with other arguments."""
+    if isinstance(one, StepDone) and isinstance(other, StepDone) and one.args != other.args:
+        return True
+    return msgspec.structs.replace(one, at=0) == msgspec.structs.replace(other, at=0)
+
+
+def _check_nonces(events: Sequence[Event]) -> Iterator[str]:
+    """What goes into an effect or comes out of a run came out of a step before it."""
+    made: set[str] = set()
+    for seq, event in numbered(events):
+        match event:
+            case StepDone() | EffectDone():
+                made.update(nonces_in(event.value))
+            case ChildEnded():
+                made.update(nonces_in(event.value))
+                made.update(nonces_in("" if event.error is None else event.error.message))
+            case StepRaised() | EffectRaised():
+                made.update(nonces_in(event.error.message))
+            case RunStarted():
+                made.update(nonces_in(event.args))
+            case ChapterBegan() if seq == first_seq(events):
+                made.update(nonces_in(event.args))
+            case ChapterBegan():
+                yield from _lost(seq, made, event.args)
+            case EffectIntended():
+                yield from _lost(seq, made, event.args)
+            case RunCompleted():
+                yield from _lost(seq, made, event.value)
+
+
+def _lost(seq: int, made: set[str], sent: bytes) -> Iterator[str]:
+    for nonce in nonces_in(sent):
+        if nonce not in made:
+            yield f"event {seq} depends on {nonce}, which no earlier step of the journal made"
+
+
+def _check_fits(events: Sequence[Event]) -> Iterator[str]:
+    """No driver found that code and journal differ."""
+    for seq, event in numbered(events):
+        if isinstance(event, Parked) and event.reason:
+            yield f"event {seq} parked it: {event.reason}"
+
+
+JOURNAL_RULES: tuple[Rule, ...] = (
+    _check_frame,
+    _check_epochs,
+    _check_time,
+    _check_intents,
+    _check_ends,
+    _check_nonces,
+    _check_fits,
+    *WAIT_RULES,
+)

@@ -1,0 +1,1 @@
+"""The crash lab: kill a process at each durable point, resume, audit."""

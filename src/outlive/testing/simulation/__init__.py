@@ -1,0 +1,1 @@
+"""The simulation: a whole installation in virtual time, from one seed."""
