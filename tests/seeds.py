@@ -35,6 +35,12 @@ def pinned_pairs() -> list[int]:
     return seeds
 
 
+def pinned_found() -> list[int]:
+    """Rotating seeds that found a defect, which is mended since."""
+    seeds: list[int] = json.loads(PINNED.read_text())["found"]
+    return seeds
+
+
 def pinned_killers(hunt: str, mutant: str) -> list[int]:
     """Seeds that kill a mutant, the best first."""
     seeds: list[int] = json.loads(PINNED.read_text())[hunt].get(mutant, [])

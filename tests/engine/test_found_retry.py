@@ -10,8 +10,19 @@ import pytest
 import outlive
 from outlive.app.app import App
 from outlive.engine import verbs as fanout
-from outlive.errors import RunFailed
-from outlive.model.events import ChildSpawned, DeadlinePassed
+from outlive.errors import ReplayMismatch, RunCancelled, RunFailed
+from outlive.model.events import (
+    ChildSpawned,
+    DeadlinePassed,
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Fault,
+    Parked,
+    RunRetried,
+    StepRaised,
+)
+from outlive.model.replay import past_of
 from tests.engine.world import note, world
 from tests.harness.theatre import Theatre, breathe
 
@@ -229,3 +240,71 @@ async def test_a_known_outcome_does_not_come_to_a_call_that_was_given_up(theatre
     await app.retry("r")
 
     assert "ok" == await theatre.outcome(await app.start(after, id="r"))
+
+
+@outlive.flow
+async def telling_what_is_known() -> None:
+    """What one branch sends depends on what the other has heard by then."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        heard.append(await note("slow"))
+
+    async def call() -> None:
+        try:
+            await fanout.call(noting)
+        except RunFailed:
+            await long_effect(heard[-1] if heard else "nothing yet")
+            raise
+
+    for each in await asyncio.gather(listen(), call(), return_exceptions=True):
+        if each is not None:
+            raise each
+
+
+async def test_an_effect_that_a_retry_asks_for_otherwise_is_shown_as_a_mismatch(
+    theatre: Theatre,
+) -> None:
+    """It is not performed again; the run says both sides and the remedy, and can be cancelled."""
+    slow = world.hold("slow")
+    world.breaks_before["bad"] = [ValueError("bad is down")]
+    app = theatre.open()
+    handle = await app.start(telling_what_is_known, id="r")
+    await theatre.has("r", EffectDone)
+    slow.set()
+    with pytest.raises(RunFailed):
+        await theatre.outcome(handle)
+
+    await app.retry("r")
+    handle = await app.resume("r", [telling_what_is_known, noting])
+    with pytest.raises(ReplayMismatch) as caught:
+        await theatre.outcome(handle)
+    await theatre.cancel("r")
+    with pytest.raises(RunCancelled):
+        await theatre.outcome(await app.resume("r", [telling_what_is_known, noting]), step=5)
+
+    reasons = [event.reason for event in await theatre.events("r", Parked) if event.reason]
+    assert reasons[0].startswith("mismatch: run r")
+    assert "0.2/long_effect#1 with other arguments" in caught.value.code
+    assert "- name='nothing yet'\n+ name='SLOW'" in str(caught.value)
+    assert "cancel this run and start another" in caught.value.remedy
+    (raised,) = await theatre.events("r", EffectRaised)
+    assert raised.happened is None
+    assert ["nothing yet"] == [each for each in world.ran if each not in ("slow", "bad")]
+
+
+def test_a_retry_compares_an_effect_with_the_attempt_that_was_done() -> None:
+    """Not with one that did not happen, which mended code may ask for with other arguments."""
+    fault = Fault("NotHappened", "not today")
+    events = [
+        StepRaised(1, "0.1/note#1", 1, b"", b"", fault),
+        EffectIntended(2, "0.2/send#1", 1, b"first", b"", "", 9),
+        EffectRaised(3, "0.2/send#1", 1, fault, happened=False),
+        RunRetried(4, 1, "ann"),
+        EffectIntended(5, "0.2/send#1", 1, b"second", b"", "", 9),
+        EffectIntended(6, "0.2/send#1", 2, b"", b"of the second", "", 9),
+        EffectDone(7, "0.2/send#1", 2, b""),
+        RunRetried(8, 5, "ann"),
+    ]
+
+    assert (5, events[4]) == past_of(events, 1).intents["0.2/send#1"]

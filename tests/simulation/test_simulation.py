@@ -20,7 +20,7 @@ from outlive.testing.simulation import simulation
 from outlive.testing.simulation.faults import PAIRS
 from outlive.testing.simulation.simulation import Report, Simulation, is_forked, is_sealed, simulate
 from tests.conftest import Figure
-from tests.seeds import first_seed, pinned_pairs
+from tests.seeds import first_seed, pinned_found, pinned_pairs
 
 #: Rotating seeds, every day and in full.
 SEEDS, SEEDS_FULL = 1_000, 20_000
@@ -93,6 +93,11 @@ def test_pinned_seeds_meet_every_fault(figure: Figure) -> None:
         "the pinned seeds no longer meet these pairs; find others with "
         "'python -m tests.find_seeds pairs' and commit tests/seeds.json"
     )
+
+
+def test_seeds_that_found_a_defect_break_no_promise() -> None:
+    """What a rotating seed found once stays mended."""
+    simulate_all(pinned_found())
 
 
 @pytest.mark.timeout(2 * 3600)

@@ -92,7 +92,7 @@ class Drive:
         #: Nothing more is begun; the run leaves memory as soon as nothing runs.
         self.draining = False
         self._last_at = run.at
-        self._replay = Replay(run)
+        self._replay = Replay(self.run_id, run)
         self.inbox: deque[Event] = deque()
         self.timers = FlowTimers(self)
         self.loop = FlowLoop(  # type: ignore[abstract]  # the rest is refused by name

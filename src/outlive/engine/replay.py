@@ -12,7 +12,7 @@ from outlive.engine.faults import exception_of
 from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import Op
 from outlive.engine.pending import Waiting
-from outlive.errors import InsideStep, OutliveError, ReplayMismatch, RunError, ValueRefused
+from outlive.errors import InsideStep, OutliveError, ReplayMismatch, ValueRefused
 from outlive.journal.fork import changed_in
 from outlive.journal.redaction import same_text
 from outlive.model.events import (
@@ -91,6 +91,13 @@ _UNASKED = frozenset(
 _OF_EFFECTS = frozenset({EffectIntended, EffectDone, EffectRaised, EffectDoubted})
 
 
+#: Says of an effect that it is not performed again.
+DONE_BEFORE_RETRY = "was done, or may have been, before the retry"
+RETRY_REMEDY = (
+    "put the code back under which it was done; if that has not changed, branches that share state "
+    "were told in another order than before: cancel this run and start another"
+)
+
 #: Of a question's text, where it is told in an error.
 TEXT_SHOWN = 300
 #: Of the arguments of one side.
@@ -100,7 +107,8 @@ SIDE_CHARS = 100
 class Replay:
     """The recorded past of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run_id: str, run: Run) -> None:
+        self._run_id = run_id
         # Copies: the fold goes on with the keeper, on its thread.
         self.effects = {step: replace(effect) for step, effect in run.effects.items()}
         self.backoffs = dict(run.backoffs)
@@ -175,21 +183,29 @@ class Replay:
         """The outcome of this very call, recorded before the run was given another try.
 
         Raises:
-            RunError: the effect was done with other arguments.
+            ReplayMismatch: the effect was done with other arguments.
         """
         event = self._past.known.pop(op.id, None)
         if isinstance(event, StepDone):
             return event if recorded_digest(event) == op.digest else None
-        return event if event is None else self._insist(event, op.id, op.digest)
+        return event if event is None else self._insist(event, op)
 
     def known_answer(self, place: str) -> tuple[QuestionAsked, Answered] | None:
         """A human's answer from before the run was given another try, and what was asked then."""
         answer = self._past.known.pop(place, None)
         return (self._past.asked[place], answer) if isinstance(answer, Answered) else None
 
-    def _insist(self, event: Event, place: str, digest: bytes) -> Event:
-        if self._past.digests.get(place) != digest:
-            raise RunError(f"{place} was done before the retry, with other arguments")
+    def _insist(self, event: Event, op: Op) -> Event:
+        seq, intent = self._past.intents[op.id]
+        asked = difference(op, intent)
+        if asked:
+            raise ReplayMismatch(
+                self._run_id,
+                seq,
+                recorded=f"effect {op.id}, which {DONE_BEFORE_RETRY}",
+                code=f"asks for {asked}",
+                remedy=f"{RETRY_REMEDY}{both_sides(op, intent)}",
+            )
         return event
 
 

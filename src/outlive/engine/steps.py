@@ -6,6 +6,7 @@ it is repeated only if that outcome was not yet durable.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Protocol
 
@@ -15,10 +16,10 @@ from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
 from outlive.engine.ops import Interrupted, Op, Recorder, later, launch, set_limit
 from outlive.engine.pending import Waiting
-from outlive.engine.replay import Replay
-from outlive.errors import OutliveError, RunError, TimedOut, ValueRefused
+from outlive.engine.replay import DONE_BEFORE_RETRY, Replay
+from outlive.errors import OutliveError, ReplayMismatch, TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
-from outlive.model.events import AttemptFailed, Event, StepDone, StepRaised
+from outlive.model.events import AttemptFailed, EffectRaised, Event, StepDone, StepRaised
 from outlive.model.run import Backoff
 
 
@@ -156,11 +157,20 @@ class Beginning:
             return False  # given up meanwhile
         try:
             event = self._replay.known_of(op)
-        except RunError as error:
-            drive.refuse(error)
-            return True
+        except ReplayMismatch as error:
+            if not op.cancel_wanted:
+                drive.refuse(error)
+                return True
+            event = _called_off(op)
         if event is not None:
             drive.inbox.append(msgspec.structs.replace(event, at=drive.at()))
             drive.log.append(drive.inbox[-1])
             drive.env.host.call_soon(drive.activate)
         return event is not None
+
+
+def _called_off(op: Op) -> EffectRaised:
+    """How an effect ends that a cancelled flow asks for otherwise than it was done before."""
+    error = asyncio.CancelledError(f"cancelled; it {DONE_BEFORE_RETRY}, with other arguments")
+    fault = fault_of(error, op.definition.value_codec)
+    return EffectRaised(0, op.id, op.attempt, fault, happened=None, by="driver")

@@ -35,7 +35,7 @@ from outlive.model.events import (
     StepRaised,
     TimerFired,
 )
-from outlive.model.ids import place_of_question, recorded_digest
+from outlive.model.ids import place_of_question
 
 #: What a flow is told of.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
@@ -60,8 +60,8 @@ class Past:
     events: list[tuple[int, Event]] = field(default_factory=list)
     #: By step or place of a question: outcomes that were recorded after a failure.
     known: dict[str, Outcome] = field(default_factory=dict)
-    #: By effect: the digest of its arguments.
-    digests: dict[str, bytes] = field(default_factory=dict)
+    #: By effect: where its first attempt was intended, and with which arguments.
+    intents: dict[str, tuple[int, EffectIntended]] = field(default_factory=dict)
     #: By place: the question that was asked last there.
     asked: dict[str, QuestionAsked] = field(default_factory=dict)
 
@@ -78,8 +78,9 @@ def past_of(events: Sequence[Event], first: int) -> Past:
                 past = Past()
             case RunRetried(since=since):
                 _rewind(past, since)
-            case EffectIntended(step=step):
-                past.digests.setdefault(step, recorded_digest(event))
+            case EffectIntended(step=step, attempt=attempt):
+                if attempt == 1 or step not in past.intents:
+                    past.intents[step] = seq, event
                 past.events.append((seq, event))
             case QuestionAsked(question=question):
                 past.asked[place_of_question(question)] = event
@@ -117,7 +118,7 @@ def _remember(past: Past, event: Event) -> None:
             past.known[event.step] = event
         case EffectRaised(happened=happened) if happened is not False:
             # It may have happened: never again unasked.
-            past.known[event.step] = event
+            past.known.setdefault(event.step, event)
         case Answered():
             past.known[place_of_question(event.question)] = event
         case _:

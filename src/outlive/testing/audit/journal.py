@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from outlive.engine.replay import DONE_BEFORE_RETRY
 from outlive.journal.codec.parts import whole
 from outlive.model.events import (
     AttemptFailed,
@@ -166,8 +167,14 @@ def _is_kept(end: Event) -> bool:
 
 
 def _is_same(one: Event, other: Event) -> bool:
-    """Two records of one outcome; a plain step may be run again with other arguments."""
+    """Two records of one outcome.
+
+    A plain step may be run again with other arguments; an effect that is asked for with others is
+    never begun, and ends so when its flow is cancelled.
+    """
     if isinstance(one, StepDone) and isinstance(other, StepDone) and one.args != other.args:
+        return True
+    if isinstance(other, EffectRaised) and DONE_BEFORE_RETRY in other.error.message:
         return True
     return msgspec.structs.replace(one, at=0) == msgspec.structs.replace(other, at=0)
 
@@ -203,10 +210,16 @@ def _lost(seq: int, made: set[str], sent: bytes) -> Iterator[str]:
 
 
 def _check_fits(events: Sequence[Event]) -> Iterator[str]:
-    """No driver found that code and journal differ."""
+    """No driver found that code and journal differ.
+
+    After a retry, branches that share state may ask for a done effect with other arguments.
+    """
+    is_retried = False
     for seq, event in numbered(events):
-        if isinstance(event, Parked) and event.reason:
-            yield f"event {seq} parked it: {event.reason}"
+        is_retried |= isinstance(event, RunRetried)
+        reason = event.reason if isinstance(event, Parked) else ""
+        if reason and not (is_retried and DONE_BEFORE_RETRY in reason):
+            yield f"event {seq} parked it: {reason}"
 
 
 JOURNAL_RULES: tuple[Rule, ...] = (

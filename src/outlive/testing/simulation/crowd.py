@@ -20,6 +20,7 @@ from outlive.app.forks import Forking
 from outlive.app.handle import Handle
 from outlive.app.mail import resolve_letter, retry_entry
 from outlive.engine.inputs import encode_own
+from outlive.engine.replay import DONE_BEFORE_RETRY
 from outlive.engine.start import start_event
 from outlive.errors import OutliveError
 from outlive.journal.codec.restore import read_whole
@@ -259,7 +260,7 @@ class Client:
 
 
 class Human:
-    """Looks after runs in doubt and runs in quarantine."""
+    """Looks after runs in doubt, runs in quarantine, and retries that can't go on."""
 
     def __init__(self, nature: Nature, disk: Store, world: World, meddling: float) -> None:
         self._nature, self._disk, self._world = nature, disk, world
@@ -279,6 +280,8 @@ class Human:
                 self._look_at(run_id, asked_only=not is_busybody)
             elif status == "quarantined" and rng.random() < 0.5:
                 self._nudge(run_id)
+            elif DONE_BEFORE_RETRY in found.header.reason:
+                self._post(run_id, "cancel/human", Cancel("human"))
         if rng.random() < self._meddling:
             self._meddle()
         self._nature.after(rng.uniform(0.5, 3.0), self.look)
@@ -325,7 +328,7 @@ class Human:
             return None
         return "fail" if self._nature.chance(0.3) else "not_happened"
 
-    def _post(self, run_id: str, mail_id: str, letter: Resolve | Nudge) -> None:
+    def _post(self, run_id: str, mail_id: str, letter: Letter) -> None:
         run_immediate(self._disk.post(run_id, mail_id, write_letter(run_id, mail_id, letter)))
 
     def _nudge(self, run_id: str) -> None:
