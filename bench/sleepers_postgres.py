@@ -33,7 +33,7 @@ from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Entry, Wanted
+from outlive.stores.types import Entry, Wanted
 from tests.harness.postgres_server import PostgresServer
 
 FIRST, BATCH = 1_000, 2_000

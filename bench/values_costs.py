@@ -31,8 +31,8 @@ from outlive.journal.record import ENVELOPE_BYTES, LINK_START, PARTED, pack
 from outlive.journal.seal.keys import new_key
 from outlive.model.events import StepDone, decode_events, encode_events
 from outlive.model.ids import digest
-from outlive.stores.seam import Reading, StoredRecord
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Reading, StoredRecord
 
 Answer = dict[str, float]
 #: How often a put is timed; the least of them counts.

@@ -17,9 +17,9 @@ from bench.contest import argument_of, outcome_of
 from bench.turns import Place, counted
 from outlive.app.app import App
 from outlive.settings import Settings
-from outlive.stores.seam import Conflict, Entry, Reading
 from outlive.stores.sqlite.connections import Connection, Cursor, connect_sqlite3
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Conflict, Entry, Reading
 
 #: Beside the flushes of its effects a run has one for its start and one for its end.
 FLUSHES_OF_A_RUN = 2

@@ -17,7 +17,7 @@ from outlive.journal import lane as immediate
 from outlive.journal.lane import QUICK_TIMES
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres import commit as postgres_prompt
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 from tests.checkpoints.victim import PATIENT_SECONDS
 
 MANY = 8

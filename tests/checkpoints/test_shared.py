@@ -17,7 +17,7 @@ from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import Checkpoints
 from outlive.model.ids import checkpoint_journal
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 from outlive.testing.crash.failing_store import CallFault, FailingStore
 
 NAME = checkpoint_journal("r")

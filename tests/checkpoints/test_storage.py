@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
-from outlive.stores.seam import Entry
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Entry
 from outlive.testing.crash.failing_store import FailingStore
 from tests.conftest import Figure
 from tests.harness.programs import run_python

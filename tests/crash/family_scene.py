@@ -28,7 +28,7 @@ from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.ids import is_key_journal
 from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
-from outlive.stores.seam import Found, Query
+from outlive.stores.types import Found, Query
 from outlive.testing.audit.families import check_asleep, check_deadlines
 from outlive.testing.audit.waits import audit_undone
 from outlive.testing.crash.child import Stage

@@ -32,7 +32,7 @@ from outlive.model.events import (
     StepRaised,
     Undoable,
 )
-from outlive.stores.seam import Found, Head
+from outlive.stores.types import Found, Head
 from outlive.testing.audit.auditor import Policy, Receipt, audit, audit_growth
 from outlive.testing.audit.families import check_asleep, check_deadlines
 from outlive.testing.audit.waits import audit_undone

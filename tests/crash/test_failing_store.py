@@ -7,7 +7,7 @@ import pytest
 from outlive.errors import StoreUnavailable
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry
+from outlive.stores.types import Entry
 from outlive.testing.crash.failing_store import CallFault, FailingStore
 from outlive.testing.suite.entries import entry
 

@@ -8,7 +8,7 @@ import pytest
 import outlive
 from outlive.errors import CorruptRecord
 from outlive.journal.reader import Tail
-from outlive.stores.seam import StoredRecord
+from outlive.stores.types import StoredRecord
 from tests.harness.theatre import Theatre
 
 

@@ -31,7 +31,7 @@ from outlive.model.events import (
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry, Posted, Posting
+from outlive.stores.types import Conflict, Entry, Posted, Posting
 from tests.engine.world import world
 
 Kept = tuple[dict[str, str], dict[str, str]]

@@ -23,7 +23,7 @@ from outlive.journal.reader import read_events
 from outlive.model.events import ChapterBegan, StepDone
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
-from outlive.stores.seam import LAST_CHAPTER
+from outlive.stores.types import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
 from tests.engine.world import note, world

@@ -23,7 +23,7 @@ from outlive.model.events import (
 from outlive.model.events import RunCancelled as RunWasCancelled
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
-from outlive.stores.seam import Query
+from outlive.stores.types import Query
 from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.engine.chapters import whispering
 from tests.engine.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf

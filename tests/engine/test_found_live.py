@@ -35,7 +35,7 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Cancel
 from outlive.model.run import fold
-from outlive.stores.seam import Mail, StoredRecord
+from outlive.stores.types import Mail, StoredRecord
 from outlive.worker.poison import judge
 from tests.engine.world import note, world
 from tests.harness.theatre import STAYING, Theatre, breathe

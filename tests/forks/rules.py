@@ -23,7 +23,8 @@ from outlive.model.events import (
 )
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Deletion, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Deletion, Query
 from tests.forks import flows
 from tests.forks.flows import seen
 

@@ -18,7 +18,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
 from outlive.model.events import Claimed
-from outlive.stores.seam import Found, Query, Reading
+from outlive.stores.types import Found, Query, Reading
 from outlive.testing.audit.auditor import Policy, Receipt, audit
 from outlive.testing.ledger import Ledger
 from tests.harness.stores import Shared, open_shared, store_url

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from outlive.ports import Ports
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Conflict, Entry, Store
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Conflict, Entry
 from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 
 if TYPE_CHECKING:  # child processes import this, too, and need no pytest

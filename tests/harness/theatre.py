@@ -25,8 +25,8 @@ from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Reading
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Reading
 from outlive.testing.clock import START_MS, FakeClock
 
 #: Leases that outlast any test; every wait leaves memory, or only the long ones do.

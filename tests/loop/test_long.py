@@ -18,8 +18,8 @@ import outlive
 from outlive.app.app import App
 from outlive.loop import Loop, State, drive, load
 from outlive.settings import Settings
-from outlive.stores.seam import Conflict, Entry, Reading
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Conflict, Entry, Reading
 from tests.conftest import Figure
 from tests.loop.agents import Kept
 

@@ -15,7 +15,7 @@ from outlive.journal.mail import Unreadable, read_letter
 from outlive.model.events import MailRead
 from outlive.model.mail import Signal, encode_letter
 from outlive.stores.postgres.schema import ENVELOPES_SINCE
-from outlive.stores.seam import Mail
+from outlive.stores.types import Mail
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import PAID, events_of, found, paying, until_aside
 

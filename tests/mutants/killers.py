@@ -28,8 +28,9 @@ from outlive.model.events import (
 from outlive.ports import Ports, RemoteClock, SystemClock
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Head, Reading, Store, StoredRecord
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Head, Reading, StoredRecord
 from outlive.testing.suite.entries import header
 from outlive.testing.suite.journals import JournalRules
 from tests.mutants import (

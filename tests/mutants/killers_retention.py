@@ -16,7 +16,8 @@ from outlive.app.app import App
 from outlive.errors import RunIdTaken
 from outlive.journal.retention.archive import StoreArchive
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Deletion, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Deletion
 from tests.mutants.killers_waits import play
 
 ALL = Retention(completed=0, failed=0, cancelled=0)

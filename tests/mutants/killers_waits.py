@@ -37,7 +37,7 @@ from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry, Posted
+from outlive.stores.types import Entry, Posted
 from outlive.testing.clock import FakeClock
 
 Play = Callable[[App, MemoryStore], Awaitable[Any]]

@@ -26,8 +26,8 @@ from outlive.journal.record import Envelope, unpack_unlinked
 from outlive.model.events import Event
 from outlive.ports import RemoteClock
 from outlive.stores import memory
-from outlive.stores.seam import Conflict, Entry, Head, StoredRecord
 from outlive.stores.sqlite import commit as sqlite_commit
+from outlive.stores.types import Conflict, Entry, Head, StoredRecord
 from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits

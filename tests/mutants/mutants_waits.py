@@ -30,7 +30,7 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Answer, ChildNews
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry, Mail
+from outlive.stores.types import Entry, Mail
 from outlive.worker import claim as loading
 
 # ---------------------------------------------------------------- schedules

@@ -22,8 +22,9 @@ from outlive.model.run import apply, fold
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry, Store
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Conflict, Entry
 
 #: Every wait leaves memory at once / never does.
 EVICTING = Settings(lease_seconds=5.0, poll_seconds=0.005, idle_seconds=0.0)

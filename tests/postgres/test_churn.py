@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Node
+from outlive.stores.types import Node
 from outlive.testing.suite.entries import entry, header, takeover
 from tests.conftest import Figure
 

@@ -13,7 +13,7 @@ import pytest
 
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.postgres.url import parse_place
-from outlive.stores.seam import Conflict, Node
+from outlive.stores.types import Conflict, Node
 from outlive.testing.suite.deletion import child, root
 from outlive.testing.suite.entries import START_MS, entry, header
 

@@ -12,8 +12,8 @@ import pytest
 import outlive
 from outlive.app.open import open_app
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Conflict, Posting, Query
 from outlive.stores.transactions import Attempt
+from outlive.stores.types import Conflict, Posting, Query
 from outlive.testing.suite.entries import entry, header, held, takeover
 from tests.harness.postgres_server import PostgresServer
 

@@ -13,7 +13,8 @@ from psycopg import sql
 
 from outlive.errors import StoreFailed, StoreUnavailable
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Conflict, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Conflict, Reading
 from outlive.testing.suite.entries import entry, held, takeover
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer

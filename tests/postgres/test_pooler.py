@@ -13,7 +13,8 @@ import outlive
 from outlive.ports import Ports
 from outlive.stores.postgres.connection import Statement
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Query
 from outlive.testing.suite.entries import HandClock, entry, held
 from outlive.testing.suite.leases import LeaseRules
 from outlive.testing.suite.mail import MailRules

@@ -16,7 +16,7 @@ from outlive.journal import lane as immediate
 from outlive.settings import Settings
 from outlive.stores.postgres import commit as postgres_prompt
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Entry
+from outlive.stores.types import Entry
 from outlive.testing.suite.entries import entry, held
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import COMMITS, Proxy

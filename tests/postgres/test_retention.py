@@ -17,7 +17,8 @@ from outlive.ports import Ports, RemoteClock
 from outlive.settings import Settings
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Query
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.retention.calendar import Calendar

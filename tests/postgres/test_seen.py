@@ -14,7 +14,7 @@ from outlive.ports import Ports
 from outlive.stores.postgres import regression as postgres_seen
 from outlive.stores.postgres.regression import AGE_SECONDS_MAX, Seen
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 from outlive.testing.suite.entries import (
     START_MS,
     WANTED,

@@ -12,8 +12,8 @@ import pytest
 from psycopg.types.string import TextLoader
 
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Reading
 from outlive.stores.transactions import Attempt, Unsure
+from outlive.stores.types import Reading
 from outlive.testing.suite.entries import held
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer

@@ -17,7 +17,7 @@ from outlive.ports import Ports
 from outlive.stores.postgres.notify import ANYBODY, Pace
 from outlive.stores.postgres.schema import MIGRATIONS, SCHEMA_VERSION
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Node
+from outlive.stores.types import Node
 from outlive.testing.suite.entries import WANTED, HandClock, entry, header, held, parked
 from tests.harness.postgres_server import PostgresServer
 

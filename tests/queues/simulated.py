@@ -17,7 +17,8 @@ from itertools import count
 import msgspec
 
 from outlive.journal.lane import run_immediate
-from outlive.stores.seam import Conflict, Entry, Offer, Queueing, QueueLimits, Store
+from outlive.stores.seam import Queueing, Store
+from outlive.stores.types import Conflict, Entry, Offer, QueueLimits
 from outlive.testing.suite.entries import (
     LEASE_SECONDS,
     START_MS,

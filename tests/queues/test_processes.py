@@ -13,7 +13,7 @@ import pytest
 
 from outlive.app.app import App
 from outlive.journal.lane import run_immediate
-from outlive.stores.seam import Found, Query
+from outlive.stores.types import Found, Query
 from tests.conftest import IS_FULL, Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.stores import open_shared

@@ -11,7 +11,7 @@ from typing import Any
 
 from outlive.journal.reader import read_events
 from outlive.model.events import Event
-from outlive.stores.seam import Head, Header, Reading, StoredRecord
+from outlive.stores.types import Head, Header, Reading, StoredRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlive import Retention
 from outlive.app.app import App
-from outlive.stores.seam import Node, Query
+from outlive.stores.types import Node, Query
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, waits
 

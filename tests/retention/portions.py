@@ -13,7 +13,7 @@ from outlive.errors import CorruptRecord, RunIdTaken
 from outlive.journal.retention import sweep as sweeping
 from outlive.journal.retention.sweep import runs_at_once
 from outlive.model.ids import is_run
-from outlive.stores.seam import Conflict, Deletion, Entry, Query, Reading
+from outlive.stores.types import Conflict, Deletion, Entry, Query, Reading
 from tests.retention.calendar import Calendar
 from tests.retention.flows import double, shop, till
 

@@ -18,7 +18,8 @@ from outlive.model.events import CancelRequested, RunCancelled
 from outlive.model.ids import is_run
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Deletion, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Deletion, Query
 from tests.retention.calendar import Calendar
 from tests.retention.flows import (
     FLOWS,

@@ -17,8 +17,8 @@ from outlive.journal.retention.sweep import RUNS_AT_ONCE, Orphans
 from outlive.model.ids import is_run
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Query
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Query
 from tests.conftest import Figure
 from tests.harness.programs import run_python
 from tests.retention.calendar import Calendar

@@ -14,8 +14,9 @@ from outlive.journal.retention.sweep import Rules, Sweep
 from outlive.ports import Ports, SystemClock
 from outlive.settings import Settings
 from outlive.stores.postgres.store import PostgresStore
-from outlive.stores.seam import Query, Store
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Query
 from outlive.worker.retention import rest_after
 from tests.conftest import Figure, Stretch
 from tests.harness.postgres_server import PostgresServer

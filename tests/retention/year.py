@@ -22,7 +22,8 @@ from outlive.model.events import (
     encode_events,
 )
 from outlive.model.run import fold
-from outlive.stores.seam import Entry, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Entry
 
 DAY_MS = 86_400_000
 BATCH = 500

@@ -11,7 +11,7 @@ from typing import Any
 import outlive
 from outlive.app.app import App
 from outlive.model.schedules import NAME_TAG
-from outlive.stores.seam import Query
+from outlive.stores.types import Query
 from outlive.worker.repertoire import all_of
 from outlive.worker.worker import Worker
 from tests.harness.theatre import Theatre

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import outlive
 from outlive.app.app import App
-from outlive.stores.seam import Found
+from outlive.stores.types import Found
 from outlive.testing.audit.auditor import Policy, Receipt
 from outlive.testing.crash.child import Stage
 from outlive.testing.crash.lab import Evidence

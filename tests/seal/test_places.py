@@ -10,7 +10,7 @@ from outlive.journal.seal.keys import MasterKeys, new_key
 from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Node, StoredRecord
+from outlive.stores.types import Node, StoredRecord
 from outlive.testing.suite.entries import entry, header
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)

@@ -16,7 +16,7 @@ from outlive.journal.seal.sealed_store import SealedStore
 from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Query
+from outlive.stores.types import Query
 from outlive.testing.crash.failing_store import CallFault, FailingStore
 from tests.conftest import Figure
 

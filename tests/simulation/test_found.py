@@ -30,7 +30,7 @@ from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect, Run, fold
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Head, Offer
+from outlive.stores.types import Conflict, Head, Offer
 from outlive.testing.suite.entries import entry, header
 from outlive.worker.entries import claim_entry
 from tests.simulation.bench import Bench

@@ -38,7 +38,7 @@ from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry, Mail
+from outlive.stores.types import Entry, Mail
 from outlive.testing.clock import FakeClock
 
 #: Which answer comes first is chance; several tries meet both.

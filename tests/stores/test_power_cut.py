@@ -18,11 +18,12 @@ import msgspec
 from outlive.errors import OutliveError
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Deletion, Node, Query, Store
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.connections import Value
 from outlive.stores.sqlite.health import spill
 from outlive.stores.sqlite.schema import PAGE_BYTES
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Deletion, Node, Query
 from outlive.testing.suite.entries import (
     START_MS,
     WANTED,

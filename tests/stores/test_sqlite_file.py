@@ -22,9 +22,10 @@ from outlive.errors import (
     UnsafeSettings,
     WrongVersion,
 )
-from outlive.stores.seam import Node, Store
+from outlive.stores.seam import Store
 from outlive.stores.sqlite.schema import SCHEMA_VERSION
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Node
 from outlive.testing.suite.entries import WANTED, entry, held, parked
 from tests.stores.faulty import Faults
 

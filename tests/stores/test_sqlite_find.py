@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from outlive.stores.seam import PAGE_MAX, Query
 from outlive.stores.sqlite.rows import find_runs
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import PAGE_MAX, Query
 from outlive.testing.suite.entries import entry
 
 

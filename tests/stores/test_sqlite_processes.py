@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from outlive.ports import Ports
-from outlive.stores.seam import Offer, Query
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Offer, Query
 from outlive.testing.suite.entries import LEASE_SECONDS, WANTED, HandClock, entry, takeover
 
 HERE = Path(__file__).parent

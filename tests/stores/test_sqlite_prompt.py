@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from outlive.stores.seam import Conflict, Node
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Conflict, Node
 from outlive.testing.suite.entries import entry, header
 from tests.stores.faulty import Faults
 

@@ -21,8 +21,8 @@ from outlive.ports import Ports
 from outlive.stores.open import open_store
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.postgres.transactions import TRANSACTIONS_MAX
-from outlive.stores.seam import Reading
 from outlive.stores.transactions import Attempt, Unsure
+from outlive.stores.types import Reading
 from outlive.testing.suite.entries import HandClock, entry, header, held
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer

@@ -11,7 +11,7 @@ from outlive.app.handle import Handle
 from outlive.engine.definitions import Flow
 from outlive.model.events import Event
 from outlive.settings import Settings
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 from tests.harness import theatre
 from tests.harness.theatre import EVICTING, PATIENCE_SECONDS, Theatre, breathe
 from tests.order.journals import drive_on

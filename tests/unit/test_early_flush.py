@@ -13,7 +13,7 @@ from outlive.journal.lane import run_immediate
 from outlive.journal.log import RunLog
 from outlive.model.events import RunStarted
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 from outlive.worker.worker import Worker
 
 PATIENCE_SECONDS = 10.0

@@ -12,7 +12,7 @@ from outlive.app.app import App
 from outlive.engine.steps import UNDURABLE_MAX
 from outlive.errors import StoreFailed
 from outlive.model.events import EffectIntended, StepDone
-from outlive.stores.seam import Offer
+from outlive.stores.types import Offer
 from outlive.worker.entries import claim_entry
 from tests.unit.scene import STAYING, Scene
 

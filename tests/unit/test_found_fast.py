@@ -23,7 +23,7 @@ from outlive.journal.lane import QUICK_TIMES
 from outlive.journal.reader import read_first
 from outlive.model.events import RunStarted
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry, Mail
+from outlive.stores.types import Conflict, Entry, Mail
 from outlive.testing.clock import FakeClock
 from outlive.testing.suite.entries import entry
 from outlive.worker.entries import start_entry

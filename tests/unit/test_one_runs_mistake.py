@@ -16,7 +16,7 @@ from outlive.app.app import App
 from outlive.errors import DefinitionRefused, OutliveError, RunError, RunFailed
 from outlive.journal.keeper import Keeper
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry
+from outlive.stores.types import Entry
 from outlive.testing.suite.entries import entry
 
 HALF = "half of an emoji: \ud83d"

@@ -25,7 +25,7 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import fold
-from outlive.stores.seam import Head, Reading, StoredRecord
+from outlive.stores.types import Head, Reading, StoredRecord
 from outlive.views.damage import check_journal
 from outlive.views.runs import iso, outcome, summary
 from outlive.views.timeline import Ended, Line

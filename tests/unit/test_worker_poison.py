@@ -12,7 +12,7 @@ import outlive
 from outlive.errors import RunQuarantined
 from outlive.model.events import MailRead
 from outlive.model.run import Run
-from outlive.stores.seam import Head, Header, Offer, Reading
+from outlive.stores.types import Head, Header, Offer, Reading
 from outlive.worker.chapters import EVENTS_AT_ONCE, Chapter
 from outlive.worker.poison import Probation
 from tests.unit.worker_scene import BreakingStore, Open, kill_worker, opening_apps

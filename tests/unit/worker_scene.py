@@ -10,7 +10,7 @@ from outlive.app.app import App
 from outlive.errors import StoreFailed
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry
+from outlive.stores.types import Conflict, Entry
 
 QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=0.0)
 

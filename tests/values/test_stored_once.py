@@ -27,7 +27,7 @@ from outlive.journal.retention.deletion import archived_of
 from outlive.model.events import ChapterBegan, Claimed, RunStarted, StepDone
 from outlive.model.run import fold
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import LAST_CHAPTER, Entry, Node, StoredRecord
+from outlive.stores.types import LAST_CHAPTER, Entry, Node, StoredRecord
 from tests.values.specimens import codec
 
 SEED = 20_270_103

@@ -15,8 +15,9 @@ from outlive.app.app import App
 from outlive.journal.mail import Outbox
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Mailroom, Reading
+from outlive.stores.seam import Mailroom
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.stores.types import Reading
 
 QUIET = Settings(lease_seconds=60, poll_seconds=600, idle_seconds=0.0, drain_seconds=2)
 COUNT = 50

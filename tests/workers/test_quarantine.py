@@ -19,7 +19,7 @@ from outlive.model.events import EffectRaised, SignalReceived
 from outlive.model.mail import Cancel, Signal
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import StoredRecord
+from outlive.stores.types import StoredRecord
 from outlive.worker.repertoire import all_of
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)

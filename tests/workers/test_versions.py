@@ -13,7 +13,7 @@ from outlive.app.app import App
 from outlive.errors import FlowNotRegistered, RunFailed, RunNotFound, UsageError, WrongVersion
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Reading
+from outlive.stores.types import Reading
 from outlive.worker.repertoire import Repertoire
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)

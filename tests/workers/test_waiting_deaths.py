@@ -130,6 +130,6 @@ async def test_a_schedule_is_never_quarantined() -> None:
         await app.schedule("tick", nap, every=timedelta(seconds=50))
         for _ in range(DEATHS):
             await dies(store, nap, while_it_waits)
-        page = await app.store.find(outlive.stores.seam.Query(status="quarantined"))
+        page = await app.store.find(outlive.stores.types.Query(status="quarantined"))
 
     assert [] == list(page.items)

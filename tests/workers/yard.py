@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.app.app import App
-from outlive.stores.seam import Query, Reading
+from outlive.stores.types import Query, Reading
 from tests.harness.processes import CHILDREN, SharedFolder, end_child, pid_of, until
 from tests.harness.stores import open_shared
 from tests.workers import deploy

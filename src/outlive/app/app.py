@@ -58,7 +58,8 @@ from outlive.model.retry import Duration, parse_duration
 from outlive.portal import interrupted, run_blocking
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading, Store, timed_by
+from outlive.stores.seam import Store, timed_by
+from outlive.stores.types import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading
 from outlive.worker.dependencies import Setting
 from outlive.worker.entries import start_entry
 from outlive.worker.heartbeat import BlockWatch, LeaseTime, thread_pulses

@@ -20,7 +20,7 @@ from outlive.engine.place import refuse_in_flow
 from outlive.engine.signatures import typed
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
-from outlive.stores.seam import Page
+from outlive.stores.types import Page
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,7 +20,8 @@ from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
 from outlive.journal.reader import Tail
 from outlive.model.events import Event, Fault
-from outlive.stores.seam import Reading, Store, instant
+from outlive.stores.seam import Store
+from outlive.stores.types import Reading, instant
 from outlive.views.rows import row_of
 from outlive.views.values import as_json, read_value
 from outlive.worker.worker import Worker

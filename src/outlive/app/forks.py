@@ -41,7 +41,7 @@ from outlive.model.ids import check_run_id
 from outlive.model.replay import past_of
 from outlive.model.run import ENDED, Run, apply, fold
 from outlive.model.schema import misfit, wanted
-from outlive.stores.seam import LAST_CHAPTER, Entry, Reading
+from outlive.stores.types import LAST_CHAPTER, Entry, Reading
 from outlive.worker.worker import Worker
 
 #: What can be given another outcome.

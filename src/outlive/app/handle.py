@@ -41,7 +41,7 @@ from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
 from outlive.ports import Ports
-from outlive.stores.seam import LAST_CHAPTER, Head, Header, Reading, Wanted
+from outlive.stores.types import LAST_CHAPTER, Head, Header, Reading, Wanted
 from outlive.worker.poison import frees
 from outlive.worker.worker import Worker
 

@@ -57,7 +57,8 @@ from outlive.model.replay import failure_of
 from outlive.model.run import OpenEffect, Run, apply, fold
 from outlive.model.schema import misfit, wanted
 from outlive.ports import Ports
-from outlive.stores.seam import LAST_CHAPTER, MAIL_BYTES_MAX, Entry, Posted, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, MAIL_BYTES_MAX, Entry, Posted, Reading
 
 #: Leaves mail for a run: its id, the mail's id, what it says.
 Post: TypeAlias = Callable[[str, str, bytes], Awaitable[Posted]]

@@ -14,7 +14,8 @@ from outlive.errors import UsageError
 from outlive.journal.lane import run_immediate
 from outlive.model.events import RunStarted
 from outlive.model.queues import Queue, check_queue_name
-from outlive.stores.seam import Queueing, QueueLimits, QueueState
+from outlive.stores.seam import Queueing
+from outlive.stores.types import QueueLimits, QueueState
 
 logger = logging.getLogger("outlive")
 

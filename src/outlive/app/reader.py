@@ -20,7 +20,8 @@ from outlive.journal.redaction import Hider
 from outlive.model.ids import check_run_id, is_run, is_text
 from outlive.model.queues import COUNT_MAX, check_count
 from outlive.model.run import STATUSES
-from outlive.stores.seam import Found, Health, Page, Query, Reading, Store, Wanted
+from outlive.stores.seam import Store
+from outlive.stores.types import Found, Health, Page, Query, Reading, Wanted
 from outlive.worker.neighbours import StoreShelf
 
 

@@ -33,7 +33,8 @@ from outlive.model.retention import Retention, parse_retention, with_own
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.open import open_store, shown_place
-from outlive.stores.seam import Found, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Found
 from outlive.worker.retention import rest_after
 
 #: Whoever is asked to clear away what is old rests for as long as it works.

@@ -54,7 +54,7 @@ from outlive.model.schedules import (
     run_id_of,
 )
 from outlive.ports import Ports
-from outlive.stores.seam import LAST_CHAPTER, Entry, Reading
+from outlive.stores.types import LAST_CHAPTER, Entry, Reading
 from outlive.worker.entries import start_entry
 
 #: A shorter interval is a loop, not a schedule.

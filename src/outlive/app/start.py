@@ -19,8 +19,9 @@ from outlive.journal.redaction import Hider
 from outlive.model.events import ChapterBegan, Event, Forked, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
-from outlive.stores.seam import Header, Reading, Store
+from outlive.stores.seam import Store
 from outlive.stores.transactions import enlisting
+from outlive.stores.types import Header, Reading
 from outlive.worker.entries import start_entry
 from outlive.worker.repertoire import each_once
 

@@ -32,7 +32,8 @@ from outlive.model.checkpoints import (
 )
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Statement, Store, Tabling, timed_by
+from outlive.stores.seam import Store, Tabling, timed_by
+from outlive.stores.types import Statement
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS snapshots (

@@ -15,7 +15,8 @@ from outlive.checkpoints.snapshot import instant_of
 from outlive.journal.reader import read_first
 from outlive.model.checkpoints import Checkpoints, CheckpointsBegan
 from outlive.model.ids import CHECKPOINTS
-from outlive.stores.seam import PAGE_MAX, Found, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import PAGE_MAX, Found, Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from outlive.errors import RunError, StoreError
 from outlive.journal.reader import read_events
 from outlive.model.run import Run, fold
 from outlive.settings import Settings
-from outlive.stores.seam import LAST_CHAPTER, PAGE_MAX, Found, Health
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Health
 from outlive.views.runs import shown
 
 #: A run that is due waits this long for a worker that looks for it before it is called forsaken.

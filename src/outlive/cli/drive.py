@@ -37,7 +37,7 @@ from outlive.model.ids import is_run
 from outlive.model.run import fold
 from outlive.portal import run_loop
 from outlive.settings import Settings
-from outlive.stores.seam import LAST_CHAPTER
+from outlive.stores.types import LAST_CHAPTER
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
 from outlive.views.timeline import Ended, Line
 from outlive.views.timeline import diff as compare

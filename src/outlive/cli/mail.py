@@ -19,7 +19,7 @@ from outlive.cli.output import print_json, print_line
 from outlive.journal.reader import read_events
 from outlive.model.mail import Verdict
 from outlive.model.schema import misfit
-from outlive.stores.seam import Reading
+from outlive.stores.types import Reading
 from outlive.views.runs import AFTER_ALL
 from outlive.views.timeline import doubts, split_id
 

@@ -14,7 +14,7 @@ from outlive.app.schedules import Schedule
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table, span
 from outlive.errors import ScheduleNotFound, UsageError
 from outlive.model.queues import Queue, Rate
-from outlive.stores.seam import QueueLimits, QueueState
+from outlive.stores.types import QueueLimits, QueueState
 from outlive.views.runs import iso
 
 COLUMNS = ("QUEUE", "WAITING", "OLDEST", "HELD", "SPENT", "LIMITS")

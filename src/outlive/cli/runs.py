@@ -41,7 +41,8 @@ from outlive.model.ids import checkpoint_journal, is_run
 from outlive.model.run import Run
 from outlive.model.schema import example, wanted
 from outlive.settings import did_you_mean
-from outlive.stores.seam import PAGE_MAX, Found, Header, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import PAGE_MAX, Found, Header, Reading
 from outlive.views.damage import Checked, check_journal, fold_or_none
 from outlive.views.runs import AFTER_ALL, iso, outcome, shown, summary
 from outlive.views.timeline import Doubt, Row, doubts, timeline

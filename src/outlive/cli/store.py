@@ -13,7 +13,8 @@ from outlive.journal.retention.archive import check_archive
 from outlive.journal.retention.sweep import Seen, Swept
 from outlive.model.retention import parse_retention
 from outlive.ports import Ports
-from outlive.stores.seam import Loss, Recoverable
+from outlive.stores.seam import Recoverable
+from outlive.stores.types import Loss
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")
 

@@ -15,8 +15,8 @@ from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound
 from outlive.journal.retention.archive import read_archive
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import DAMAGED, PAGE_MAX, Found, Reading
 from outlive.stores.transactions import Transactional
+from outlive.stores.types import DAMAGED, PAGE_MAX, Found, Reading
 from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 

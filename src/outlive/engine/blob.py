@@ -20,7 +20,7 @@ from outlive.engine.place import Body, place
 from outlive.errors import BlobMissing, UsageError
 from outlive.journal.codec.parts import ADDRESS_BYTES
 from outlive.journal.codec.values import Damaged, node_of, payload_of
-from outlive.stores.seam import Node
+from outlive.stores.types import Node
 
 CHUNK_BYTES: Final = 1024 * 1024
 #: 64 GiB; the list of its addresses is a single node.

@@ -44,8 +44,8 @@ from outlive.model.events import (
 from outlive.model.ids import key_journal
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
-from outlive.stores.seam import Entry
 from outlive.stores.transactions import Unsure
+from outlive.stores.types import Entry
 
 logger = logging.getLogger("outlive")
 

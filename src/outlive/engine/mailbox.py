@@ -23,7 +23,7 @@ from outlive.model.events import (
     MailRead,
 )
 from outlive.model.mail import Answer, Cancel, ChildNews, Nudge, Resolve, Signal
-from outlive.stores.seam import Mail
+from outlive.stores.types import Mail
 
 logger = logging.getLogger("outlive")
 

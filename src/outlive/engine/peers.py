@@ -10,7 +10,7 @@ from outlive.engine.blob import Shelf
 from outlive.errors import OutliveError, StoreUnavailable
 from outlive.model.events import EffectDone, EffectRaised, Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter
-from outlive.stores.seam import Mail, Posted
+from outlive.stores.types import Mail, Posted
 
 
 class Lease(Protocol):

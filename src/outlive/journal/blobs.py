@@ -15,7 +15,8 @@ import msgspec
 
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.model.ids import OWN_PREFIX
-from outlive.stores.seam import Deletion, Health, Node, Reading, Store, delete_all
+from outlive.stores.seam import Store, delete_all
+from outlive.stores.types import Deletion, Health, Node, Reading
 
 #: The family of what two stores know of one another.
 PLACES = f"{OWN_PREFIX}places"

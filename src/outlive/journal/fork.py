@@ -28,7 +28,8 @@ from outlive.model.events import (
     StepDone,
     StepRaised,
 )
-from outlive.stores.seam import Reading, Store, StoredRecord
+from outlive.stores.seam import Store
+from outlive.stores.types import Reading, StoredRecord
 
 #: Forks of forks of forks.
 DEPTH_MAX = 100

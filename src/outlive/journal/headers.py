@@ -14,7 +14,8 @@ from outlive.model.kinds import KIND_BITS
 from outlive.model.queues import QueuePlace
 from outlive.model.run import Run
 from outlive.model.shared import Brief
-from outlive.stores.seam import Entry, Head, Header, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Entry, Head, Header, Reading
 
 _NO_PLACE = QueuePlace()
 #: What the text of a sealed store begins with, where only a key tells what it says.

@@ -26,7 +26,8 @@ from typing import Any, Protocol, TypeAlias
 from outlive.errors import AppClosed, LeaseLost, OutliveError, RunError, StoreFailed
 from outlive.journal.lane import Pace, run_immediate
 from outlive.ports import Clock, SystemClock
-from outlive.stores.seam import Conflict, Entry, Prompt, Store
+from outlive.stores.seam import Prompt, Store
+from outlive.stores.types import Conflict, Entry
 
 logger = logging.getLogger("outlive")
 

@@ -32,7 +32,7 @@ from outlive.model.events import (
 )
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply, fold
-from outlive.stores.seam import Entry, Head, Header, Lease, Node
+from outlive.stores.types import Entry, Head, Header, Lease, Node
 
 #: Bytes of outcomes after which a record is closed and the rest goes into the next: together with
 #: its last event it must stay below what a store takes.

@@ -26,7 +26,8 @@ from outlive.model.events import (
     SignalReceived,
 )
 from outlive.model.mail import Letter, encode_letter, parse_letter
-from outlive.stores.seam import Mail, Mailroom, Posted, Posting, Store
+from outlive.stores.seam import Mailroom, Store
+from outlive.stores.types import Mail, Posted, Posting
 
 _UNSEALED = "its seal does not hold: damaged, moved, forged or not sealed"
 _UNBOUND = "its checksum does not hold: damaged, moved, or of an earlier format"

@@ -10,7 +10,7 @@ from outlive.errors import CorruptRecord
 from outlive.journal.codec.restore import Restorer
 from outlive.journal.record import LINK_START, PARTED, open_record, unpack
 from outlive.model.events import Event, decode_events
-from outlive.stores.seam import Head, Reading, StoredRecord
+from outlive.stores.types import Head, Reading, StoredRecord
 
 
 def read_events(reading: Reading, *, restored: bool = True) -> list[Event]:

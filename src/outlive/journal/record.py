@@ -17,7 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from outlive.errors import CorruptRecord, Erased, ValueRefused, WrongVersion
-from outlive.stores.seam import RECORD_BYTES_MAX, StoredRecord
+from outlive.stores.types import RECORD_BYTES_MAX, StoredRecord
 
 #: The newest record format that this release reads, and the one that it writes.
 FORMAT = 1

@@ -32,19 +32,17 @@ from outlive.model.events import Event, Marked, encode_events
 from outlive.model.ids import OWN_PREFIX, digest
 from outlive.model.kinds import KIND_BITS
 from outlive.model.shared import Brief
-from outlive.stores.seam import (
+from outlive.stores.seam import Prompt, Store, Tabling
+from outlive.stores.types import (
     PAGE_MAX,
     Conflict,
     Entry,
     Found,
     Head,
     Header,
-    Prompt,
     Query,
     Reading,
     Statement,
-    Store,
-    Tabling,
 )
 
 #: How often somebody else may be first.

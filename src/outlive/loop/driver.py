@@ -41,7 +41,7 @@ from outlive.loop.snapshot import PARTS, RECORDED, Snapshot
 from outlive.loop.transitions import Pace, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.ids import check_run_id
-from outlive.stores.seam import LAST_CHAPTER, PAGE_MAX, Found, Header
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Header
 
 L = TypeVar("L", bound=Loop)
 

@@ -27,7 +27,8 @@ from outlive.stores.queues import (
     slice_at,
     spent_at,
 )
-from outlive.stores.seam import (
+from outlive.stores.shared import check_headers, parse_page
+from outlive.stores.types import (
     DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
@@ -52,7 +53,6 @@ from outlive.stores.seam import (
     StoredRecord,
     Wanted,
 )
-from outlive.stores.shared import check_headers, parse_page
 
 
 class MemoryQueues:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from outlive.stores.seam import DEFAULT_QUEUE, Entry, Found, QueueLimits
+from outlive.stores.types import DEFAULT_QUEUE, Entry, Found, QueueLimits
 
 #: Slices of time that a rate's stretch is made of.
 SLICES = 20

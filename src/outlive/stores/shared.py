@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.errors import CorruptRecord, StoreUnavailable, UsageError, WrongVersion
-from outlive.stores.seam import DAMAGED, DEFAULT_QUEUE, Entry, Found, Head, Header, QueueLimits
+from outlive.stores.types import DAMAGED, DEFAULT_QUEUE, Entry, Found, Head, Header, QueueLimits
 
 #: What a header's columns hold.
 Value: TypeAlias = str | bytes | int | None

@@ -13,7 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from outlive.errors import UsageError
-from outlive.stores.seam import Entry, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Entry, Reading
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

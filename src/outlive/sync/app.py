@@ -41,7 +41,7 @@ from outlive.model.schedules import Missed, Overlap
 from outlive.portal import AtExit, LoopThread, check_may_block, interrupted
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Health, Page, QueueState
+from outlive.stores.types import Health, Page, QueueState
 from outlive.sync.handle import Handle
 from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
 from outlive.worker.worker import Worker

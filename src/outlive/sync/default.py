@@ -13,7 +13,7 @@ from outlive.engine.notices import OnWait
 from outlive.engine.place import refuse_in_run
 from outlive.engine.signatures import typed
 from outlive.settings import Settings
-from outlive.stores.seam import Page
+from outlive.stores.types import Page
 from outlive.sync.app import CALL, App, open_app
 from outlive.sync.handle import Handle
 from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb

@@ -38,8 +38,8 @@ from outlive.model.events import (
     decode_events,
 )
 from outlive.model.run import Run, fold
-from outlive.stores.seam import Header, Reading, StoredRecord
 from outlive.stores.transactions import KeptOutcome
+from outlive.stores.types import Header, Reading, StoredRecord
 
 _LINK_BYTES = 16
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from outlive.journal.headers import HIDDEN
 from outlive.model.run import Run
-from outlive.stores.seam import Found, Reading
+from outlive.stores.types import Found, Reading
 from outlive.views.values import as_json, read_value
 
 #: What stands for a text that only a key opens.

@@ -16,7 +16,8 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
-from outlive.stores.seam import LAST_CHAPTER, Claims, Entry, Offer, Reading, Store, Wanted
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, Claims, Entry, Offer, Reading, Wanted
 
 #: Events that are in memory at once before their runs are driven; a longer run comes alone.
 EVENTS_AT_ONCE = 5_000

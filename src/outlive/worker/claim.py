@@ -28,7 +28,7 @@ from outlive.model.decide import PROBATION_FROM
 from outlive.model.events import DriveBegan, Event, Parked
 from outlive.model.mail import Cancel
 from outlive.model.run import ENDED, Run
-from outlive.stores.seam import Claims, Entry, Head, Mail, Offer, Reading, Wanted
+from outlive.stores.types import Claims, Entry, Head, Mail, Offer, Reading, Wanted
 from outlive.worker.chapters import Chapter, claim_and_read, portions, read_chapters
 from outlive.worker.dependencies import Setting
 from outlive.worker.entries import claim_entry

@@ -7,7 +7,7 @@ import msgspec
 from outlive.journal.headers import first_entry, header_of, next_entry
 from outlive.model.events import Claimed, RunStarted
 from outlive.model.run import ENDED, fold
-from outlive.stores.seam import Entry, Header, Offer
+from outlive.stores.types import Entry, Header, Offer
 
 
 def claim_entry(offer: Offer, worker: str, now: int) -> tuple[Entry, Claimed]:

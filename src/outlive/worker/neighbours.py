@@ -23,7 +23,8 @@ from outlive.journal.reader import read_events
 from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter, Nudge
 from outlive.model.run import ENDED, fold
-from outlive.stores.seam import LAST_CHAPTER, Head, Mail, Node, Posted, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, Head, Mail, Node, Posted, Reading
 from outlive.worker.chapters import read_chapter
 from outlive.worker.entries import start_entry
 

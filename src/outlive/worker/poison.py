@@ -28,7 +28,7 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Cancel, Nudge
 from outlive.model.run import Run
-from outlive.stores.seam import Mail, Offer
+from outlive.stores.types import Mail, Offer
 from outlive.worker.chapters import Chapter, portions
 
 #: How often a worker looks whether the next suspect may have its turn.

@@ -14,7 +14,7 @@ from outlive.engine.schedules import SCHEDULE
 from outlive.errors import FlowNotRegistered, UsageError, WrongVersion
 from outlive.journal.record import FORMAT
 from outlive.model.retention import Retention
-from outlive.stores.seam import Wanted
+from outlive.stores.types import Wanted
 
 #: Driven by workers of any queues: a schedule is in none, its runs are where it says.
 _UNQUEUED = frozenset({SCHEDULE.name})

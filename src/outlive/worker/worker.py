@@ -28,7 +28,8 @@ from outlive.journal.mail import mail_of_each
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
 from outlive.ports import Clock
-from outlive.stores.seam import Claims, Mail, Wanted, Watchable
+from outlive.stores.seam import Watchable
+from outlive.stores.types import Claims, Mail, Wanted
 from outlive.worker.claim import Admission, Loading
 from outlive.worker.dependencies import Setting
 from outlive.worker.heartbeat import Pulse, stopped

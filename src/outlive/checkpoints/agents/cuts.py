@@ -29,7 +29,8 @@ from outlive.errors import CutRefused, LeaseLost
 from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import Checkpoints, CheckpointsEnded, OfCheckpoints
 from outlive.model.ids import CUTS, check_run_id
-from outlive.stores.seam import PAGE_MAX, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import PAGE_MAX, Query
 
 T = TypeVar("T")
 

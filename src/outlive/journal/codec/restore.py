@@ -23,7 +23,8 @@ from outlive.journal.codec.values import DELTA, KEPT, REFERENCE, SHORT, Damaged,
 from outlive.journal.record import ENVELOPE_BYTES, is_parted
 from outlive.model.events import Event, decode_events
 from outlive.model.ids import checkpoint_journal, is_run
-from outlive.stores.seam import Reading, Store, StoredRecord
+from outlive.stores.seam import Store
+from outlive.stores.types import Reading, StoredRecord
 
 _STORED: Final = frozenset((SHORT, DELTA, KEPT))
 #: How an ext of msgpack begins.

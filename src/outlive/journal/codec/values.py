@@ -44,7 +44,7 @@ from outlive.journal.codec.parts import (
 from outlive.journal.codec.scalars import pack
 from outlive.journal.record import PARTED
 from outlive.model.events import ChapterBegan, EffectDone, Event, StepDone, encode_events
-from outlive.stores.seam import Node
+from outlive.stores.types import Node
 
 _PLAIN, _ZSTD = b"\0", b"\1"
 #: Compressed from here on, if no more than this share is left.

@@ -26,7 +26,8 @@ from outlive.errors import CorruptArchive, RunIdTaken, UsageError, WrongKey
 from outlive.journal.record import unpack_unlinked
 from outlive.journal.seal.places import MASTER_ID_BYTES
 from outlive.ports import Ports
-from outlive.stores.seam import Entry, Head, Header, Node, Reading, Store, StoredRecord
+from outlive.stores.seam import Store
+from outlive.stores.types import Entry, Head, Header, Node, Reading, StoredRecord
 
 SUFFIX = ".outlive"
 #: What a file is called while it is written, and when one that is left was left by a death.

@@ -28,7 +28,8 @@ from outlive.model.events import (
 )
 from outlive.model.ids import key_journal
 from outlive.model.run import fold
-from outlive.stores.seam import Deletion, Entry, Found, Node, Reading, Store, delete_all, read_all
+from outlive.stores.seam import Store, delete_all, read_all
+from outlive.stores.types import Deletion, Entry, Found, Node, Reading
 
 logger = logging.getLogger("outlive")
 

@@ -46,19 +46,8 @@ from outlive.model.mail import Cancel
 from outlive.model.retention import Retention
 from outlive.model.run import ENDED, fold
 from outlive.ports import Ports
-from outlive.stores.seam import (
-    LAST_CHAPTER,
-    PAGE_MAX,
-    Collecting,
-    Deletion,
-    Found,
-    Header,
-    Query,
-    Reading,
-    Store,
-    delete_all,
-    read_all,
-)
+from outlive.stores.seam import Collecting, Store, delete_all, read_all
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Deletion, Found, Header, Query, Reading
 
 #: Families that are looked at in one portion.
 LOOKED_AT = 100

@@ -14,7 +14,8 @@ from outlive.journal.retention.archive import WRAPPED_BYTES, Cover
 from outlive.journal.seal.keys import MasterKeys
 from outlive.journal.seal.seal import Seal, data_key_id
 from outlive.journal.seal.sealed_store import SealedStore
-from outlive.stores.seam import LAST_CHAPTER, PAGE_MAX, Found, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Query
 
 
 async def rekey(store: SealedStore, tell: Callable[[str], None]) -> int:

@@ -23,7 +23,8 @@ from outlive.journal.headers import HIDDEN
 from outlive.journal.record import SEALED_BEGIN
 from outlive.journal.seal.keys import KEY_BYTES, NONCE_BYTES, Entropy, MasterKeys
 from outlive.journal.seal.places import COMMON, SECRET_ID, key_places
-from outlive.stores.seam import Node, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Node, Query
 
 _ID_BYTES = 8
 _ID_END = len(SEALED_BEGIN) + _ID_BYTES

@@ -21,7 +21,8 @@ from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
 from outlive.journal.seal.keys import MasterKeys
 from outlive.journal.seal.seal import Keyring, Seal, Veil, data_key_id
 from outlive.ports import Clock
-from outlive.stores.seam import (
+from outlive.stores.seam import Store
+from outlive.stores.types import (
     LAST_CHAPTER,
     Claims,
     Conflict,
@@ -37,7 +38,6 @@ from outlive.stores.seam import (
     Posted,
     Query,
     Reading,
-    Store,
     StoredRecord,
     Wanted,
 )

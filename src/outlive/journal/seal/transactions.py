@@ -13,24 +13,7 @@ from outlive.journal.lane import run_immediate
 from outlive.journal.seal.keys import MasterKeys
 from outlive.journal.seal.seal import Seal
 from outlive.journal.seal.sealed_store import SealedStore
-from outlive.stores.seam import (
-    Clearing,
-    Collecting,
-    Conflict,
-    Deletion,
-    Entry,
-    Mail,
-    Mailroom,
-    Posted,
-    Posting,
-    Prompt,
-    Queueing,
-    QueueLimits,
-    QueueState,
-    Reading,
-    Store,
-    Watchable,
-)
+from outlive.stores.seam import Clearing, Collecting, Mailroom, Prompt, Queueing, Store, Watchable
 from outlive.stores.transactions import (
     AsyncTransaction,
     Attempt,
@@ -38,6 +21,17 @@ from outlive.stores.transactions import (
     KeptOutcome,
     Transaction,
     Transactional,
+)
+from outlive.stores.types import (
+    Conflict,
+    Deletion,
+    Entry,
+    Mail,
+    Posted,
+    Posting,
+    QueueLimits,
+    QueueState,
+    Reading,
 )
 
 

@@ -19,8 +19,8 @@ from outlive.stores.postgres.connection import Statement
 from outlive.stores.postgres.rows import FOUND_COLUMNS
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.queues import Load, Turn, Turns
-from outlive.stores.seam import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 from outlive.stores.shared import limits_of
+from outlive.stores.types import DEFAULT_QUEUE, Found, Header, Offer, Wanted
 
 #: Every worker that holds a lease, by jumping from one to the next in the index.
 _HOLDERS = """

@@ -21,8 +21,8 @@ from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.rows import header_parameters
 from outlive.stores.postgres.wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
 from outlive.stores.queues import is_gated
-from outlive.stores.seam import Conflict, Entry
 from outlive.stores.shared import bytes_in, is_append, waves
+from outlive.stores.types import Conflict, Entry
 
 _KEEP, _TAKE, _FREE = 0, 1, 2
 #: A server takes up to a gigabyte in one statement, and needs several times as much for it.

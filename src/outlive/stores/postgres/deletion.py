@@ -14,7 +14,7 @@ from outlive.stores.postgres.functions import PROBING
 from outlive.stores.postgres.regression import KEPT_MS_MAX
 from outlive.stores.postgres.rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres.wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
-from outlive.stores.seam import Deletion, Node, Reading, StoredRecord
+from outlive.stores.types import Deletion, Node, Reading, StoredRecord
 
 #: Tombstones whose time is over that go along with a deletion.
 _FALLEN_MAX = 100

@@ -23,8 +23,8 @@ from outlive.stores.postgres.notify import ANYBODY, channel_of
 from outlive.stores.postgres.rows import FOUND_COLUMNS, found_of
 from outlive.stores.postgres.url import Place
 from outlive.stores.postgres.wire import Row, readable, writable
-from outlive.stores.seam import Entry, Reading, StoredRecord
 from outlive.stores.shared import header_values
+from outlive.stores.types import Entry, Reading, StoredRecord
 
 T = TypeVar("T")
 

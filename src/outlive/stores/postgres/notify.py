@@ -20,7 +20,7 @@ from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.errors import Refused, Unreachable
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.wire import text, texts
-from outlive.stores.seam import DEFAULT_QUEUE, Entry, Header
+from outlive.stores.types import DEFAULT_QUEUE, Entry, Header
 
 logger = logging.getLogger("outlive")
 

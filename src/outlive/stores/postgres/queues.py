@@ -13,8 +13,8 @@ from outlive.stores.postgres.functions import PROBING
 from outlive.stores.postgres.rows import Ask
 from outlive.stores.postgres.wire import int8, text
 from outlive.stores.queues import FAIR_TURNS, SLICES
-from outlive.stores.seam import QueueLimits, QueueState
 from outlive.stores.shared import LIMITS, limit_values, limits_of
+from outlive.stores.types import QueueLimits, QueueState
 
 _LEVEL_BELOW_ALL = -(1 << 31)
 

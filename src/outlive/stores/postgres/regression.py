@@ -35,7 +35,7 @@ from outlive.ports import Clock
 from outlive.stores.postgres.connection import TIMELINE, Statement
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.wire import Parameter, Row, int8, text, texts
-from outlive.stores.seam import Conflict, Entry, Loss
+from outlive.stores.types import Conflict, Entry, Loss
 
 #: Runs in a generation. At some 160 bytes each, two of them are about 32 MB.
 RUNS_MAX = 100_000

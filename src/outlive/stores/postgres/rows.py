@@ -20,7 +20,6 @@ from outlive.stores.postgres.wire import (
     texts,
     writable,
 )
-from outlive.stores.seam import PAGE_MAX, Entry, Found, Head, Header, Mail, Posted, Posting, Query
 from outlive.stores.shared import (
     check_numbers,
     damaged_run,
@@ -29,6 +28,7 @@ from outlive.stores.shared import (
     read_tags,
     written_tag,
 )
+from outlive.stores.types import PAGE_MAX, Entry, Found, Head, Header, Mail, Posted, Posting, Query
 
 _HEAD_NAMES = ("run_id", "seq", "epoch", "link", "worker", "posted", "consumed")
 _NAMES = (*_HEAD_NAMES, *HEADER_NAMES)

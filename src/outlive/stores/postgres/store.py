@@ -35,7 +35,9 @@ from outlive.stores.postgres.transactions import PostgresTransactions
 from outlive.stores.postgres.url import parse_place
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.queues import Turns, crowded
-from outlive.stores.seam import (
+from outlive.stores.shared import LIMITS, SoundRows, beside_problems, check_headers, parse_page
+from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
+from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
     Claims,
@@ -57,8 +59,6 @@ from outlive.stores.seam import (
     StoredRecord,
     Wanted,
 )
-from outlive.stores.shared import LIMITS, SoundRows, beside_problems, check_headers, parse_page
-from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
 
 FACTS = (
     "SELECT name, setting FROM pg_settings WHERE name = ANY ('{server_version, fsync,"

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from outlive.stores.queues import is_gated
-from outlive.stores.seam import Conflict, Entry, Header, Mail, Posted, Posting
 from outlive.stores.shared import header_values, waves
 from outlive.stores.sqlite.connections import Connection, Value
 from outlive.stores.sqlite.queues import refused_by_queues
 from outlive.stores.sqlite.rows import HEADER_COLUMNS, NAMED
+from outlive.stores.types import Conflict, Entry, Header, Mail, Posted, Posting
 
 #: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 27 columns.
 ROWS_MAX = 1000

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from outlive.stores.seam import Deletion, Node, Reading
 from outlive.stores.sqlite.commit import rounded_up
 from outlive.stores.sqlite.connections import Connection, Value
 from outlive.stores.sqlite.rows import FOUND_COLUMNS, found_of, records_of
+from outlive.stores.types import Deletion, Node, Reading
 
 #: Runs in one statement.
 _RUNS_MAX = 500

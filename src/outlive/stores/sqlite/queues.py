@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from outlive.stores.queues import Load, Turn, first_slice_at, is_gated, slice_at, spent_at
-from outlive.stores.seam import DEFAULT_QUEUE, Entry, Found, QueueLimits, QueueState
 from outlive.stores.shared import LIMITS, limit_values, limits_of
 from outlive.stores.sqlite.connections import Connection
 from outlive.stores.sqlite.rows import FOUND_COLUMNS, found_of
+from outlive.stores.types import DEFAULT_QUEUE, Entry, Found, QueueLimits, QueueState
 
 _LIMITS = ", ".join(LIMITS)
 _HELD = "worker IS NOT NULL AND queue <> 'default'"

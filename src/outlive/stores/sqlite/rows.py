@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.seam import PAGE_MAX, Found, Head, Header, Query, StoredRecord
 from outlive.stores.shared import check_numbers, damaged_run, end_of_prefix, read_tags, written_tag
 from outlive.stores.sqlite.connections import Connection, Value
+from outlive.stores.types import PAGE_MAX, Found, Head, Header, Query, StoredRecord
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (

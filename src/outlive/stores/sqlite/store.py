@@ -16,26 +16,6 @@ from typing import Any
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Presence, Standing
 from outlive.stores.queues import Turns
-from outlive.stores.seam import (
-    LAST_CHAPTER,
-    PAGE_MAX,
-    Claims,
-    Conflict,
-    Deletion,
-    Entry,
-    Health,
-    Mail,
-    Node,
-    Page,
-    Posted,
-    Posting,
-    Query,
-    QueueLimits,
-    QueueState,
-    Reading,
-    Statement,
-    Wanted,
-)
 from outlive.stores.shared import SoundRows, check_headers, parse_page
 from outlive.stores.sqlite import deletion as nodes
 from outlive.stores.sqlite.claim import Search, holders, own_mail
@@ -71,6 +51,26 @@ from outlive.stores.sqlite.rows import (
 from outlive.stores.sqlite.schema import SCHEMA_VERSION, Making, check_release, is_ready
 from outlive.stores.sqlite.transactions import SECONDS_MAX, SQLiteTransactions, enlist
 from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
+from outlive.stores.types import (
+    LAST_CHAPTER,
+    PAGE_MAX,
+    Claims,
+    Conflict,
+    Deletion,
+    Entry,
+    Health,
+    Mail,
+    Node,
+    Page,
+    Posted,
+    Posting,
+    Query,
+    QueueLimits,
+    QueueState,
+    Reading,
+    Statement,
+    Wanted,
+)
 
 logger = logging.getLogger("outlive")
 

@@ -22,12 +22,12 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from outlive.errors import LeaseLost, UnsafeSettings, UsageError
-from outlive.stores.seam import Entry, Reading
 from outlive.stores.shared import header_values
 from outlive.stores.sqlite.connections import Connections, open_connection, primary_code, translate
 from outlive.stores.sqlite.health import SYNCHRONOUS_FULL, make_safe
 from outlive.stores.sqlite.rows import FOUND_COLUMNS, HEADER_COLUMNS, found_of, records_of
 from outlive.stores.transactions import Attempt, Unsure
+from outlive.stores.types import Entry, Reading
 
 #: Well below the time that other processes wait for the file.
 SECONDS_MAX = 10.0

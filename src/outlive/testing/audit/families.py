@@ -26,7 +26,8 @@ from outlive.model.events import (
 )
 from outlive.model.ids import key_journal
 from outlive.model.run import ENDED, fold
-from outlive.stores.seam import Found, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Found, Reading
 from outlive.testing.audit.waits import ENDS, UNDO, counted, first_seq, numbered
 
 Journals = Mapping[str, Sequence[Event]]

@@ -29,7 +29,8 @@ from outlive.app.keys import sealed
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.open import open_store
-from outlive.stores.seam import Entry, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Entry
 from outlive.testing.crash.failing_store import CallFault, FailingStore, kill_this_process
 from outlive.testing.crash.points import Diary, MomentFault, Order, SyscallFault
 from outlive.testing.ledger import Ledger

@@ -16,27 +16,23 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from outlive.errors import StoreUnavailable
-from outlive.stores.seam import (
+from outlive.stores.seam import Clearing, Mailroom, Prompt, Store, Watchable
+from outlive.stores.transactions import AsyncTransaction, Attempt, Enlisting, Transactional
+from outlive.stores.types import (
     Claims,
-    Clearing,
     Conflict,
     Deletion,
     Entry,
     Health,
     Mail,
-    Mailroom,
     Node,
     Page,
     Posted,
     Posting,
-    Prompt,
     Query,
     Reading,
-    Store,
     Wanted,
-    Watchable,
 )
-from outlive.stores.transactions import AsyncTransaction, Attempt, Enlisting, Transactional
 
 T = TypeVar("T")
 

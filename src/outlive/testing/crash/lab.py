@@ -37,7 +37,8 @@ from outlive.journal.reader import read_events
 from outlive.model.events import Event
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.stores.seam import Found, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Found, Query
 from outlive.testing.audit.auditor import Policy, Receipt, audit, audit_growth
 from outlive.testing.crash.child import ACKNOWLEDGED, DIARY, LEDGER, LOG, TRACE, open_trial_store
 from outlive.testing.crash.points import (

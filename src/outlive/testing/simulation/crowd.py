@@ -32,7 +32,8 @@ from outlive.model.ids import recorded_key
 from outlive.model.mail import Answer, Cancel, Letter, Nudge, Resolve, Signal, Verdict
 from outlive.model.run import OpenEffect, fold
 from outlive.ports import Ports
-from outlive.stores.seam import LAST_CHAPTER, Entry, Posted, Query, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, Entry, Posted, Query, Reading
 from outlive.testing.simulation.faults import FAULTY_SECONDS, Plan
 from outlive.testing.simulation.flows import Node, tell_story
 from outlive.testing.simulation.loop import BEGINNING_MS, Nature, SimClock

@@ -16,7 +16,7 @@ from outlive.model import checkpoints
 from outlive.model.events import Forked, ForkMade
 from outlive.model.kinds import KINDS
 from outlive.model.retention import Retention
-from outlive.stores.seam import Entry
+from outlive.stores.types import Entry
 from outlive.testing.simulation.loop import Nature
 
 FaultKind: TypeAlias = Literal[

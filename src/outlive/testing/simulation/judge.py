@@ -32,7 +32,8 @@ from outlive.model.events import (
 from outlive.model.mail import Letter
 from outlive.model.run import fold
 from outlive.ports import Ports
-from outlive.stores.seam import Posted, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Posted, Query
 from outlive.testing.audit.auditor import audit, is_fork
 from outlive.testing.audit.families import check_asleep, check_deadlines
 from outlive.testing.audit.waits import audit_undone, ended_without_code

@@ -25,7 +25,8 @@ from outlive.journal.retention.sweep import Rules
 from outlive.model.events import RunStarted
 from outlive.ports import Ports, RemoteClock
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Entry, Store, timed_by
+from outlive.stores.seam import Store, timed_by
+from outlive.stores.types import Entry
 from outlive.testing.simulation.faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan, skew_of
 from outlive.testing.simulation.flows import tell_story
 from outlive.testing.simulation.loop import Nature, SimClock, SimCrash, SimLoop, new_loop

@@ -22,7 +22,8 @@ from outlive.journal.lane import run_immediate
 from outlive.model.run import Run, fold
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import LAST_CHAPTER, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, Query
 from outlive.testing.simulation.crowd import Client, Crowd, Forger, Forker, Human
 from outlive.testing.simulation.faults import (
     FAULTY_SECONDS,

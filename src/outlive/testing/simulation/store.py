@@ -21,7 +21,8 @@ from outlive.journal.seal.sealed_store import shown_id
 from outlive.journal.seal.transactions import SealedClearing
 from outlive.ports import RemoteClock
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import (
+from outlive.stores.seam import Store
+from outlive.stores.types import (
     Claims,
     Conflict,
     Deletion,
@@ -33,7 +34,6 @@ from outlive.stores.seam import (
     Posted,
     Query,
     Reading,
-    Store,
     Wanted,
 )
 from outlive.testing.simulation.faults import STORE_FAULTS, FaultKind, Marksman, Strike

@@ -21,7 +21,8 @@ from outlive.model.ids import is_run
 from outlive.model.mail import ChildNews, parse_letter
 from outlive.model.run import fold
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Conflict, Entry, Head, Reading, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Conflict, Entry, Head, Reading
 from outlive.testing.audit.families import check_deletion, check_forks
 
 #: Events that come and go while a run only waits.

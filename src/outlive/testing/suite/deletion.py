@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from outlive.stores.seam import Clearing, Collecting, Conflict, Deletion, Entry, Node, Query, Store
+from outlive.stores.seam import Clearing, Collecting, Store
+from outlive.stores.types import Conflict, Deletion, Entry, Node, Query
 from outlive.testing.suite.entries import START_MS, HandClock, entry, header, parked
 from outlive.testing.suite.mail import reading_of
 

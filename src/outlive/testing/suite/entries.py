@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from outlive.stores.seam import Entry, Header, Offer, Queueing, QueueLimits, Store, Wanted
+from outlive.stores.seam import Queueing, Store
+from outlive.stores.types import Entry, Header, Offer, QueueLimits, Wanted
 
 #: The lease of stores under test, and when their clock begins.
 LEASE_SECONDS = 10.0

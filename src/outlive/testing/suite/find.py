@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlive.errors import UsageError
-from outlive.stores.seam import LAST_CHAPTER, Query, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import LAST_CHAPTER, Query
 from outlive.testing.suite.entries import START_MS, entry, header
 
 

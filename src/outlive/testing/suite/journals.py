@@ -8,7 +8,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from outlive.stores.seam import Conflict, Node, Store, StoredRecord
+from outlive.stores.seam import Store
+from outlive.stores.types import Conflict, Node, StoredRecord
 from outlive.testing.suite.entries import entry, header, held, link_of, takeover
 
 ODD_IDS = (

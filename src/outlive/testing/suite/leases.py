@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.stores.seam import Claims, Conflict, Store
+from outlive.stores.seam import Store
+from outlive.stores.types import Claims, Conflict
 from outlive.testing.suite.entries import (
     LEASE_SECONDS,
     START_MS,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from outlive.stores.seam import Mailroom, Node, Posting, Reading, Store
+from outlive.stores.seam import Mailroom, Store
+from outlive.stores.types import Node, Posting, Reading
 from outlive.testing.suite.entries import START_MS, WANTED, entry, header, held, takeover
 
 

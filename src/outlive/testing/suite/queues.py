@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.stores.seam import Queueing, QueueLimits, QueueState, Store, Wanted
+from outlive.stores.seam import Queueing, Store
+from outlive.stores.types import QueueLimits, QueueState, Wanted
 from outlive.testing.suite.entries import (
     LEASE_SECONDS,
     START_MS,
