@@ -23,7 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-QUICK = ("tests/unit", "tests/values", "tests/test_tidy.py", "tests/test_api.py")
+QUICK = (
+    "tests/unit",
+    "tests/values",
+    "tests/test_tidy.py",
+    "tests/test_shape.py",
+    "tests/test_api.py",
+)
 #: Of these folders, what takes longest and is none of a change's first questions.
 QUICK_WITHOUT = ("tests/values/test_stored_costs.py", "tests/values/test_blobs.py")
 CLOSING = re.compile(r"^=+ (?P<counts>.*\b(passed|failed|errors?|deselected|no tests ran)\b.*) in ")

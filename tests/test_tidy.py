@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import graphlib
 import os
 import re
 from collections.abc import Iterator
@@ -253,38 +252,6 @@ def test_no_module_keeps_state() -> None:
     ]
 
     assert_none(wrong)
-
-
-def module_name(path: str) -> str:
-    return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def imports(tree: ast.Module, modules: set[str]) -> Iterator[str]:
-    """Every module of ours that is imported, wherever and for whatever in the file."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                yield from (name.name for name in names if name.name in modules)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                for name in names:
-                    inner = f"{module}.{name.name}"
-                    if found := {inner, module} & modules:
-                        yield max(found, key=len)
-            case ast.Call(func=function, args=[ast.Constant(value=str(module)), *_]):
-                if ast.unparse(function).endswith("import_module") and module in modules:
-                    yield module
-
-
-def test_no_import_cycle_of_any_kind() -> None:
-    """The modules form a stack, even when type-only and deferred imports count."""
-    trees = {module_name(path): tree for path, _, tree in python_files("src")}
-    graph = {name: set(imports(tree, set(trees))) for name, tree in trees.items()}
-    for name, imported in graph.items():
-        assert name not in imported, f"{name} imports itself"
-
-    order = tuple(graphlib.TopologicalSorter(graph).static_order())
-
-    assert len(graph) == len(order)
 
 
 def test_the_project_speaks_of_itself_alone() -> None:
