@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from outlive.checkpoints import AutoRun, DurableRunner, SnapshotStore
-from outlive.checkpoints.decide import Run
+from outlive.checkpoints.decide import CheckpointOwner
 from outlive.errors import LeaseLost, WrongVersion
 from outlive.model.checkpoints import Checkpoints, SnapshotSaved
 from outlive.ports import Ports
@@ -183,7 +183,7 @@ async def test_code_of_another_version_takes_nothing(place: Place) -> None:
 def test_a_save_of_an_earlier_release_is_held_until_the_next() -> None:
     """There the first save of a run took nothing, so that others could be behind it."""
     fold = Checkpoints()
-    fold.apply(Run(run_id="r", now=1, seed=b"seed", metadata=b"\x80").begin())
+    fold.apply(CheckpointOwner(run_id="r", now=1, seed=b"seed", metadata=b"\x80").begin())
     saved = SnapshotSaved(at=1, step="s", state=b"\x80", metadata=b"\x80", size=1)
     for holder in ("one", "", ""):
         fold.apply(replace(saved, holder=holder))

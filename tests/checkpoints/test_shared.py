@@ -27,8 +27,10 @@ def journal(store: Any, name: str = NAME) -> SharedJournal[Checkpoints]:
     return SharedJournal(store, name, Checkpoints, os.urandom)
 
 
-def run(holder: str = "", now: int = 1_000) -> deciding.Run:
-    return deciding.Run(run_id="r", now=now, seed=os.urandom(8), metadata=b"\x80", holder=holder)
+def run(holder: str = "", now: int = 1_000) -> deciding.CheckpointOwner:
+    return deciding.CheckpointOwner(
+        run_id="r", now=now, seed=os.urandom(8), metadata=b"\x80", holder=holder
+    )
 
 
 def save(of: SharedJournal[Checkpoints], step: str, state: dict[str, Any], holder: str = "") -> int:

@@ -26,7 +26,7 @@ from outlive.testing.ledger import (
     REFUSES,
     Ledger,
     Manner,
-    Refused,
+    ReceiverRefused,
     ReplyLost,
 )
 
@@ -141,7 +141,7 @@ async def order_hanging(book: str, why: str) -> str:
     return await ask(book, "order_hanging", why, manners[outlive.attempt() - 1])
 
 
-@outlive.effect(not_happened=(Refused,), check=found, retry=AGAIN, **LIMITS)
+@outlive.effect(not_happened=(ReceiverRefused,), check=found, retry=AGAIN, **LIMITS)
 async def order_refused(book: str, why: str) -> str:
     if outlive.attempt() == 2:
         raise outlive.NotHappened("the shop is closed")

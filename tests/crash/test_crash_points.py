@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlive.testing.crash.failing_store import CallFault
-from outlive.testing.crash.lab import Lab, Play, Report
+from outlive.testing.crash.lab import CrashReport, Lab, Play
 from outlive.testing.crash.points import Point
 from tests.conftest import Figure
 from tests.crash import family_scene, reference_agent, reference_family, scenes
@@ -58,16 +58,16 @@ def lab(
     return Lab(play, folder, parallel=PARALLEL)
 
 
-def assert_sound(report: Report) -> None:
+def assert_sound(report: CrashReport) -> None:
     shown = "\n".join(report.violations[:10])
     assert not report.violations, f"{len(report.violations)} violations:\n{shown}"
 
 
 def until_hits(
-    crash: Callable[[Sequence[Point]], Report], points: Sequence[Point], hits_min: int
-) -> Report:
+    crash: Callable[[Sequence[Point]], CrashReport], points: Sequence[Point], hits_min: int
+) -> CrashReport:
     """Try points in this order until so many were reached: no two passes have quite the same."""
-    total, size = Report(), min(60, hits_min)
+    total, size = CrashReport(), min(60, hits_min)
     for begin in range(0, len(points), size):
         report = crash(points[begin : begin + size])
         total.trials += report.trials
@@ -206,7 +206,7 @@ def test_killed_again_while_it_recovers(
 
 def test_the_naive_twin_repeats_itself(trials: Path, figure: Figure, chance: random.Random) -> None:
     """The same agent with plain steps for effects does things twice: the harness can see it."""
-    total, repeated = Report(), 0
+    total, repeated = CrashReport(), 0
     with lab(trials, "naive_twin") as crashes:
         points = chance.sample(list(crashes.survey().call_points()), NAIVE_MAX)
         while points and not repeated:
@@ -220,7 +220,7 @@ def test_the_naive_twin_repeats_itself(trials: Path, figure: Figure, chance: ran
     assert any("happened 2 times" in words for words in total.violations)
 
 
-def repeated_by_kills(report: Report) -> int:
+def repeated_by_kills(report: CrashReport) -> int:
     """Effects that come off at once and happened more often than once."""
     return sum(
         count - 1

@@ -18,7 +18,7 @@ from outlive.testing.ledger import (
     REFUSES,
     Ledger,
     Manner,
-    Refused,
+    ReceiverRefused,
     ReplyLost,
 )
 
@@ -51,7 +51,7 @@ async def test_a_key_counts_only_where_it_is_honoured(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(
     ("manner", "error", "count"),
-    [(REFUSES, Refused, 0), (BREAKS_BEFORE, ReplyLost, 0), (BREAKS_AFTER, ReplyLost, 1)],
+    [(REFUSES, ReceiverRefused, 0), (BREAKS_BEFORE, ReplyLost, 0), (BREAKS_AFTER, ReplyLost, 1)],
 )
 async def test_it_raises_before_or_after(
     ledger: Ledger, manner: Manner, error: type[Exception], count: int

@@ -13,14 +13,14 @@ from outlive.checkpoints.agents import cuts
 from outlive.checkpoints.agents.cuts import Cut, Cuts
 from outlive.checkpoints.agents.exchange import Exchange
 from outlive.checkpoints.agents.journals import Agents
-from outlive.checkpoints.agents.ledger import Ledger, fitting
+from outlive.checkpoints.agents.ledger import MessageLedger, fitting
 from outlive.model.checkpoints import Checkpoints
 
 
 def newest_states_are_cut(patch: pytest.MonkeyPatch) -> None:
     """Whether states fit together is not asked."""
 
-    def newest(columns: Mapping[str, Sequence[Ledger]]) -> dict[str, int]:
+    def newest(columns: Mapping[str, Sequence[MessageLedger]]) -> dict[str, int]:
         return {name: len(column) - 1 for name, column in columns.items()}
 
     patch.setattr(cuts, "fitting", newest)
@@ -29,13 +29,13 @@ def newest_states_are_cut(patch: pytest.MonkeyPatch) -> None:
 def drops_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """A receiver may be older than what its sender has dropped on its word."""
 
-    def lax(columns: Mapping[str, Sequence[Ledger]]) -> dict[str, int] | None:
+    def lax(columns: Mapping[str, Sequence[MessageLedger]]) -> dict[str, int] | None:
         return fitting({name: [_undropped(each) for each in c] for name, c in columns.items()})
 
     patch.setattr(cuts, "fitting", lax)
 
 
-def _undropped(ledger: Ledger) -> Ledger:
+def _undropped(ledger: MessageLedger) -> MessageLedger:
     return replace(ledger, kept={peer: [None] * count for peer, count in ledger.sent.items()})
 
 

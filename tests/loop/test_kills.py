@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlive.testing.crash.lab import Lab, Play, Report
+from outlive.testing.crash.lab import CrashReport, Lab, Play
 from outlive.testing.crash.points import Point
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
@@ -33,7 +33,7 @@ def lab(folder: Path, scene: str, server: str | None = None) -> Lab:
     return Lab(play, folder, parallel=PARALLEL)
 
 
-def killed(crashes: Lab, points: list[Point]) -> Report:
+def killed(crashes: Lab, points: list[Point]) -> CrashReport:
     report = crashes.crash_at(points)
     shown = "\n".join(report.violations[:5])
     assert not report.violations, f"{len(report.violations)} violations:\n{shown}"

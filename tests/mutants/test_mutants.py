@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlive.errors import OutliveError
-from outlive.testing.simulation.simulation import Report, simulate
+from outlive.testing.simulation.simulation import SimulationReport, simulate
 from tests.conftest import Figure
 from tests.mutants.killers import KILLERS
 from tests.mutants.mutants import MUTANTS, Mutant
@@ -52,7 +52,7 @@ def test_the_simulation_finds_the_mutant(
     figure: Figure,
 ) -> None:
     """A seed breaks a promise under each mutant, and the same one when it is replayed."""
-    told: dict[int, Report] = {}
+    told: dict[int, SimulationReport] = {}
 
     def kills(seed: int) -> bool:
         told[seed] = simulate(seed, sealed=sealed)

@@ -12,7 +12,7 @@ import pytest
 from outlive.errors import StoreFailed
 from outlive.ports import Ports
 from outlive.stores.postgres import regression as postgres_seen
-from outlive.stores.postgres.regression import AGE_SECONDS_MAX, Seen
+from outlive.stores.postgres.regression import AGE_SECONDS_MAX, DurableSeqs
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.types import Conflict, Entry
 from outlive.testing.suite.entries import (
@@ -210,7 +210,7 @@ def done(number: int) -> Entry:
 
 def test_what_is_remembered_has_a_bound() -> None:
     """The latest at least, twice as many at most; what is held always."""
-    seen, most = Seen(Ports().clock), 100
+    seen, most = DurableSeqs(Ports().clock), 100
     seen.note(held("held", "w"), 0, None)
     with patch.object(postgres_seen, "RUNS_MAX", most):
         for number in range(10 * most):
@@ -226,7 +226,7 @@ def test_what_is_remembered_has_a_bound() -> None:
 def test_what_was_seen_long_ago_is_forgotten() -> None:
     """An id may be used again some time after its run was deleted, by another process too."""
     clock = HandClock()
-    seen = Seen(clock)
+    seen = DurableSeqs(clock)
     seen.note(done(1), 0, None)
 
     clock.advance(AGE_SECONDS_MAX)
@@ -240,7 +240,7 @@ def test_what_was_seen_long_ago_is_forgotten() -> None:
 def test_what_was_seen_before_a_long_silence_is_forgotten() -> None:
     """Its tombstone may have been cleared away meanwhile."""
     clock = HandClock()
-    seen = Seen(clock)
+    seen = DurableSeqs(clock)
     seen.note(done(1), 0, None)
 
     clock.advance(2 * AGE_SECONDS_MAX + 1)

@@ -14,7 +14,7 @@ import pytest
 from outlive.app.open import open_app
 from outlive.errors import StoreFailed, StoreUnavailable, UnknownStore, UnsafeSettings, WrongVersion
 from outlive.ports import Ports
-from outlive.stores.postgres.notify import ANYBODY, Pace
+from outlive.stores.postgres.notify import ANYBODY, WakeRate
 from outlive.stores.postgres.schema import MIGRATIONS, SCHEMA_VERSION
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.types import Node
@@ -362,7 +362,7 @@ async def test_nobody_is_woken_for_a_run_that_sleeps_long(url: str) -> None:
 def test_many_workers_do_not_all_look_at_once_again_and_again() -> None:
     """News for everybody are taken at a pace that all workers can afford; one's own at once."""
     clock = HandClock()
-    pace = Pace(clock)
+    pace = WakeRate(clock)
     pace.count(500)
     told = {ANYBODY}
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import outlive
 from outlive.testing.audit.auditor import Policy, Receipt, fresh_nonce, nonces_in
-from outlive.testing.ledger import Ledger, Refused
+from outlive.testing.ledger import Ledger, ReceiverRefused
 
 Position = Literal["before intent", "after intent", "before effect", "after effect"]
 POSITIONS: tuple[Position, ...] = (
@@ -87,7 +87,7 @@ async def send(effect: str, note: str, *, honours_key: bool) -> str:
     sent_at = time.monotonic()
     me.pass_by("before effect")
     if time.monotonic() > sent_at + REQUEST_SECONDS:
-        raise Refused("this request is too old")
+        raise ReceiverRefused("this request is too old")
     done = me.ledger().enter(request(effect, note), honours_key=honours_key)
     me.pass_by("after effect")
     return done.key

@@ -6,9 +6,9 @@ import random
 
 from outlive.model.schedules import (
     LATE_MS_MAX,
+    Advance,
     Firing,
     Plan,
-    Turn,
     Wish,
     decide,
     first_standing,
@@ -49,7 +49,7 @@ def test_windows_between_decisions_cover_all_time(
     fired: list[Firing] = []
     for _ in range(LIVES_FULL if full else LIVES):
         plan = some_plan(chance)
-        turn, now = Turn(plan=plan, standing=first_standing("s", plan, BEGIN)), BEGIN
+        turn, now = Advance(plan=plan, standing=first_standing("s", plan, BEGIN)), BEGIN
         seen: set[str] = set()
         for _ in range(TURNS):
             now += chance.choice([1, 999, 1000, 60_000, 7_200_000])
@@ -64,7 +64,7 @@ def test_windows_between_decisions_cover_all_time(
     assert len(fired) > LIVES
 
 
-def check(before: Turn, after: Turn, wish: Wish | None, now: int) -> None:
+def check(before: Advance, after: Advance, wish: Wish | None, now: int) -> None:
     until = after.standing.decided_until
     assert before.standing.decided_until <= until <= now
     if wish is None:
@@ -85,7 +85,7 @@ def check(before: Turn, after: Turn, wish: Wish | None, now: int) -> None:
 def test_what_is_foreseen_is_what_comes() -> None:
     """A wish that nobody has heard yet shows what it will do."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=60_000)
-    turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
+    turn = Advance(plan=plan, standing=first_standing("s", plan, BEGIN))
     at = BEGIN + 5
     for wish in (
         Wish(what="pause", at=at),
@@ -102,7 +102,7 @@ def test_what_is_foreseen_is_what_comes() -> None:
 def test_a_busy_schedule_leaves_the_instant_out() -> None:
     """It is decided about all the same, and does not come later."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=1000, overlap="skip")
-    turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
+    turn = Advance(plan=plan, standing=first_standing("s", plan, BEGIN))
 
     busy = decide(turn, None, BEGIN + 1000, is_busy=True)
     free = decide(busy, None, BEGIN + 2000)
@@ -114,7 +114,7 @@ def test_a_busy_schedule_leaves_the_instant_out() -> None:
 def test_of_instants_that_passed_the_last_is_fired() -> None:
     """Those before it are left out, though all are hardly late."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=2000)
-    turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
+    turn = Advance(plan=plan, standing=first_standing("s", plan, BEGIN))
 
     late = decide(turn, None, BEGIN + 9000)
     after = decide(late, None, BEGIN + 10_000)
@@ -125,7 +125,7 @@ def test_of_instants_that_passed_the_last_is_fired() -> None:
 def test_the_last_runs_are_remembered() -> None:
     """A few of them: a schedule stays small however old it is."""
     plan = Plan(flow="a", version="1", args=b"", every_ms=1000)
-    turn = Turn(plan=plan, standing=first_standing("s", plan, BEGIN))
+    turn = Advance(plan=plan, standing=first_standing("s", plan, BEGIN))
     for number in range(1, 20):
         turn = decide(turn, None, BEGIN + number * 1000)
 

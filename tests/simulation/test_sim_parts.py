@@ -15,7 +15,7 @@ from outlive.testing.simulation.flows import tell_story
 from outlive.testing.simulation.judge import replay
 from outlive.testing.simulation.loop import Nature, OutOfTime, SimClock, SimLoop, Timeline, new_loop
 from outlive.testing.simulation.simulation import Simulation
-from outlive.testing.simulation.store import Line, SimStore
+from outlive.testing.simulation.store import Link, SimStore
 from outlive.testing.simulation.witness import Witness, kinds_in
 from outlive.testing.suite.entries import held
 
@@ -95,12 +95,12 @@ def nature() -> Nature:
 
 
 @pytest.fixture
-def line(nature: Nature) -> Line:
-    return Line(nature)
+def line(nature: Nature) -> Link:
+    return Link(nature)
 
 
 @pytest.fixture
-def store(nature: Nature, line: Line) -> SimStore:
+def store(nature: Nature, line: Link) -> SimStore:
     plan = make_plan(nature, ["r"])
     marksman = Marksman(plan)
     marksman.put_down()
@@ -109,7 +109,7 @@ def store(nature: Nature, line: Line) -> SimStore:
     return store
 
 
-def test_a_lost_reply_is_followed_by_a_repeat(nature: Nature, line: Line, store: SimStore) -> None:
+def test_a_lost_reply_is_followed_by_a_repeat(nature: Nature, line: Link, store: SimStore) -> None:
     """The commit is applied, nobody hears so, and the same batch is sent again and done."""
     line.loses_next_reply = True
     work = store.owner.loop.create_task(store.commit([_first()]))
@@ -121,7 +121,7 @@ def test_a_lost_reply_is_followed_by_a_repeat(nature: Nature, line: Line, store:
     assert nature.now > 0.5
 
 
-def test_an_outage_is_waited_for_or_told(nature: Nature, line: Line, store: SimStore) -> None:
+def test_an_outage_is_waited_for_or_told(nature: Nature, line: Link, store: SimStore) -> None:
     """While the store is down a call either waits for it or is refused."""
     line.go_down()
     line._refuses = False

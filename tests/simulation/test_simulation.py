@@ -18,7 +18,13 @@ import pytest
 from outlive.journal.seal.seal import data_key_id
 from outlive.testing.simulation import simulation
 from outlive.testing.simulation.faults import PAIRS
-from outlive.testing.simulation.simulation import Report, Simulation, is_forked, is_sealed, simulate
+from outlive.testing.simulation.simulation import (
+    Simulation,
+    SimulationReport,
+    is_forked,
+    is_sealed,
+    simulate,
+)
 from tests.conftest import Figure
 from tests.seeds import first_seed, pinned_found, pinned_pairs
 
@@ -43,7 +49,7 @@ class Sum:
     worked: float = 0.0
     zombies: int = 0
     commits: int = 0
-    broken: list[Report] = field(default_factory=list)
+    broken: list[SimulationReport] = field(default_factory=list)
 
     def add(self, other: Sum) -> None:
         """Those of other seeds."""
@@ -216,7 +222,7 @@ def test_a_seed_can_be_replayed_by_hand(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_broken_promise_is_told_with_its_seed() -> None:
     """A report that is not clean names what broke and how to see it again."""
-    report = Report(
+    report = SimulationReport(
         seed=99, trace="t", broken=("run r: lost",), seconds=1, callbacks=1, commits=1, zombies=0
     )
 

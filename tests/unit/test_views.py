@@ -28,7 +28,7 @@ from outlive.model.run import fold
 from outlive.stores.types import Head, Reading, StoredRecord
 from outlive.views.damage import check_journal
 from outlive.views.runs import iso, outcome, summary
-from outlive.views.timeline import Ended, Line
+from outlive.views.timeline import ComparedStep, StepEnd
 from outlive.views.values import Unread, as_json, preview, read_value
 from tests.unit.every_event import EVERY_EVENT, FAULT, STARTED, encoded
 
@@ -252,9 +252,10 @@ def test_events_that_contradict_one_another_are_found() -> None:
 
 def test_a_difference_is_called_by_its_place() -> None:
     """What two runs were started with is no outcome."""
-    one, other = Ended(digest=b"1"), Ended(digest=b"2")
+    one, other = StepEnd(digest=b"1"), StepEnd(digest=b"2")
 
     assert ["arguments", "outcome", "outcome"] == [
-        Line(step=step, a=one, b=other).difference for step in ("arguments", "0/plan#1", "outcome")
+        ComparedStep(step=step, a=one, b=other).difference
+        for step in ("arguments", "0/plan#1", "outcome")
     ]
-    assert "" == Line(step="arguments", a=one, b=one).difference
+    assert "" == ComparedStep(step="arguments", a=one, b=one).difference

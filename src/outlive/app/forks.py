@@ -132,7 +132,7 @@ class Forking(Tending):
         """The fork's first event. A run that ended is moved on, so that it can't go meanwhile."""
         for _ in range(TRIES_MAX):
             reading = await self.read(run_id, LAST_CHAPTER)
-            cut = Cut(reading, read_events(reading), await self._whole(reading))
+            cut = ForkSource(reading, read_events(reading), await self._whole(reading))
             now, seed = self._ports.clock.now_ms(), self._ports.entropy(16)
             event = cut.fork(at, json, now=now, seed=seed)
             event = msgspec.structs.replace(event, value=self._hider.json(event.value))
@@ -142,7 +142,7 @@ class Forking(Tending):
         raise ForkRefused(run_id, "it changes all the time; try again")
 
 
-class Cut:
+class ForkSource:
     """A run that is to be forked, as it stands."""
 
     def __init__(self, reading: Reading, own: Sequence[Event], whole: Sequence[Event]) -> None:

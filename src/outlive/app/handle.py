@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from outlive.app.feed import POLL_SECONDS, Follower, RunEvent, decoded
 from outlive.app.mail import Letterbox, Question
 from outlive.engine.definitions import Flow, registry
-from outlive.engine.end import Verdict
+from outlive.engine.end import FlowEnd
 from outlive.engine.faults import exception_of
 from outlive.engine.inputs import decode_as
 from outlive.engine.notices import Notices, OnWait, Wait, check_on_wait, unattended, wait_of
@@ -83,7 +83,7 @@ class Handle(Generic[T]):
         self._flow, self._worker = flow, worker
         self._process = os.getpid()
         #: Told when the run ends here, so that the store need not be asked for what was had.
-        self._told: asyncio.Future[Verdict | None] | None = None
+        self._told: asyncio.Future[FlowEnd | None] | None = None
         if worker is not None and worker.is_driving(self.id):
             self._told = worker.watch(self.id)
             self._told.add_done_callback(_noticed)
@@ -208,7 +208,7 @@ class Handle(Generic[T]):
             below += [child.child_id for child in run.children.values() if child.is_awaited]
         return None
 
-    def _had(self) -> Verdict | None:
+    def _had(self) -> FlowEnd | None:
         """How the run ended here, if that can't change: another try is for those that failed."""
         told = self._told
         if told is None or not told.done() or told.cancelled() or told.exception() is not None:
@@ -216,7 +216,7 @@ class Handle(Generic[T]):
         verdict = told.result()
         return verdict if verdict is not None and verdict.status == "completed" else None
 
-    async def _driven_here(self, worker: Worker, seconds: float | None = None) -> Verdict | None:
+    async def _driven_here(self, worker: Worker, seconds: float | None = None) -> FlowEnd | None:
         """How a run ended in this process; None when the store must be asked."""
         if worker.failure is not None:
             raise worker.failure
@@ -445,7 +445,7 @@ async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:
         raise TimedOut(late) from None
 
 
-def _noticed(told: asyncio.Future[Verdict | None]) -> None:
+def _noticed(told: asyncio.Future[FlowEnd | None]) -> None:
     """Whoever waits for the outcome hears of a failure; nobody may."""
     if not told.cancelled():
         told.exception()

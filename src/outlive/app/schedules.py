@@ -43,11 +43,11 @@ from outlive.model.schedules import (
     SCHEDULE_FLOW,
     SCHEDULE_PREFIX,
     WISH_SIGNAL,
+    Advance,
     Firing,
     Missed,
     Overlap,
     Plan,
-    Turn,
     Wish,
     first_standing,
     foresee,
@@ -154,7 +154,7 @@ class Scheduling(QueueVerbs):
         plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
-        turn = Turn(plan=plan, standing=first_standing(name, plan, now))
+        turn = Advance(plan=plan, standing=first_standing(name, plan, now))
         asked = by_flow(SCHEDULE, ((plan, turn.standing), {}), run_id, self._ports)
         reading = await self._read_schedule(name)
         if reading is None and await self._commit(start_entry(run_id, asked.event)):
@@ -238,7 +238,7 @@ class Scheduling(QueueVerbs):
     async def _read_schedule(self, name: str) -> Reading | None:
         return await self._lane(read_whole(self.store, SCHEDULE_PREFIX + name, LAST_CHAPTER))
 
-    async def _there(self, name: str) -> Turn:
+    async def _there(self, name: str) -> Advance:
         self._check_open()
         reading = await self._read_schedule(check_name(name))
         if reading is None:
@@ -252,11 +252,11 @@ class Scheduling(QueueVerbs):
         wish = Wish(what=what, at=self._ports.clock.now_ms())
         return await self._shown(await self._wish(await self._there(name), wish))
 
-    async def _wish(self, turn: Turn, wish: Wish) -> Turn:
+    async def _wish(self, turn: Advance, wish: Wish) -> Advance:
         await self._letterbox(SCHEDULE_PREFIX + turn.standing.name).signal(WISH_SIGNAL, wish)
         return foresee(turn, wish)
 
-    async def _shown(self, turn: Turn) -> Schedule:
+    async def _shown(self, turn: Advance) -> Schedule:
         plan, standing = turn.plan, turn.standing
         every = None if plan.every_ms is None else timedelta(milliseconds=plan.every_ms)
         return Schedule(
@@ -279,7 +279,7 @@ class Scheduling(QueueVerbs):
         return FiredRun(id=firing.run_id, at=_instant(firing.at), status=status)
 
 
-def standing_of(reading: Reading | None, name: str) -> Turn:
+def standing_of(reading: Reading | None, name: str) -> Advance:
     """How a schedule stands, by what it recorded and the wishes that it has not heard yet.
 
     Raises:
@@ -296,7 +296,7 @@ def standing_of(reading: Reading | None, name: str) -> Turn:
     events = read_events(reading)
     first = events[0]
     args = first.args if isinstance(first, ChapterBegan) else start_of(first).args
-    turn = Turn(**SCHEDULE.args_codec.decode(args))
+    turn = Advance(**SCHEDULE.args_codec.decode(args))
     for wish in _unheard(reading, events):
         turn = foresee(turn, wish)
     return turn

@@ -35,7 +35,7 @@ STATUSES = ("running", *ENDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class CheckpointOwner:
     """Whose checkpoints these are, and what a journal of them would begin with."""
 
     run_id: str
@@ -100,12 +100,12 @@ def text_said(name: str, said: str | BaseException) -> str:
     return said.encode(errors="backslashreplace").decode()
 
 
-def begin(run: Run) -> Decision:
+def begin(run: CheckpointOwner) -> Decision:
     """The journal is there."""
     return run.beginning
 
 
-def save(run: Run, draft: SnapshotSaved) -> Decision:
+def save(run: CheckpointOwner, draft: SnapshotSaved) -> Decision:
     """A snapshot is there, behind all others."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -116,7 +116,7 @@ def save(run: Run, draft: SnapshotSaved) -> Decision:
     return decide
 
 
-def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
+def restore(run: CheckpointOwner, step: str | None, *, takes: bool) -> Decision:
     """Somebody goes on from the latest, or from that of a step. Who takes the run needs none.
 
     Who does not take it leaves it with whoever has it.
@@ -136,7 +136,7 @@ def restore(run: Run, step: str | None, *, takes: bool) -> Decision:
     return decide
 
 
-def let_go(run: Run) -> Decision:
+def let_go(run: CheckpointOwner) -> Decision:
     """Nobody has the run any more, if who asks has it."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -154,7 +154,7 @@ def chosen(fold: Checkpoints, step: str | None) -> Saved | None:
     return fold.latest if step is None else fold.at_step(step)
 
 
-def roll_back(run: Run, step: str, why: str | BaseException) -> Decision:
+def roll_back(run: CheckpointOwner, step: str, why: str | BaseException) -> Decision:
     """What was saved behind a step no longer counts."""
     said = text_said("why", why)
 
@@ -184,7 +184,7 @@ def get_step(fold: Checkpoints, run_id: str, step: str | None) -> Saved:
     return found
 
 
-def end(run: Run, status: EndStatus, error: str | BaseException) -> Decision:
+def end(run: CheckpointOwner, status: EndStatus, error: str | BaseException) -> Decision:
     """The run is over."""
     check_status(status, ENDS)
     said = text_said("error", error)
@@ -198,7 +198,7 @@ def end(run: Run, status: EndStatus, error: str | BaseException) -> Decision:
     return decide
 
 
-def clear(run: Run, is_over: Callable[[Checkpoints], bool] | None = None) -> Decision:
+def clear(run: CheckpointOwner, is_over: Callable[[Checkpoints], bool] | None = None) -> Decision:
     """No snapshot is there any more, if they may go.
 
     Who says when a run is over has it for its age, whoever holds it: one that is dead never lets
@@ -218,7 +218,7 @@ def clear(run: Run, is_over: Callable[[Checkpoints], bool] | None = None) -> Dec
     return decide
 
 
-def begin_fork(run: Run, origin: Origin, family: str) -> Decision:
+def begin_fork(run: CheckpointOwner, origin: Origin, family: str) -> Decision:
     """A run that shares another one's family, and has nothing yet."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -245,7 +245,7 @@ def shared(fold: Checkpoints, origin: Origin) -> list[SnapshotSaved]:
     return [saved.event for saved in newest.values()]
 
 
-def fill_fork(run: Run, snapshots: Sequence[SnapshotSaved]) -> Decision:
+def fill_fork(run: CheckpointOwner, snapshots: Sequence[SnapshotSaved]) -> Decision:
     """The fork has its snapshots; their states are where they were."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:

@@ -57,10 +57,10 @@ class Journals:
         takes: bool = False,
         metadata: bytes = NOTHING,
         now: int | None = None,
-    ) -> deciding.Run:
+    ) -> deciding.CheckpointOwner:
         """Whose checkpoints are meant, by whom, now."""
         ports = self.place.ports
-        return deciding.Run(
+        return deciding.CheckpointOwner(
             run_id=run_id,
             now=ports.clock.now_ms() if now is None else now,
             seed=ports.entropy(8),
@@ -138,7 +138,7 @@ class Journals:
 
         return await self.place.call(work)
 
-    async def fork(self, run_id: str, fork: deciding.Run, step: str | None) -> None:
+    async def fork(self, run_id: str, fork: deciding.CheckpointOwner, step: str | None) -> None:
         """Begin a run with what another one has."""
 
         async def work(store: Store) -> None:

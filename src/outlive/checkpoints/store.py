@@ -173,7 +173,7 @@ class SnapshotStore:
         run = self._journals.run(snapshot.run_id, now=ms_of(snapshot.created_at))
         return await self._save(run, draft_again(snapshot))
 
-    async def _save(self, run: deciding.Run, draft: SnapshotSaved) -> RunSnapshot:
+    async def _save(self, run: deciding.CheckpointOwner, draft: SnapshotSaved) -> RunSnapshot:
         decide = deciding.save(run, draft)
         began, saved = await self._journals.append(run.run_id, decide, _began_and_latest)
         return snapshot_of(began, saved, draft.state, draft.metadata)

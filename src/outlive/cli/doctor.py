@@ -32,7 +32,7 @@ _URLS = ("store", "blobs")
 
 
 @dataclass(slots=True)
-class Report:
+class DoctorReport:
     """What was found."""
 
     health: Health
@@ -73,10 +73,10 @@ def doctor(asked: argparse.Namespace) -> int:
     return report.exit_code
 
 
-async def _look(asked: argparse.Namespace) -> Report:
+async def _look(asked: argparse.Namespace) -> DoctorReport:
     settings = Settings.from_environment()
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
-        report = Report(await app.health(), _named(settings, key_ids_of(app.store)))
+        report = DoctorReport(await app.health(), _named(settings, key_ids_of(app.store)))
         found = await _all(app)
         report.runs = len(found)
         for run in found:
@@ -157,7 +157,7 @@ async def forsaken(app: App, found: list[Found]) -> list[Found]:
     return [run for run in found if run.head.run_id in still]
 
 
-def _print(report: Report) -> None:
+def _print(report: DoctorReport) -> None:
     print_line(f"store     {report.health.store}")
     for name, fact in report.health.facts.items():
         print_line(f"  {name}: {fact}")

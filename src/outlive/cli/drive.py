@@ -39,7 +39,7 @@ from outlive.portal import run_loop
 from outlive.settings import Settings
 from outlive.stores.types import LAST_CHAPTER
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
-from outlive.views.timeline import Ended, Line
+from outlive.views.timeline import ComparedStep, StepEnd
 from outlive.views.timeline import diff as compare
 from outlive.views.values import as_json, preview, read_value
 from outlive.worker.worker import Worker
@@ -90,7 +90,7 @@ def diff(asked: argparse.Namespace) -> int:
     return 0
 
 
-async def _diff(asked: argparse.Namespace) -> list[Line]:
+async def _diff(asked: argparse.Namespace) -> list[ComparedStep]:
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         both = []
         for run_id in (asked.a, asked.b):
@@ -101,11 +101,11 @@ async def _diff(asked: argparse.Namespace) -> list[Line]:
         return compare(*both)
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: ComparedStep) -> list[str]:
     return [line.step, _shown(line.a), _shown(line.b), line.difference]
 
 
-def _shown(ended: Ended | None) -> str:
+def _shown(ended: StepEnd | None) -> str:
     if ended is None:
         return "-"
     if ended.error is not None:
@@ -113,7 +113,7 @@ def _shown(ended: Ended | None) -> str:
     return preview(ended.value or b"", VALUE_CHARS)
 
 
-def _fields(line: Line) -> dict[str, Any]:
+def _fields(line: ComparedStep) -> dict[str, Any]:
     return {
         "step": line.step,
         "differs": line.difference or None,
@@ -122,7 +122,7 @@ def _fields(line: Line) -> dict[str, Any]:
     }
 
 
-def _side(ended: Ended | None) -> dict[str, Any] | None:
+def _side(ended: StepEnd | None) -> dict[str, Any] | None:
     if ended is None:
         return None
     told: dict[str, Any] = {"arguments": ended.args_digest.hex(), "digest": ended.digest.hex()}
@@ -195,7 +195,9 @@ def run(asked: argparse.Namespace) -> int:
         return handle
 
     module = asked.flow.partition(":")[0]
-    return _run(asked, Drive(begin=start, modules=[module], until_stuck=False, must_exist=False))
+    return _run(
+        asked, DriveOptions(begin=start, modules=[module], until_stuck=False, must_exist=False)
+    )
 
 
 def resume(asked: argparse.Namespace) -> int:
@@ -206,11 +208,13 @@ def resume(asked: argparse.Namespace) -> int:
         return await app.resume(asked.run, flows)
 
     modules = list(asked.modules)
-    return _run(asked, Drive(begin=take_up, modules=modules, until_stuck=True, must_exist=True))
+    return _run(
+        asked, DriveOptions(begin=take_up, modules=modules, until_stuck=True, must_exist=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
+class DriveOptions:
     """How one run is driven here."""
 
     begin: Begin
@@ -220,7 +224,7 @@ class Drive:
     must_exist: bool
 
 
-def _run(asked: argparse.Namespace, drive: Drive) -> int:
+def _run(asked: argparse.Namespace, drive: DriveOptions) -> int:
     log_to_stderr()
     code, is_clean = run_loop(_drive(asked, drive))
     if not is_clean:
@@ -231,7 +235,7 @@ def _run(asked: argparse.Namespace, drive: Drive) -> int:
     return code
 
 
-async def _drive(asked: argparse.Namespace, drive: Drive) -> tuple[int, bool]:
+async def _drive(asked: argparse.Namespace, drive: DriveOptions) -> tuple[int, bool]:
     """The exit code, and whether nothing runs here any more."""
     with listening() as told:
         settings = Settings.from_environment()

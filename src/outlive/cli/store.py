@@ -10,7 +10,7 @@ from outlive.app.open import open_app
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound, UsageError
 from outlive.journal.retention.archive import check_archive
-from outlive.journal.retention.sweep import Seen, Swept
+from outlive.journal.retention.sweep import Swept, SweptRun
 from outlive.model.retention import parse_retention
 from outlive.ports import Ports
 from outlive.stores.seam import Recoverable
@@ -47,7 +47,7 @@ def _facts(swept: Swept) -> dict[str, object]:
     return {"fates": dict(swept.fates), "keys": swept.keys, "families": swept.families}
 
 
-def _row(seen: Seen, now: int) -> list[str]:
+def _row(seen: SweptRun, now: int) -> list[str]:
     return [seen.run, seen.flow, seen.status, age(now - seen.at), seen.fate]
 
 

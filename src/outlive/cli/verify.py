@@ -21,7 +21,7 @@ from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """What was looked at, and what was found."""
 
     journals: int = 0
@@ -45,14 +45,14 @@ def verify(asked: argparse.Namespace) -> int:
     return StoreError.exit_code if report.damage else 0
 
 
-async def _verify(asked: argparse.Namespace) -> Report:
+async def _verify(asked: argparse.Namespace) -> VerifyReport:
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         return await check_store(app, asked.run)
 
 
-def check_archive(path: str) -> Report:
+def check_archive(path: str) -> VerifyReport:
     """Check a file of archived runs; behind damage to the file itself nothing can be believed."""
-    report = Report()
+    report = VerifyReport()
     try:
         keys = archive_keys(Settings.from_environment().key, Ports())
         for run in read_archive(path, keys):
@@ -65,9 +65,9 @@ def check_archive(path: str) -> Report:
     return report
 
 
-async def check_store(app: App, only: str | None = None) -> Report:
+async def check_store(app: App, only: str | None = None) -> VerifyReport:
     """Check one journal, or each that there is; damage of one does not hide that of another."""
-    report = Report()
+    report = VerifyReport()
     if only is not None:
         await _check(app, only, report)
         return report
@@ -85,7 +85,7 @@ async def check_store(app: App, only: str | None = None) -> Report:
     return report
 
 
-async def _check_health(app: App, report: Report) -> None:
+async def _check_health(app: App, report: VerifyReport) -> None:
     """What only the store can see."""
     try:
         problems = (await app.health()).problems
@@ -96,7 +96,7 @@ async def _check_health(app: App, report: Report) -> None:
     report.damage += [Damage(run=None, seq=None, why=problem) for problem in problems]
 
 
-async def _journals(app: App, report: Report) -> AsyncIterator[Found]:
+async def _journals(app: App, report: VerifyReport) -> AsyncIterator[Found]:
     after = None
     while True:
         try:
@@ -114,7 +114,7 @@ async def _journals(app: App, report: Report) -> AsyncIterator[Found]:
             return
 
 
-async def _check(app: App, journal: str, report: Report) -> None:
+async def _check(app: App, journal: str, report: VerifyReport) -> None:
     report.journals += 1
     try:
         reading = await app.read(journal)

@@ -22,7 +22,7 @@ from outlive.engine.end import Ending
 from outlive.engine.inputs import decode_as, encode_own
 from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import EffectFuture, Env, Op
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
 from outlive.engine.redaction import checked_key, recorded_args
 from outlive.engine.replay import Comparing, parting
@@ -108,7 +108,7 @@ class Driving(Protocol):
     loop: FlowLoop
     inbox: deque[Event]
     timers: FlowTimers
-    waiting: Waiting
+    waiting: PendingOps
     waits: Waits
     ending: Ending
     comparing: Comparing

@@ -134,7 +134,7 @@ def stand_for(wrapper: object, fn: Callable[..., Any]) -> None:
             own[name] = getattr(called, name, None)
 
 
-class Verdict:
+class CheckAnswer:
     """What a check says when it does not return an outcome."""
 
     def __init__(self, name: str) -> None:
@@ -145,9 +145,9 @@ class Verdict:
 
 
 #: It provably did not happen.
-NOT_HAPPENED = Verdict("NOT_HAPPENED")
+NOT_HAPPENED = CheckAnswer("NOT_HAPPENED")
 #: Nobody can tell yet.
-UNKNOWN = Verdict("UNKNOWN")
+UNKNOWN = CheckAnswer("UNKNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

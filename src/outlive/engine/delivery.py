@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from outlive.engine.children import Children
-from outlive.engine.end import Ending, Verdict
-from outlive.engine.pending import Waiting
+from outlive.engine.end import Ending, FlowEnd
+from outlive.engine.pending import PendingOps
 from outlive.engine.replay import Comparing
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
@@ -57,7 +57,7 @@ class Woken(Protocol):
     """Whom events are delivered to."""
 
     main: asyncio.Task[Any] | None
-    waiting: Waiting
+    waiting: PendingOps
     waits: Waits
     children: Children
     comparing: Comparing
@@ -79,7 +79,7 @@ class Woken(Protocol):
         """The flow's time is that of this event."""
         ...
 
-    def cut(self, verdict: Verdict) -> None:
+    def cut(self, verdict: FlowEnd) -> None:
         """The flow stops here."""
         ...
 
@@ -151,7 +151,7 @@ class Delivering:
 
     def cut_at_deadline(self, _: DeadlinePassed) -> None:
         """The flow stops here."""
-        self._drive.cut(Verdict("failed", error=DEADLINE_PASSED))
+        self._drive.cut(FlowEnd("failed", error=DEADLINE_PASSED))
 
     # what others take
 

@@ -24,13 +24,13 @@ from outlive.engine.children import Children
 from outlive.engine.definitions import Flow
 from outlive.engine.delivery import Delivering
 from outlive.engine.effects import EffectRunner
-from outlive.engine.end import FLOW_STUCK, Deadline, Ending, Verdict
+from outlive.engine.end import FLOW_STUCK, Deadline, Ending, FlowEnd
 from outlive.engine.exit import How, Leaving
 from outlive.engine.faults import fault_of
 from outlive.engine.loop import FlowLoop
 from outlive.engine.mailbox import Mailbox
 from outlive.engine.ops import Env, Op
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.replay import (
     SPINS,
@@ -101,7 +101,7 @@ class Drive:
         self.loop.on_refusal = partial(env.host.call_threadsafe, self._stop_refused)
         self.calls = Calls(self)
         self.threads = FlowThreads(self)
-        self.waiting = Waiting()
+        self.waiting = PendingOps()
         self.comparing = Comparing(self, self._replay)
         self.waits = Waits(self, run, self._replay)
         self.ending = Ending(self, self._chapter)
@@ -401,7 +401,7 @@ class Drive:
         else:
             self.loop.cancel_all()
 
-    def cut(self, verdict: Verdict) -> None:
+    def cut(self, verdict: FlowEnd) -> None:
         """The flow stops here; what it began that changes the world runs to its end."""
         if self.flow_is_over:
             return
@@ -419,7 +419,7 @@ class Drive:
         fault = Fault(FLOW_STUCK, STUCK)
         if self.loop.refusal is not None:
             fault = self.hider.fault(fault_of(self.loop.refusal, self.flow.value_codec))
-        self.cut(Verdict("failed", error=fault))
+        self.cut(FlowEnd("failed", error=fault))
         self._end()
 
     def _stop_refused(self) -> None:
@@ -427,7 +427,7 @@ class Drive:
         if self.stopped or self.flow_is_over or self.loop.refusal is None:
             return
         fault = fault_of(self.loop.refusal, self.flow.value_codec)
-        self.cut(Verdict("failed", error=self.hider.fault(fault)))
+        self.cut(FlowEnd("failed", error=self.hider.fault(fault)))
         self.activate()
 
     def _is_ending(self) -> bool:

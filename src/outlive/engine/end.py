@@ -31,7 +31,7 @@ from outlive.engine.definitions import (
 from outlive.engine.faults import fault_of
 from outlive.engine.host import Cancellable
 from outlive.engine.ops import Op, Recorder
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.redaction import own_copy, without_marks
 from outlive.engine.replay import Comparing
 from outlive.engine.waits import Waits
@@ -188,7 +188,7 @@ FLOW_STUCK = "FlowStuck"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FlowEnd:
     """How the flow ended."""
 
     status: Literal["completed", "failed", "cancelled", "carried"]
@@ -201,7 +201,7 @@ class Closing(Recorder, Protocol):
     """What an ending asks of the drive."""
 
     flow: Flow[Any, Any]
-    waiting: Waiting
+    waiting: PendingOps
     to_start: list[Op]
 
     comparing: Comparing
@@ -219,7 +219,7 @@ class Closing(Recorder, Protocol):
     waits: Waits
     start_event: RunStarted
 
-    def cut(self, verdict: Verdict) -> None:
+    def cut(self, verdict: FlowEnd) -> None:
         """The flow stops here."""
         ...
 
@@ -229,7 +229,7 @@ class Ending:
 
     def __init__(self, drive: Closing, chapter: ChapterBegan) -> None:
         self._drive, self._chapter = drive, chapter
-        self.verdict: Verdict | None = None
+        self.verdict: FlowEnd | None = None
         self.cancel_requested = False
         #: Somebody asked for it when the flow was over.
         self.cancel_is_due = False
@@ -268,18 +268,18 @@ class Ending:
             error = refusal or error or left
         if error is None:
             try:
-                self.verdict = Verdict("completed", hider.value(codec.write(main.result())))
+                self.verdict = FlowEnd("completed", hider.value(codec.write(main.result())))
             except ValueRefused as refused:
                 error = refused.by(f"flow {self._drive.flow.name} returned")
         if error is not None:
             was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
             status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
-            self.verdict = Verdict(status, error=hider.fault(fault_of(error, codec)))
+            self.verdict = FlowEnd(status, error=hider.fault(fault_of(error, codec)))
 
-    def next_chapter(self) -> Verdict:
+    def next_chapter(self) -> FlowEnd:
         """The flow asked to begin anew."""
         assert self.carries is not None, "it was asked for"
-        return Verdict("carried", self.carries)
+        return FlowEnd("carried", self.carries)
 
     # the phase of undoing
 
@@ -322,7 +322,7 @@ class Ending:
         """The phase has begun, now or in the journal: begin the last of what happened."""
         if event.error is not None and event.error.type_name == FLOW_STUCK:
             # That it was stuck only its driver could see, who had nothing more to deliver.
-            self._drive.cut(Verdict("failed", error=event.error))
+            self._drive.cut(FlowEnd("failed", error=event.error))
         if not self._drive.flow_is_over or self.verdict is None:
             self._drive.comparing.differs(event)
         elif self.verdict.status != event.status:

@@ -17,7 +17,7 @@ from outlive.engine.host import Cancellable
 from outlive.engine.loop import FlowLoop
 from outlive.engine.notices import reason_of
 from outlive.engine.ops import Op, Recorder, hurry
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.place import RunStopped
 from outlive.engine.threads import FlowThreads
 from outlive.engine.timers import FlowTimers
@@ -39,7 +39,7 @@ class Resident(Recorder, Protocol):
     start_event: RunStarted
     loop: FlowLoop
     threads: FlowThreads
-    waiting: Waiting
+    waiting: PendingOps
     waits: Waits
     timers: FlowTimers
     calls: Calls

@@ -12,7 +12,7 @@ from outlive.engine.children import Children
 from outlive.engine.effects import EffectRunner
 from outlive.engine.ops import Recorder
 from outlive.engine.peers import insist
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, WrongVersion
@@ -31,7 +31,7 @@ logger = logging.getLogger("outlive")
 class Receiver(Recorder, Protocol):
     """Whom the letters are for."""
 
-    waiting: Waiting
+    waiting: PendingOps
     waits: Waits
     children: Children
     effects: EffectRunner

@@ -8,7 +8,7 @@ from typing import Any
 from outlive.engine.ops import EffectFuture, Op, call_off
 
 
-class Waiting:
+class PendingOps:
     """The ops of one run that have no delivered end."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from outlive.engine.faults import exception_of
 from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import Op
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.errors import InsideStep, OutliveError, ReplayMismatch, ValueRefused
 from outlive.journal.fork import changed_in
 from outlive.journal.redaction import same_text
@@ -379,7 +379,7 @@ class Compared(Protocol):
     """What a comparison asks of the drive."""
 
     run_id: str
-    waiting: Waiting
+    waiting: PendingOps
     loop: FlowLoop
 
     def asked(self) -> list[str]:

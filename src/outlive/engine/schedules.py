@@ -24,10 +24,10 @@ from outlive.model.schedules import (
     NAME_TAG,
     SCHEDULE_FLOW,
     WISH_SIGNAL,
+    Advance,
     Firing,
     Plan,
     Standing,
-    Turn,
     Wish,
     decide,
     render_instant,
@@ -40,7 +40,7 @@ PATIENT = Retry(attempts=1_000_000, delay="5s", delay_max="10m")
 
 
 @step(name="decide", retry=PATIENT)
-async def _decide(turn: Turn, wish: Wish | None, now: int, is_busy: bool) -> Turn:
+async def _decide(turn: Advance, wish: Wish | None, now: int, is_busy: bool) -> Advance:
     return decide(turn, wish, now, is_busy=is_busy)
 
 
@@ -49,7 +49,7 @@ async def _keep(plan: Plan, standing: Standing) -> None:
     wish = await _hear(branch, standing)
     is_busy = await _is_busy(branch, plan, standing)
     now = branch.drive.now_ms()
-    turn = await _decide(Turn(plan=plan, standing=standing), wish, now, is_busy)
+    turn = await _decide(Advance(plan=plan, standing=standing), wish, now, is_busy)
     if turn.firing is not None:
         # The id is in use: a run for this instant is there, though another.
         with suppress(RunIdTaken):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from outlive.engine.arguments import call_by_name, is_async
-from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Verdict
+from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, CheckAnswer
 from outlive.engine.faults import exception_of, frames_of, text_of
 from outlive.engine.notices import doubt_of
 from outlive.engine.ops import Op, Recorder, own_bound
@@ -148,23 +148,23 @@ class Settler:
             self._absent(op, effect)
         elif answer is NOT_HAPPENED:
             self._check_in(op, missing)
-        elif isinstance(answer, Verdict):
+        elif isinstance(answer, CheckAnswer):
             # A store that can't be asked now is asked again: no human knows better.
             is_told = not op.definition.transaction or isinstance(failed, CorruptRecord)
             self._unknown(op, effect, missing <= 0 and is_told)
         else:
             self._ends.happened(op, answer, "check")
 
-    def _read(self, op: Op, answer: object) -> Verdict | bytes:
+    def _read(self, op: Op, answer: object) -> CheckAnswer | bytes:
         """A verdict, or the outcome as it is recorded; what can't be recorded is no outcome."""
-        if isinstance(answer, Verdict):
+        if isinstance(answer, CheckAnswer):
             return answer
         try:
             return op.definition.value_codec.write(answer)
         except ValueRefused as refused:
             return self._unknown_by(op, refused)
 
-    def _unknown_by(self, op: Op, error: BaseException) -> Verdict:
+    def _unknown_by(self, op: Op, error: BaseException) -> CheckAnswer:
         """A check that fails does not know; its author is told, once for each kind of error."""
         kind = op.definition.name, type(error)
         if kind not in self._told and not op.definition.transaction:

@@ -15,7 +15,7 @@ import msgspec
 from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
 from outlive.engine.ops import Interrupted, Op, Recorder, later, launch, set_limit
-from outlive.engine.pending import Waiting
+from outlive.engine.pending import PendingOps
 from outlive.engine.replay import DONE_BEFORE_RETRY, Replay
 from outlive.errors import OutliveError, ReplayMismatch, TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
@@ -101,7 +101,7 @@ class Startable(Recorder, Protocol):
     """What a beginning asks of the drive."""
 
     effects: EffectRunner
-    waiting: Waiting
+    waiting: PendingOps
     inbox: deque[Event]
     to_start: list[Op]
 

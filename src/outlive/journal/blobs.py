@@ -27,17 +27,17 @@ _ID, _BLOBS = b"outlive.id", b"outlive.blobs"
 Entropy = Callable[[int], bytes]
 
 
-class Place(msgspec.Struct, frozen=True):
+class BlobLocation(msgspec.Struct, frozen=True):
     """Where a store keeps its blobs: the other's id, and what it is called."""
 
     id: str
     name: str
 
 
-_decode = msgspec.msgpack.Decoder(Place).decode
+_decode = msgspec.msgpack.Decoder(BlobLocation).decode
 
 
-async def place_of(store: Store) -> Place | None:
+async def place_of(store: Store) -> BlobLocation | None:
     """Where a store keeps its blobs; None: with all else."""
     found = await store.get_blobs(PLACES, [_BLOBS])
     return _decode(found[_BLOBS]) if found else None
@@ -68,7 +68,7 @@ async def keep_elsewhere(store: Any, blobs: Any, name: str, entropy: Entropy) ->
         raise UsageError(f"OUTLIVE_BLOBS={name} is the store itself; leave it out")
     known = await place_of(store)
     if known is None:
-        body = msgspec.msgpack.encode(Place(other, name))
+        body = msgspec.msgpack.encode(BlobLocation(other, name))
         await store.put_blob(PLACES, Node(_BLOBS, body))
         known = await place_of(store)
     if known is None or known.id != other:

@@ -38,7 +38,7 @@ from outlive.loop.loop import (
     the_only,
 )
 from outlive.loop.snapshot import PARTS, RECORDED, Snapshot
-from outlive.loop.transitions import Pace, asked, given, turn
+from outlive.loop.transitions import CheckpointCadence, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.ids import check_run_id
 from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Header
@@ -136,7 +136,7 @@ def _is_value(attribute: object) -> bool:
 
 
 async def _drive_saved(loop: Loop, store: LoopStore) -> None:
-    pace = Pace(loop)
+    pace = CheckpointCadence(loop)
     while not loop.is_over:
         state = loop.state
         await step_once(loop)

@@ -106,7 +106,7 @@ def _move(loop: Looping, state: Enum, target: object) -> None:
     loop.seq += 1
 
 
-class Pace:
+class CheckpointCadence:
     """Says after which transitions a checkpoint is due."""
 
     def __init__(self, loop: Looping) -> None:
@@ -160,7 +160,7 @@ def flow_of(loop: type[Looping], versions: tuple[int, ...], rules: Retention) ->
 def _async_play(loop: type[Looping]) -> Any:
     async def play(**parts: Any) -> dict[str, Any]:
         here = _begin(loop, parts)
-        pace, is_due = Pace(here), False
+        pace, is_due = CheckpointCadence(here), False
         while not (is_due or here.is_over):
             state = here.state
             await turn(here)
@@ -175,7 +175,7 @@ def _async_play(loop: type[Looping]) -> Any:
 def _plain_play(loop: type[Looping]) -> Any:
     def play(**parts: Any) -> dict[str, Any]:
         here = _begin(loop, parts)
-        pace, is_due = Pace(here), False
+        pace, is_due = CheckpointCadence(here), False
         while not (is_due or here.is_over):
             state = here.state
             turn_plain(here)

@@ -85,7 +85,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Advance(msgspec.Struct, frozen=True, kw_only=True):
     """What comes next: perhaps something to fire, and how the schedule stands then."""
 
     plan: Plan
@@ -100,7 +100,7 @@ def first_standing(name: str, plan: Plan, now: int) -> Standing:
     return msgspec.structs.replace(standing, next_at=_next(plan, standing))
 
 
-def decide(turn: Turn, wish: Wish | None, now: int, *, is_busy: bool = False) -> Turn:
+def decide(turn: Advance, wish: Wish | None, now: int, *, is_busy: bool = False) -> Advance:
     """Fire what is due, then do what is wished; ``is_busy``: the last run is still going on."""
     plan, standing = turn.plan, turn.standing
     until = now if wish is None else max(standing.decided_until, min(wish.at, now))
@@ -110,11 +110,11 @@ def decide(turn: Turn, wish: Wish | None, now: int, *, is_busy: bool = False) ->
         firing = Firing(run_id_of(standing.name, instant), instant)
     recent = standing.recent if firing is None else (*standing.recent, firing)[-RECENT_MAX:]
     after = msgspec.structs.replace(standing, decided_until=until, recent=recent)
-    granted = _grant(Turn(plan=plan, standing=after), wish, until)
+    granted = _grant(Advance(plan=plan, standing=after), wish, until)
     return msgspec.structs.replace(granted, firing=firing)
 
 
-def foresee(turn: Turn, wish: Wish) -> Turn:
+def foresee(turn: Advance, wish: Wish) -> Advance:
     """How a schedule will stand when a wish has been granted that nobody has heard yet."""
     until = max(turn.standing.decided_until, wish.at)
     standing = msgspec.structs.replace(turn.standing, decided_until=until)
@@ -157,14 +157,14 @@ def _is_worth(plan: Plan, late_ms: int) -> bool:
     return plan.missed == "once" or late_ms <= LATE_MS_MAX
 
 
-def _grant(turn: Turn, wish: Wish | None, at: int) -> Turn:
+def _grant(turn: Advance, wish: Wish | None, at: int) -> Advance:
     plan = turn.plan if wish is None else wish.plan or turn.plan
     standing = turn.standing if wish is None else _told(turn, wish, at)
     next_at = _next(plan, standing)
-    return Turn(plan=plan, standing=msgspec.structs.replace(standing, next_at=next_at))
+    return Advance(plan=plan, standing=msgspec.structs.replace(standing, next_at=next_at))
 
 
-def _told(turn: Turn, wish: Wish, at: int) -> Standing:
+def _told(turn: Advance, wish: Wish, at: int) -> Standing:
     standing = turn.standing
     change = msgspec.structs.replace
     is_removed = standing.state == "removed"

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Receipt)
 
 
-class Refused(ConnectionRefusedError):
+class ReceiverRefused(ConnectionRefusedError):
     """The receiver was not reached: nothing happened."""
 
 
@@ -116,7 +116,7 @@ class Ledger:
 
 def _error(manner: Manner) -> ConnectionError:
     if manner.then == "refuse":
-        return Refused("nobody is at home")
+        return ReceiverRefused("nobody is at home")
     return ReplyLost("the connection broke")
 
 

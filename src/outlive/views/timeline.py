@@ -117,7 +117,7 @@ def _doubt(run_id: str, step: str, effect: OpenEffect) -> Doubt:
 ARGUMENTS, OUTCOME = "arguments", "outcome"
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What one run has at a place."""
 
     args_digest: bytes = b""
@@ -126,12 +126,12 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     error: Fault | None = None
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A place, and what both runs have there."""
 
     step: str
-    a: Ended | None
-    b: Ended | None
+    a: StepEnd | None
+    b: StepEnd | None
 
     @property
     def difference(self) -> str:
@@ -145,16 +145,16 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return ARGUMENTS if self.step == ARGUMENTS else OUTCOME
 
 
-def diff(a: Sequence[Event], b: Sequence[Event]) -> list[Line]:
+def diff(a: Sequence[Event], b: Sequence[Event]) -> list[ComparedStep]:
     """All places of two runs, in the order of the first, then what only the second has."""
     one, other = _places(a), _places(b)
     steps = [*one, *(step for step in other if step not in one)]
     # How they ended comes last.
     steps.sort(key=lambda step: step == OUTCOME)
-    return [Line(step=step, a=one.get(step), b=other.get(step)) for step in steps]
+    return [ComparedStep(step=step, a=one.get(step), b=other.get(step)) for step in steps]
 
 
-def _places(events: Sequence[Event]) -> dict[str, Ended]:
+def _places(events: Sequence[Event]) -> dict[str, StepEnd]:
     run = fold(events)
     places = {ARGUMENTS: _ended(value=run.start.args if run.chapter is None else run.chapter.args)}
     changed = changed_in(events)
@@ -182,7 +182,7 @@ def _places(events: Sequence[Event]) -> dict[str, Ended]:
     return places
 
 
-def _end_of(event: Event, args: bytes, *, is_json: bool) -> Ended:
+def _end_of(event: Event, args: bytes, *, is_json: bool) -> StepEnd:
     error: Fault | None = getattr(event, "error", None)
     if error is not None:
         return _ended(args, error=error)
@@ -190,6 +190,6 @@ def _end_of(event: Event, args: bytes, *, is_json: bool) -> Ended:
     return _ended(args, value=from_json(value) if is_json else value)
 
 
-def _ended(args: bytes = b"", *, value: bytes | None = None, error: Fault | None = None) -> Ended:
+def _ended(args: bytes = b"", *, value: bytes | None = None, error: Fault | None = None) -> StepEnd:
     told = value or b"" if error is None else f"{error.type_name}\0{error.message}".encode()
-    return Ended(args_digest=args, digest=digest(told), value=value, error=error)
+    return StepEnd(args_digest=args, digest=digest(told), value=value, error=error)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from outlive.engine.definitions import Flow
-from outlive.engine.end import Verdict
+from outlive.engine.end import FlowEnd
 from outlive.engine.host import Host
 from outlive.engine.peers import Started
 from outlive.errors import CorruptRecord, OutliveError, RunIdTaken, UsageError, WrongVersion
@@ -265,23 +265,23 @@ def _is_parked(head: Head) -> bool:
 
 
 #: How a run ended here; None: it left memory otherwise, ask the store; or an error.
-News: TypeAlias = Verdict | OutliveError | None
+News: TypeAlias = FlowEnd | OutliveError | None
 
 
 class Watchers:
     """By run, who wants to be told."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[asyncio.Future[Verdict | None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[FlowEnd | None]]] = {}
 
-    def add(self, run_id: str) -> asyncio.Future[Verdict | None]:
+    def add(self, run_id: str) -> asyncio.Future[FlowEnd | None]:
         """Done with the next news of this run."""
-        future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[FlowEnd | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, []).append(future)
         future.add_done_callback(partial(self._forget, run_id))
         return future
 
-    def _forget(self, run_id: str, future: asyncio.Future[Verdict | None]) -> None:
+    def _forget(self, run_id: str, future: asyncio.Future[FlowEnd | None]) -> None:
         """It was told, or nobody waits any more."""
         waiting = self._waiting.get(run_id, [])
         if future in waiting:

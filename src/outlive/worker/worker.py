@@ -17,7 +17,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
-from outlive.engine.end import Verdict
+from outlive.engine.end import FlowEnd
 from outlive.engine.exit import How
 from outlive.engine.host import Host
 from outlive.engine.notices import Notices, one_line, reason_of, stopped_by
@@ -387,7 +387,7 @@ class Worker:
         if not self._postman.expect(run_id):
             self._poke.set()
 
-    def watch(self, run_id: str) -> asyncio.Future[Verdict | None]:
+    def watch(self, run_id: str) -> asyncio.Future[FlowEnd | None]:
         """Done with the verdict when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
         misfit = self._admission.misfit(run_id) or self._loading.damaged.get(run_id)

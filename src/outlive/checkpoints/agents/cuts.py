@@ -21,7 +21,14 @@ import msgspec
 
 from outlive.checkpoints import decide as deciding
 from outlive.checkpoints.agents.journals import Agents, has_begun
-from outlive.checkpoints.agents.ledger import LEDGER, SILENT, Ledger, ahead, fitting, ledger_of
+from outlive.checkpoints.agents.ledger import (
+    LEDGER,
+    SILENT,
+    MessageLedger,
+    ahead,
+    fitting,
+    ledger_of,
+)
 from outlive.checkpoints.schema import decode
 from outlive.checkpoints.snapshot import RunSnapshot, text_of
 from outlive.checkpoints.store import SnapshotStore, draft_of
@@ -392,11 +399,11 @@ def _seq(snapshot: RunSnapshot | None) -> int:
     return 0 if snapshot is None else snapshot.seq
 
 
-def _ledgers(line: Line) -> dict[str, Ledger]:
+def _ledgers(line: Line) -> dict[str, MessageLedger]:
     return {agent: _ledger(snapshot) for agent, snapshot in line.items()}
 
 
-def _ledger(snapshot: RunSnapshot | None) -> Ledger:
+def _ledger(snapshot: RunSnapshot | None) -> MessageLedger:
     return SILENT if snapshot is None else ledger_of(snapshot.metadata)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 from outlive.checkpoints.agents.cuts import Cut, CutJournals, Cuts
 from outlive.checkpoints.agents.journals import Agents, Opened
-from outlive.checkpoints.agents.ledger import LEDGER, SILENT, Ledger, ahead
+from outlive.checkpoints.agents.ledger import LEDGER, SILENT, MessageLedger, ahead
 from outlive.checkpoints.schema import Schema
 from outlive.checkpoints.snapshot import RunSnapshot
 from outlive.checkpoints.store import SnapshotStore, metadata_of, snapshots_of
@@ -71,7 +71,7 @@ class Exchange:
         self._sent, self._taken = dict(ledger.sent), dict(ledger.taken)
         self._kept = {peer: list(messages) for peer, messages in ledger.kept.items()}
         #: By peer: its ledger as of the last look.
-        self._seen: dict[str, Ledger] = {}
+        self._seen: dict[str, MessageLedger] = {}
         self._turn = 0
 
     @property
@@ -159,7 +159,7 @@ class Exchange:
                 await self._check(peer, seen)
                 self._seen[peer] = seen
 
-    async def _check(self, peer: str, seen: Ledger) -> None:
+    async def _check(self, peer: str, seen: MessageLedger) -> None:
         """That nobody was put back alone: then its numbers would mean other messages."""
         for name in ahead({self.run_id: self._ledger(), peer: seen}):
             # Where somebody else went on with this agent, it is only we who are behind.
@@ -168,9 +168,9 @@ class Exchange:
             why = f"{name!r} knows more of {other!r} than is saved there: it was put back; {REMEDY}"
             raise ExchangeRefused(self.run_id, why)
 
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> MessageLedger:
         # Where it came from no longer matters: whoever opens it has seen to the others.
-        return Ledger(peers=self.peers, sent=self._sent, taken=self._taken, kept=self._kept)
+        return MessageLedger(peers=self.peers, sent=self._sent, taken=self._taken, kept=self._kept)
 
     def _drop_what_was_taken(self) -> None:
         """What a receiver's saved state says it has taken need not be kept."""
@@ -192,7 +192,7 @@ class Exchange:
         return None
 
 
-def peers_of(run_id: str, peers: Iterable[str], ledger: Ledger) -> tuple[str, ...]:
+def peers_of(run_id: str, peers: Iterable[str], ledger: MessageLedger) -> tuple[str, ...]:
     """Whom an agent exchanges messages with, as far as that can be."""
     if isinstance(peers, str) or not isinstance(peers, Iterable):
         raise ExchangeRefused(run_id, f"peers is a list of ids, not {peers!r}")

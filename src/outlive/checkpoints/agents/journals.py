@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from outlive.checkpoints import decide as deciding
-from outlive.checkpoints.agents.ledger import LEDGER, SILENT, Ledger, ledger_of
+from outlive.checkpoints.agents.ledger import LEDGER, SILENT, MessageLedger, ledger_of
 from outlive.checkpoints.schema import Schema, decode, encode
 from outlive.checkpoints.snapshot import RunSnapshot, instant_of
 from outlive.checkpoints.store import SnapshotStore, draft_of
@@ -32,7 +32,7 @@ class Opened:
     schema: str
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> MessageLedger:
         """What it had sent and taken."""
         return SILENT if self.snapshot is None else ledger_of(self.snapshot.metadata)
 
@@ -168,7 +168,7 @@ class Agents:
 
         return await self._journals.look(run_id, view)
 
-    async def ledger(self, run_id: str) -> Ledger | None:
+    async def ledger(self, run_id: str) -> MessageLedger | None:
         """What an agent had sent and taken when it was saved last; None: it never was."""
         found = await self._journals.snapshots(run_id, lambda fold: fold.line[-1:], states=False)
         await self._carry_ledger(run_id, found)

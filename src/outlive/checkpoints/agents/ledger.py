@@ -28,7 +28,7 @@ LEDGER: Final = "outlive.exchange"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class MessageLedger:
     """What one agent has sent and taken, up to one of its saved states."""
 
     #: Those it sends to and takes from.
@@ -70,15 +70,15 @@ class Ledger:
 
 
 #: Of an agent that has not begun, or does not talk.
-SILENT: Final = Ledger()
+SILENT: Final = MessageLedger()
 
 
-def ledger_of(metadata: Mapping[str, Any] | None) -> Ledger:
+def ledger_of(metadata: Mapping[str, Any] | None) -> MessageLedger:
     """The ledger that is saved in a snapshot's metadata."""
     value = (metadata or {}).get(LEDGER)
     if value is None:
         return SILENT
-    return Ledger(
+    return MessageLedger(
         peers=tuple(value["peers"]),
         sent=value["sent"],
         taken=value["taken"],
@@ -87,7 +87,7 @@ def ledger_of(metadata: Mapping[str, Any] | None) -> Ledger:
     )
 
 
-def ahead(ledgers: Mapping[str, Ledger]) -> Iterator[str]:
+def ahead(ledgers: Mapping[str, MessageLedger]) -> Iterator[str]:
     """Those whose state is too new for somebody else's."""
     for name, ledger in ledgers.items():
         took = any(
@@ -104,7 +104,7 @@ def ahead(ledgers: Mapping[str, Ledger]) -> Iterator[str]:
             yield name
 
 
-def fitting(columns: Mapping[str, Sequence[Ledger]]) -> dict[str, int] | None:
+def fitting(columns: Mapping[str, Sequence[MessageLedger]]) -> dict[str, int] | None:
     """The newest state of each agent, by its position, such that all fit together.
 
     A column has one agent's ledgers, the oldest first. None: a column does not reach back so far.

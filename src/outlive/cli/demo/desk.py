@@ -23,7 +23,7 @@ from typing import Any
 TRICKS = ("hold-request", "kill-asker", "hold-reply")
 
 
-class Ledger:
+class DeskLedger:
     """What was done, one line of JSON each, durable before anybody hears of it."""
 
     def __init__(self, path: Path) -> None:
@@ -43,12 +43,12 @@ class Ledger:
             os.fsync(file.fileno())
 
 
-class Desk:
+class DeskServer:
     """Serves one asker after the other, or several at once."""
 
     def __init__(self, name: str, tricks: set[str], ponder_seconds: float) -> None:
         self._name = name
-        self._ledger = Ledger(Path(f"{name}.ledger"))
+        self._ledger = DeskLedger(Path(f"{name}.ledger"))
         self._tricks = tricks
         self._ponder_seconds = ponder_seconds
 
@@ -112,7 +112,7 @@ def _say(word: str, number: str = "") -> None:
     print(word, number, flush=True)
 
 
-async def keep_open(desk: Desk, name: str) -> None:
+async def keep_open(desk: DeskServer, name: str) -> None:
     """Serve until the one who started this process is gone, or closes our input."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), over.set)
@@ -129,7 +129,7 @@ def main() -> None:
     for trick in TRICKS:
         parser.add_argument(f"--{trick}", dest="tricks", action="append_const", const=trick)
     asked = parser.parse_args()
-    desk = Desk(asked.name, set(asked.tricks or ()), asked.ponder_seconds)
+    desk = DeskServer(asked.name, set(asked.tricks or ()), asked.ponder_seconds)
     asyncio.run(keep_open(desk, asked.name))
 
 

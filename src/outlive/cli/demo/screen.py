@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from outlive.cli.demo.story import Line, Tally
+from outlive.cli.demo.story import ScreenLine, Tally
 
 FRAMES_PER_SECOND = 10
 #: Narrower terminals show one column above the other.
@@ -42,7 +42,7 @@ class LineTeller:
     ) -> None:
         pass
 
-    def tell(self, side: Tally, line: Line) -> None:
+    def tell(self, side: Tally, line: ScreenLine) -> None:
         """Print it."""
         at = asyncio.get_running_loop().time() - self._began
         words = f"{line.mark:>3} {line.name:<15} {line.text} {line.detail}".rstrip()
@@ -61,7 +61,7 @@ class LiveTeller:
         self._headline = headline
         self._sides = sides
         self._began = asyncio.get_running_loop().time()
-        self._lines: dict[str, list[tuple[float, Line]]] = {side.title: [] for side in sides}
+        self._lines: dict[str, list[tuple[float, ScreenLine]]] = {side.title: [] for side in sides}
         self._live = Live(console=console, screen=True, auto_refresh=False)
         self._drawing: asyncio.Task[None] | None = None
 
@@ -80,7 +80,7 @@ class LiveTeller:
         if self._drawing is not None and not self._drawing.cancel():
             self._drawing.result()
 
-    def tell(self, side: Tally, line: Line) -> None:
+    def tell(self, side: Tally, line: ScreenLine) -> None:
         """Show it with the next frame."""
         self._lines[side.title].append((self._now(), line))
 
@@ -129,7 +129,7 @@ class LiveTeller:
 Screen = LineTeller | LiveTeller
 
 
-def _row(at: float, line: Line, columns: int) -> Text:
+def _row(at: float, line: ScreenLine, columns: int) -> Text:
     row = Text.assemble((f"{at:4.1f}s", "dim"), f" {line.mark:>2} ")
     row.append(f" {line.name:<14} {line.text} ", line.style)
     row.append(line.detail, line.detail_style)

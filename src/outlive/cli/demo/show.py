@@ -21,7 +21,7 @@ from rich.text import Text
 
 from outlive.cli.demo.processes import module_command
 from outlive.cli.demo.screen import LineTeller, LiveTeller, Screen
-from outlive.cli.demo.side import Pace, Setting, Side
+from outlive.cli.demo.side import DemoSetting, DemoSide, DemoTiming
 from outlive.cli.demo.story import KILLS_MIN, SEED_MAX, Tally, plan_kills
 from outlive.cli.demo.watch import JournalReader, nonces_of
 from outlive.errors import OutliveError
@@ -147,8 +147,8 @@ def verdict(ours: Tally, plain: Tally) -> str:
 DURABLE = module_command("outlive.cli.demo.agent")
 PLAIN = module_command("outlive.cli.demo.agent_plain")
 
-STAGE = Pace(think_seconds=0.6, ponder_seconds=0.2, pause_seconds=0.45)
-FAST = Pace(think_seconds=0.06, ponder_seconds=0.03, pause_seconds=0.0)
+STAGE = DemoTiming(think_seconds=0.6, ponder_seconds=0.2, pause_seconds=0.45)
+FAST = DemoTiming(think_seconds=0.06, ponder_seconds=0.03, pause_seconds=0.0)
 SHOW_SECONDS_MAX = 120.0
 #: Names of sockets are short on every system.
 FOLDER_CHARS_MAX = 70
@@ -194,7 +194,7 @@ class StageConsole(Console):
 class Show:
     """Both sides, from the first start to the verdict."""
 
-    def __init__(self, console: StageConsole, seed: int, pace: Pace) -> None:
+    def __init__(self, console: StageConsole, seed: int, pace: DemoTiming) -> None:
         self._console = console
         self._seed = seed
         self._pace = pace
@@ -253,19 +253,19 @@ class Show:
         with_outlive.mkdir()
         plainly.mkdir()
         async with JournalReader(f"sqlite:///{with_outlive}/outlive.db") as reader:
-            ours = Side(self._setting(with_outlive, DURABLE, teller), self._ours, reader)
-            plain = Side(self._setting(plainly, PLAIN, teller), self._plain, None)
+            ours = DemoSide(self._setting(with_outlive, DURABLE, teller), self._ours, reader)
+            plain = DemoSide(self._setting(plainly, PLAIN, teller), self._plain, None)
             async with asyncio.TaskGroup() as group:
                 group.create_task(ours.play())
                 group.create_task(plain.play())
             await self._audit(ours, reader)
 
-    def _setting(self, folder: Path, command: Sequence[str], teller: Screen) -> Setting:
-        return Setting(
+    def _setting(self, folder: Path, command: Sequence[str], teller: Screen) -> DemoSetting:
+        return DemoSetting(
             folder=folder, command=command, plan=self._plan, pace=self._pace, teller=teller
         )
 
-    async def _audit(self, ours: Side, reader: JournalReader) -> None:
+    async def _audit(self, ours: DemoSide, reader: JournalReader) -> None:
         """Whether what went out is what the journal says."""
         tally = self._ours
         try:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outlive.cli.demo.desk import Ledger
+from outlive.cli.demo.desk import DeskLedger
 from outlive.cli.demo.model import PretendModel
 from outlive.cli.demo.processes import ERRORS_FILE, child, module_command
-from outlive.cli.demo.story import Kill, Line, Moment, Tally, Teller
+from outlive.cli.demo.story import Kill, Moment, ScreenLine, Tally, Teller
 from outlive.cli.demo.watch import JournalReader, count_replays
 from outlive.errors import OutliveError
 from outlive.ports import Ports
@@ -77,7 +77,7 @@ BREATH_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class DemoTiming:
     """How fast the world turns."""
 
     think_seconds: float
@@ -87,27 +87,27 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class DemoSetting:
     """What a side works with."""
 
     folder: Path
     command: Sequence[str]
     plan: Sequence[Kill]
-    pace: Pace
+    pace: DemoTiming
     teller: Teller
 
 
-class Side:
+class DemoSide:
     """An agent, its model, its bank, its post office, and its doom."""
 
-    def __init__(self, setting: Setting, tally: Tally, reader: JournalReader | None) -> None:
+    def __init__(self, setting: DemoSetting, tally: Tally, reader: JournalReader | None) -> None:
         self._setting = setting
         self._tally = tally
         self._reader = reader
         self._doom = Doom(setting.plan, setting.pace.think_seconds)
         self._seen: Counter[str] = Counter()
         self._reading = asyncio.Lock()
-        self._wake: list[Line] = []
+        self._wake: list[ScreenLine] = []
         think = setting.pace.think_seconds
         self._model = PretendModel(self._doom, think, _nonce, self)
 
@@ -127,9 +127,9 @@ class Side:
         self._tally.refunds = len(self.ledger("bank").read())
         self._tally.mails = len(self.ledger("post").read())
 
-    def ledger(self, name: str) -> Ledger:
+    def ledger(self, name: str) -> DeskLedger:
         """What a desk has really done."""
-        return Ledger(self._setting.folder / f"{name}.ledger")
+        return DeskLedger(self._setting.folder / f"{name}.ledger")
 
     def _errors(self) -> str:
         lines = (self._setting.folder / ERRORS_FILE).read_text(errors="replace").splitlines()
@@ -156,7 +156,7 @@ class Side:
             assert process.stdout is not None
             if await process.stdout.readline() != b"open \n":
                 raise OutliveError(f"the {name} did not open: {self._errors()}")
-            self._tell(Line(mark="·", name=name, text="open", detail=f"pid {process.pid}"))
+            self._tell(ScreenLine(mark="·", name=name, text="open", detail=f"pid {process.pid}"))
             async with _beside(self._listen(name, process.stdout)):
                 yield
 
@@ -181,11 +181,13 @@ class Side:
                 self._doom.strikes(Moment.MAIL_SENT)
             case _, "refused":
                 # It is the kill that made the asker hang up: told after it.
-                self._wake.append(Line(mark="·", name=name, text="refused: the asker is gone"))
+                self._wake.append(
+                    ScreenLine(mark="·", name=name, text="refused: the asker is gone")
+                )
 
     def _tell_deed(self, name: str, what: str, number: str, count: int) -> None:
         self._tell(
-            Line(
+            ScreenLine(
                 mark="●",
                 name=name,
                 text=f"{what} {number}",
@@ -206,7 +208,7 @@ class Side:
             again = self._seen[what] > 1
             detail = f"×{self._seen[what]}" if again else ""
             style = "red" if again else "green"
-            self._tell(Line(mark="·", name="model", text=what, detail=detail, style=style))
+            self._tell(ScreenLine(mark="·", name="model", text=what, detail=detail, style=style))
 
     # the agent
 
@@ -233,7 +235,7 @@ class Side:
     def _tell_start(self, start: int, process: Process) -> None:
         where = "with the same id" if self._reader else "from the beginning"
         self._tell(
-            Line(
+            ScreenLine(
                 mark="↻" if start > 1 else "▶",
                 name="started again" if start > 1 else "started",
                 text=f"pid {process.pid}",
@@ -247,14 +249,14 @@ class Side:
         await self._catch_up()
         self._tally.kills += 1
         name, moment = f"SIGKILL {self._tally.kills}", self._doom.mourn()
-        self._tell(Line(mark="✗", name=name, text=moment, style="bold white on red"))
+        self._tell(ScreenLine(mark="✗", name=name, text=moment, style="bold white on red"))
         while self._wake:
             self._tell(self._wake.pop(0))
         await asyncio.sleep(self._setting.pace.pause_seconds)
 
     # telling
 
-    def _tell(self, line: Line) -> None:
+    def _tell(self, line: ScreenLine) -> None:
         self._setting.teller.tell(self._tally, line)
 
     async def _look(self) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ScreenLine:
     """Something happened: a mark, a name, what it is about, a detail."""
 
     mark: str
@@ -52,7 +52,7 @@ class Tally:
 class Teller(Protocol):
     """Tells an audience."""
 
-    def tell(self, side: Tally, line: Line) -> None:
+    def tell(self, side: Tally, line: ScreenLine) -> None:
         """Something happened on this side."""
         ...
 

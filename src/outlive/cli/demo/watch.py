@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import outlive
-from outlive.cli.demo.story import Line
+from outlive.cli.demo.story import ScreenLine
 from outlive.cli.demo.world import TICKET_ID
 from outlive.model.events import (
     AttemptFailed,
@@ -49,7 +49,7 @@ class JournalReader:
     ) -> None:
         await self._app.aclose()
 
-    async def read_new(self) -> list[Line]:
+    async def read_new(self) -> list[ScreenLine]:
         """A line for every event that became durable since the last time."""
         try:
             handle = await self._app.get(TICKET_ID)
@@ -92,10 +92,12 @@ def nonces_of(events: Sequence[Event]) -> set[str]:
     return {found.decode() for value in values for found in NONCE.findall(value)}
 
 
-def _line(events: Sequence[Event], seq: int) -> Line:
+def _line(events: Sequence[Event], seq: int) -> ScreenLine:
     event = events[seq - 1]
     subject, detail, style = _describe(event, events[:seq])
-    return Line(mark=str(seq), name=type(event).__name__, text=subject, detail=detail, style=style)
+    return ScreenLine(
+        mark=str(seq), name=type(event).__name__, text=subject, detail=detail, style=style
+    )
 
 
 def _describe(event: Event, so_far: Sequence[Event]) -> tuple[str, str, str]:

@@ -71,7 +71,7 @@ def address_of(payload: bytes) -> bytes:
     return blake2b(payload, digest_size=ADDRESS_BYTES).digest()
 
 
-class Entry:
+class ListItem:
     """A text, or a dict of nothing but text, as it stands in a list, its leaves, and its size."""
 
     __slots__ = ("leaves", "raw", "size")
@@ -110,7 +110,7 @@ class Messages:
         is_text = _TEXTS.issuperset(map(type, chain(keys, values)))
         return is_text and keys == self._keys and values == self._values
 
-    def followed_by(self, more: list[tuple[tuple[str, ...], Entry]]) -> Messages:
+    def followed_by(self, more: list[tuple[tuple[str, ...], ListItem]]) -> Messages:
         """These and others, each as keys and values; a text has no key."""
         longer = Messages()
         longer._counts = self._counts + [len(key) // 2 for key, _ in more]
@@ -135,7 +135,7 @@ class LeafMemo:
     def __init__(self) -> None:
         self._known: dict[Leaf, Ext] = {}
         #: By keys and values, of exactly that type: what equals a text need not be one.
-        self.entries: dict[tuple[str, ...], Entry] = {}
+        self.entries: dict[tuple[str, ...], ListItem] = {}
         #: By the identity of the first: a list that is passed on again mostly has the same.
         self._messages: dict[int, Messages] = {}
         self._room = MEMO_BYTES_MAX
@@ -149,7 +149,7 @@ class LeafMemo:
             self._known[leaf] = found
         return found
 
-    def keep(self, key: tuple[str, ...], entry: Entry) -> Entry:
+    def keep(self, key: tuple[str, ...], entry: ListItem) -> ListItem:
         """Remember an entry."""
         self._make_room(entry.size)
         self.entries[key] = entry

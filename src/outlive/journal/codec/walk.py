@@ -25,7 +25,7 @@ from outlive.journal.codec.bounds import (
     key_step,
 )
 from outlive.journal.codec.hints import Allowed, explain
-from outlive.journal.codec.parts import LEAF_MIN, Entry, Leaf
+from outlive.journal.codec.parts import LEAF_MIN, Leaf, ListItem
 from outlive.journal.codec.scalars import WRITERS, pack, write_text
 from outlive.journal.codec.shapes import EnumShape, Parts, Shape
 
@@ -135,7 +135,7 @@ class Walk:
         leaves.update(known.leaves)
         written: list[Any] = known.written[:]
         entries, begin, size = memo.entries, len(written), len(value) + known.size
-        met: list[tuple[tuple[str, ...], Entry]] = []
+        met: list[tuple[tuple[str, ...], ListItem]] = []
         first = type(value[0])
         for index, part in enumerate(value[begin:] if begin else value, begin):
             kind, entry = type(part), None
@@ -162,13 +162,13 @@ class Walk:
         self._charge(size)
         return written
 
-    def _text(self, text: str) -> Entry:
+    def _text(self, text: str) -> ListItem:
         if len(text) < LEAF_MIN:
-            return Entry(text, {}, len(text))
+            return ListItem(text, {}, len(text))
         reference = self._allowed.memo.reference(text)
-        return Entry(reference, {bytes(reference.data): text}, len(text))
+        return ListItem(reference, {bytes(reference.data): text}, len(text))
 
-    def _message(self, key: tuple[str, ...], message: dict[str, str]) -> Entry:
+    def _message(self, key: tuple[str, ...], message: dict[str, str]) -> ListItem:
         """A dict of nothing but text, for the next time it is met."""
         memo, leaves = self._allowed.memo, {}
         written: dict[str, Any] = dict(message)
@@ -176,7 +176,7 @@ class Walk:
             if len(text) >= LEAF_MIN:
                 written[name] = reference = memo.reference(text)
                 leaves[bytes(reference.data)] = text
-        return memo.keep(key, Entry(Raw(pack(written)), leaves, sum(map(len, key))))
+        return memo.keep(key, ListItem(Raw(pack(written)), leaves, sum(map(len, key))))
 
     def _sequence(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
         if len(value) >= _MANY and self._leaf_min == LEAF_MIN and not self._careful:

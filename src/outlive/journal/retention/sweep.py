@@ -131,7 +131,7 @@ class Rules:
     period_seconds: float = 60.0
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SweptRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a rule is about, and what becomes of it."""
 
     run: str
@@ -153,7 +153,7 @@ class Swept:
     #: Families of which only nodes were left.
     families: int = 0
     #: Each run, where somebody wants to see them.
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[SweptRun] = field(default_factory=list)
 
 
 class Sweep:
@@ -235,7 +235,7 @@ class Sweep:
     def _tell(self, run_id: str, header: Header, at: int, fate: str) -> None:
         self.swept.fates[fate] += 1
         if self._dry_run:
-            seen = Seen(run=run_id, flow=header.flow, status=header.status, at=at, fate=fate)
+            seen = SweptRun(run=run_id, flow=header.flow, status=header.status, at=at, fate=fate)
             self.swept.seen.append(seen)
 
     # which runs

@@ -75,7 +75,7 @@ _BY_ID = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class PostgresSearch:
     """One look for runs to claim."""
 
     schema: str

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from outlive.stores.postgres.connection import PostgresConnection, Statement
-from outlive.stores.postgres.errors import Refused, Unreachable
+from outlive.stores.postgres.errors import ServerRefused, Unreachable
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.rows import header_parameters
 from outlive.stores.postgres.wire import Parameter, Row, blob, blobs, int8, int8s, text, texts
@@ -253,7 +253,7 @@ class Commits:
         if late is not None:
             try:
                 rows = late.finish()
-            except (Unreachable, Refused):
+            except (Unreachable, ServerRefused):
                 self._pool.forget(late)
             else:
                 self._pool.give_back("commit", late)
@@ -274,7 +274,7 @@ class Commits:
             raise TooLate
         try:
             rows = db.run_at_once(statement, MOMENT_SECONDS)
-        except (Unreachable, Refused) as error:
+        except (Unreachable, ServerRefused) as error:
             self._pool.forget(db)
             raise TooLate from error
         if rows is None:

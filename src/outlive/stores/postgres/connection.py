@@ -14,14 +14,14 @@ import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from msgspec import Struct
 from psycopg import pq
 
 from outlive.ports import Clock
-from outlive.stores.postgres.errors import Refused, Unreachable
+from outlive.stores.postgres.errors import ServerRefused, Unreachable
 from outlive.stores.postgres.wire import Parameter, Row, boolean, int8, rows_of, text
 
 T = TypeVar("T")
@@ -51,23 +51,6 @@ class Statement(Struct, frozen=True, gc=False):
     parameters: Sequence[Parameter] = ()
     #: Under which a session may keep it, if it is asked all the time; no other text has this name.
     name: bytes = b""
-
-
-class Connection(Protocol):
-    """What the store needs of a connection."""
-
-    def run(self, *statements: Statement) -> list[list[Row]]:
-        """The rows of each statement. All are one transaction, sent at once and flushed once.
-
-        Raises:
-            Refused: the server refused one, and so nothing was done.
-            Unreachable: the connection is lost; what was sent may or may not have been done.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
 
 
 class PostgresConnection:
@@ -115,7 +98,7 @@ class PostgresConnection:
     def _settings(self) -> Row:
         try:
             ((row,),) = self.run(Statement(f"{_SETTINGS}, {TIMELINE}"))
-        except Refused:  # some that speak PostgreSQL's protocol have no such functions
+        except ServerRefused:  # some that speak PostgreSQL's protocol have no such functions
             ((row,),) = self.run(Statement(f"{_SETTINGS}, NULL::int8"))
         self.timeline = row[-1]
         return row[:-1]
@@ -127,6 +110,12 @@ class PostgresConnection:
     # statements
 
     def run(self, *statements: Statement) -> list[list[Row]]:
+        """Run all statements as one transaction, sent and flushed once; return the rows of each.
+
+        Raises:
+            ServerRefused: the server refused one, and so nothing was done.
+            Unreachable: the connection is lost; what was sent may or may not have been done.
+        """
         self._warnings = 0
         return self._answered(partial(self._exchange, statements))
 
@@ -157,7 +146,7 @@ class PostgresConnection:
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except Refused:
+        except ServerRefused:
             if self._libpq.transaction_status != pq.TransactionStatus.IDLE:
                 self.close()  # ends the transaction; whoever is next must not find it
             raise
@@ -206,7 +195,7 @@ class PostgresConnection:
             self._asked.add(name)
         try:
             return self._exchange_plainly(statement, until)
-        except Refused as error:
+        except ServerRefused as error:
             if error.state != _NOT_KEPT or name not in self._kept:
                 raise
         self._kept.discard(name)  # the session was told to forget; nothing was done
@@ -218,7 +207,7 @@ class PostgresConnection:
         sends = [partial(self._prepare, statement), partial(self._send, statement)]
         try:
             return self._exchange_many(sends, until)[1:]
-        except Refused as error:
+        except ServerRefused as error:
             if error.state != _KEPT_ALREADY:
                 self._kept.discard(statement.name)
                 raise
@@ -237,11 +226,11 @@ class PostgresConnection:
         self._libpq.pipeline_sync()
         self._flush(until)
         found: list[Any] = []
-        refusal: Refused | None = None
+        refusal: ServerRefused | None = None
         for _ in sends:
             try:
                 found += self._results(until)
-            except Refused as error:
+            except ServerRefused as error:
                 refusal = refusal or error
         self._results(until)  # the end of it
         self._libpq.exit_pipeline_mode()
@@ -287,7 +276,7 @@ class PostgresConnection:
     def _checked(self, found: list[Any]) -> list[Any]:
         for result in found:
             if result.status == pq.ExecStatus.PIPELINE_ABORTED:
-                raise Refused(_UNKNOWN_STATE, "the statement before it was refused")
+                raise ServerRefused(_UNKNOWN_STATE, "the statement before it was refused")
             if result.status not in _DONE:
                 raise self._failure(result)
         return found
@@ -297,7 +286,7 @@ class PostgresConnection:
         if state is None or self._libpq.status != pq.ConnStatus.OK:
             return psycopg.OperationalError(result.get_error_message())
         message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-        return Refused(state.decode(), message.decode(errors="replace"))
+        return ServerRefused(state.decode(), message.decode(errors="replace"))
 
     def _wait(self, until: float) -> int:
         left = until - self._clock.monotonic()
@@ -345,4 +334,4 @@ class PostgresConnection:
 def _not_had(error: psycopg.Error) -> Exception:
     reason = str(error).strip() or repr(error)
     state = error.sqlstate
-    return Unreachable(reason) if state is None else Refused(state, reason)
+    return Unreachable(reason) if state is None else ServerRefused(state, reason)

@@ -42,7 +42,7 @@ class Moved(Exception):
     """The server is on another timeline than the one that was looked at: nothing was sent."""
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server refused a statement; nothing of it was done."""
 
     def __init__(self, state: str, message: str) -> None:
@@ -60,7 +60,7 @@ class Refused(Exception):
         return self.is_passing and self.state not in _OF_THE_STATEMENT
 
 
-def translate(error: Refused, place: str) -> StoreError:
+def translate(error: ServerRefused, place: str) -> StoreError:
     """The error of a verb, as the seam has it."""
     if error.state == _DISK_FULL:
         return StoreFailed(f"{place}: the server's disk is full; make room and start again")
@@ -73,7 +73,7 @@ def translate(error: Refused, place: str) -> StoreError:
 
 def is_duplicate(error: StoreError) -> bool:
     """Whether the server refused a row because there is one of that key."""
-    return isinstance(error.__cause__, Refused) and error.__cause__.state == _DUPLICATE
+    return isinstance(error.__cause__, ServerRefused) and error.__cause__.state == _DUPLICATE
 
 
 def gone(place: str, error: Exception, seconds: float) -> StoreFailed:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from outlive.errors import OutliveError
 from outlive.ports import Clock
 from outlive.stores.postgres.connection import PostgresConnection, Statement
-from outlive.stores.postgres.errors import Refused, Unreachable
+from outlive.stores.postgres.errors import ServerRefused, Unreachable
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.wire import text, texts
 from outlive.stores.types import DEFAULT_QUEUE, Entry, Header
@@ -39,7 +39,7 @@ _PAUSE_PER_WORKER = 0.001
 Callback = Callable[[], object]
 
 
-class Pace:
+class WakeRate:
     """How often news that are for everybody lead to a look: the more workers, the rarer."""
 
     def __init__(self, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class News:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self.pace = Pace(pool.clock)
+        self.pace = WakeRate(pool.clock)
         self._channel = channel_of(pool.place.schema)
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -137,7 +137,7 @@ class News:
                     logger.info("no news from %s: a pooler is in between", self._pool.place.name)
                     return
                 self._hear_from(db)
-            except (Unreachable, Refused, OutliveError) as error:
+            except (Unreachable, ServerRefused, OutliveError) as error:
                 logger.debug("nothing is heard from the store: %s", error)
             self._pool.wait_closed(_PAUSE_SECONDS)
 

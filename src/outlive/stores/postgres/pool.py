@@ -26,7 +26,7 @@ from outlive.stores.postgres.connection import (
 from outlive.stores.postgres.errors import (
     OTHER_TIMELINE,
     Moved,
-    Refused,
+    ServerRefused,
     Unreachable,
     gone,
     translate,
@@ -83,8 +83,8 @@ class Pool:
         while True:
             try:
                 return self._once(purpose, statements)
-            except (Unreachable, Refused) as error:
-                if isinstance(error, Refused) and not error.is_passing:
+            except (Unreachable, ServerRefused) as error:
+                if isinstance(error, ServerRefused) and not error.is_passing:
                     raise translate(error, self.place.name) from error
                 now = clock.monotonic()
                 since = now if since is None else since
@@ -98,7 +98,7 @@ class Pool:
         db = self._take(purpose)
         try:
             answer = db.run(*statements)
-        except Refused as error:
+        except ServerRefused as error:
             if error.state == OTHER_TIMELINE and db.expected is not None:
                 self.keep("other", db)
                 raise Moved from error
@@ -130,7 +130,7 @@ class Pool:
         """
         try:
             return self._open(self.place.conninfo)
-        except (Unreachable, Refused) as error:
+        except (Unreachable, ServerRefused) as error:
             raise StoreUnavailable(f"{self.place.name} can't be opened: {error}") from error
 
     def open_to_listen(self) -> PostgresConnection | None:

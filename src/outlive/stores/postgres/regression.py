@@ -58,7 +58,7 @@ class Missing(Exception):
         self.run_id, self.known, self.found = run_id, known, found
 
 
-class Seen:
+class DurableSeqs:
     """Up to which seq each run that was driven here is known to be durable."""
 
     def __init__(self, clock: Clock) -> None:
@@ -180,7 +180,7 @@ class Regression:
         lease_seconds: float,
         server_time: Callable[[], int | None],
     ) -> None:
-        self.seen = Seen(clock)
+        self.seen = DurableSeqs(clock)
         self._pool, self._clock, self._server_time = pool, clock, server_time
         self._lease_seconds = lease_seconds
         self._lock = threading.RLock()

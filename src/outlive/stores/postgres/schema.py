@@ -28,7 +28,7 @@ from outlive.stores.postgres.deletion import (
     FAMILIES,
 )
 from outlive.stores.postgres.enlist import ENLISTING
-from outlive.stores.postgres.errors import Refused, Unreachable, translate
+from outlive.stores.postgres.errors import ServerRefused, Unreachable, translate
 from outlive.stores.postgres.functions import (
     APPEND_ONE,
     FUNCTIONS,
@@ -310,7 +310,7 @@ def is_made(url: str, ports: Ports) -> tuple[bool, str]:
 def _opening(place: Place) -> Iterator[None]:
     try:
         yield
-    except Refused as error:
+    except ServerRefused as error:
         raise translate(error, place.name) from error
     except Unreachable as error:
         raise StoreUnavailable(f"{place.name} was lost while it was opened: {error}") from error

@@ -19,7 +19,15 @@ from outlive.errors import CorruptRecord, StoreFailed
 from outlive.ports import Ports, RemoteClock, describe_offset
 from outlive.stores.liveness import Standing
 from outlive.stores.postgres import deletion as nodes
-from outlive.stores.postgres.claim import FREE, Beats, Search, is_due, loads_of, next_of, offers_of
+from outlive.stores.postgres.claim import (
+    FREE,
+    Beats,
+    PostgresSearch,
+    is_due,
+    loads_of,
+    next_of,
+    offers_of,
+)
 from outlive.stores.postgres.commit import TAKEN, Ask, Commits, TooLate, commit_batch
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.deletion import delete_runs, read_runs
@@ -310,7 +318,7 @@ class PostgresStore:
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
         more = self._rows.begin()
-        search = Search(
+        search = PostgresSearch(
             schema=self._schema,
             wanted=wanted,
             now=self._now(),
@@ -363,7 +371,7 @@ class PostgresStore:
         return "alive" if holder == watcher else self._beats.judge(holder, beats, beat_at, now)
 
     def _by_index(
-        self, search: Search, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
+        self, search: PostgresSearch, asked: Sequence[list[Row]], standing: Mapping[str, Standing]
     ) -> tuple[list[Found], int | None]:
         ((next_at,),), by_time, by_mail, queued = asked
         found = [*self._rows.found([*by_time, *by_mail, *queued])]

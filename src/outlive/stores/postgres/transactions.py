@@ -26,7 +26,7 @@ from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, UsageError
 from outlive.ports import Ports
-from outlive.stores.postgres.errors import Refused, translate
+from outlive.stores.postgres.errors import ServerRefused, translate
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.wire import writable
 from outlive.stores.transactions import Attempt, NotInTime, Unsure
@@ -38,7 +38,7 @@ OURS = (
     "when it raises; connection.transaction() makes savepoints"
 )
 
-C = TypeVar("C", "StepConnection", "AsyncStepConnection")
+C = TypeVar("C", "PostgresStepConnection", "AsyncStepConnection")
 
 
 class Lent:
@@ -58,7 +58,7 @@ class Lent:
         self._registered = None
 
 
-class StepConnection(Lent, Connection[Any]):
+class PostgresStepConnection(Lent, Connection[Any]):
     """A connection whose transaction the engine begins and ends; the body only writes."""
 
     def commit(self) -> NoReturn:
@@ -124,9 +124,9 @@ class Kept(Generic[C]):
                 finish(self._idle.popleft()[1])
 
 
-def finish(db: StepConnection | AsyncStepConnection) -> None:
+def finish(db: PostgresStepConnection | AsyncStepConnection) -> None:
     """Close it, from any thread: a connection that awaits elsewhere has nothing to await here."""
-    if isinstance(db, StepConnection):
+    if isinstance(db, PostgresStepConnection):
         Connection.close(db)
         return
     with suppress(StopIteration):
@@ -301,11 +301,15 @@ class _Ending:
             self._leave()
 
 
-class PlainTransaction(_Ending):
+class PostgresPlainTransaction(_Ending):
     """For a body in a thread of its own."""
 
     def __init__(
-        self, words: _Words, db: StepConnection, leave: Callable[[], None], failpoint: Failpoint
+        self,
+        words: _Words,
+        db: PostgresStepConnection,
+        leave: Callable[[], None],
+        failpoint: Failpoint,
     ) -> None:
         super().__init__(words, db, leave)
         self._failpoint = failpoint
@@ -332,7 +336,7 @@ class PlainTransaction(_Ending):
         self._let_go()
 
 
-class LoopTransaction(_Ending):
+class PostgresLoopTransaction(_Ending):
     """For a body on a loop."""
 
     def __init__(
@@ -385,10 +389,10 @@ class PostgresTransactions:
     def __init__(self, pool: Pool, ports: Ports) -> None:
         self._pool, self._ports = pool, ports
         self._places = threading.BoundedSemaphore(TRANSACTIONS_MAX)
-        self._kept: Kept[StepConnection] = Kept(ports)
+        self._kept: Kept[PostgresStepConnection] = Kept(ports)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPlaces] = WeakKeyDictionary()
 
-    def begin(self, attempt: Attempt, seconds: float) -> PlainTransaction:
+    def begin(self, attempt: Attempt, seconds: float) -> PostgresPlainTransaction:
         """Wait for a place, and for a server if it is away, about as long as the body may take."""
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
@@ -405,14 +409,14 @@ class PostgresTransactions:
             self._kept.give_back(db)
             self._places.release()
 
-        return PlainTransaction(words, db, leave, self._ports.failpoint)
+        return PostgresPlainTransaction(words, db, leave, self._ports.failpoint)
 
-    def _begun(self, words: _Words, until: float) -> StepConnection:
+    def _begun(self, words: _Words, until: float) -> PostgresStepConnection:
         pause = _PAUSE_FIRST
         while True:
-            db: StepConnection | None = None
+            db: PostgresStepConnection | None = None
             try:
-                db = self._kept.take() or StepConnection.connect(
+                db = self._kept.take() or PostgresStepConnection.connect(
                     self._pool.place.conninfo, **_OPTIONS
                 )
                 Cursor(db, row_factory=tuple_row).execute(words.begin)
@@ -423,7 +427,7 @@ class PostgresTransactions:
                 self._pool.check_open()
             pause = min(2 * pause, _PAUSE_MAX)
 
-    async def begin_async(self, attempt: Attempt, seconds: float) -> LoopTransaction:
+    async def begin_async(self, attempt: Attempt, seconds: float) -> PostgresLoopTransaction:
         """The same; the loop goes on meanwhile."""
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
@@ -440,7 +444,7 @@ class PostgresTransactions:
             here.kept.give_back(db)
             here.places.release()
 
-        return LoopTransaction(words, db, leave, self._ports.failpoint)
+        return PostgresLoopTransaction(words, db, leave, self._ports.failpoint)
 
     async def _begun_async(
         self, words: _Words, until: float, kept: Kept[AsyncStepConnection]
@@ -470,7 +474,10 @@ class PostgresTransactions:
             finish(db)
         kept.close()
         state = error.sqlstate
-        if state is not None and not (refused := Refused(state, str(error).strip())).is_passing:
+        if (
+            state is not None
+            and not (refused := ServerRefused(state, str(error).strip())).is_passing
+        ):
             raise translate(refused, self._pool.place.name) from error
         if self._ports.clock.monotonic() >= until:
             reason = str(error).strip()

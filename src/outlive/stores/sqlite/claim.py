@@ -207,7 +207,7 @@ def own_mail(db: Connection, worker: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SQLiteSearch:
     """One look for runs to claim."""
 
     db: Connection

@@ -18,7 +18,7 @@ from outlive.stores.liveness import Presence, Standing
 from outlive.stores.queues import Turns
 from outlive.stores.shared import SoundRows, check_headers, parse_page
 from outlive.stores.sqlite import deletion as nodes
-from outlive.stores.sqlite.claim import Search, holders, own_mail
+from outlive.stores.sqlite.claim import SQLiteSearch, holders, own_mail
 from outlive.stores.sqlite.commit import (
     append_all,
     commit_batch,
@@ -28,7 +28,12 @@ from outlive.stores.sqlite.commit import (
     views_for,
     waiting_mail,
 )
-from outlive.stores.sqlite.connections import Connect, Connection, Connections, connect_sqlite3
+from outlive.stores.sqlite.connections import (
+    Connect,
+    Connection,
+    Connections,
+    connect_sqlite3,
+)
 from outlive.stores.sqlite.deletion import delete_runs, read_runs
 from outlive.stores.sqlite.files import unavailable
 from outlive.stores.sqlite.health import (
@@ -269,7 +274,7 @@ class SQLiteStore:
         now = self._ports.clock.now_ms()
         with self._connections.reading() as db:
             standing = {holder: self._judge(holder, worker) for holder in holders(db)}
-            search = Search(
+            search = SQLiteSearch(
                 db=db,
                 wanted=wanted,
                 now=now,

@@ -147,7 +147,7 @@ class SQLiteTransaction:
         self._release()
 
 
-class PlainTransaction:
+class SQLitePlainTransaction:
     """For a body in a thread of its own."""
 
     is_lost = False  # a file is there as long as the process
@@ -162,7 +162,7 @@ class PlainTransaction:
         self._transactions.commit(self._own, outcome)
 
 
-class LoopTransaction:
+class SQLiteLoopTransaction:
     """For a body on a loop."""
 
     is_lost = False
@@ -189,15 +189,15 @@ class SQLiteTransactions:
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix="outlive-begin")
         self._ending = ThreadPoolExecutor(1, thread_name_prefix="outlive-end")
 
-    def begin(self, attempt: Attempt) -> PlainTransaction:
+    def begin(self, attempt: Attempt) -> SQLitePlainTransaction:
         """Wait until nobody else writes."""
-        return PlainTransaction(self._begin(attempt), self)
+        return SQLitePlainTransaction(self._begin(attempt), self)
 
-    async def begin_async(self, attempt: Attempt) -> LoopTransaction:
+    async def begin_async(self, attempt: Attempt) -> SQLiteLoopTransaction:
         """The same; the loop goes on meanwhile."""
         begun = self._beginning.submit(self._begin, attempt)
         try:
-            return LoopTransaction(await asyncio.wrap_future(begun), self)
+            return SQLiteLoopTransaction(await asyncio.wrap_future(begun), self)
         except asyncio.CancelledError:
             begun.add_done_callback(_roll_back_unused)
             raise

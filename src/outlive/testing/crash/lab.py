@@ -44,8 +44,8 @@ from outlive.testing.crash.child import ACKNOWLEDGED, DIARY, LEDGER, LOG, TRACE,
 from outlive.testing.crash.points import (
     NETWORK_CLASS,
     WRITE_CLASS,
+    ChildExit,
     Diary,
-    Ended,
     Order,
     Point,
     Survey,
@@ -175,7 +175,7 @@ class Trial:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class CrashReport:
     """What came out of many trials."""
 
     seconds: float = 0.0
@@ -241,13 +241,13 @@ class Lab:
         remove(folder, self._url(folder))
         return Survey(calls=Counter(diary.calls), moments=len(diary.moments), syscalls=syscalls)
 
-    def crash_at(self, points: Iterable[Point]) -> Report:
+    def crash_at(self, points: Iterable[Point]) -> CrashReport:
         """One trial for each of these points."""
         return self.crash([(point,) for point in points])
 
-    def crash(self, deaths: Iterable[Sequence[Point]]) -> Report:
+    def crash(self, deaths: Iterable[Sequence[Point]]) -> CrashReport:
         """One trial for each of these rows of deaths."""
-        report = Report()
+        report = CrashReport()
         begun_at = time.monotonic()
         with ThreadPoolExecutor(self._parallel) as pool:
             report.trials.extend(pool.map(self._trial, map(tuple, deaths)))
@@ -352,7 +352,7 @@ class _NurseryProcess:
 
     def _read(self) -> None:
         for line in _open(self._process.stdout):
-            ended = msgspec.json.decode(line, type=Ended)
+            ended = msgspec.json.decode(line, type=ChildExit)
             self._waiting.pop(ended.number).set_result(ended.status)
         for waiting in list(self._waiting.values()):
             waiting.set_exception(RuntimeError("the nursery died"))

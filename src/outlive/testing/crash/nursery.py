@@ -20,7 +20,7 @@ from typing import NoReturn
 import msgspec
 
 from outlive.testing.crash.child import Scene, perform
-from outlive.testing.crash.points import Ended, Order
+from outlive.testing.crash.points import ChildExit, Order
 
 _PR_SET_CHILD_SUBREAPER = 36
 _decoder = msgspec.json.Decoder(Order)
@@ -102,7 +102,7 @@ class Nursery:
                 return
             number = self._numbers.pop(pid, None)
             if number is not None:
-                ended = Ended(number=number, status=os.waitstatus_to_exitcode(status))
+                ended = ChildExit(number=number, status=os.waitstatus_to_exitcode(status))
                 os.write(1, msgspec.json.encode(ended) + b"\n")
 
 

@@ -90,7 +90,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     limit_seconds: float = 60.0
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ChildExit(msgspec.Struct, frozen=True, kw_only=True):
     """How a child ended: its exit code, or minus the signal that killed it."""
 
     number: int

@@ -34,7 +34,7 @@ from outlive.model.run import OpenEffect, fold
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, Entry, Posted, Query, Reading
-from outlive.testing.simulation.faults import FAULTY_SECONDS, Plan
+from outlive.testing.simulation.faults import FAULTY_SECONDS, FaultPlan
 from outlive.testing.simulation.flows import Node, tell_story
 from outlive.testing.simulation.loop import BEGINNING_MS, Nature, SimClock
 from outlive.testing.simulation.process import SimProcess
@@ -63,7 +63,7 @@ class Crowd:
         nature: Nature,
         disk: Store,
         witness: Witness,
-        plan: Plan,
+        plan: FaultPlan,
         pick: Callable[[], SimProcess | None],
     ) -> None:
         self._nature, self._disk, self._witness, self._plan = nature, disk, witness, plan

@@ -71,7 +71,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FaultPlan:
     """What a seed has in store."""
 
     aims: tuple[Aim, ...]
@@ -119,7 +119,7 @@ def aimed_at(seed: int) -> tuple[str, FaultKind]:
     return PAIRS[seed % len(PAIRS)]
 
 
-def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
+def make_plan(nature: Nature, runs: Sequence[str]) -> FaultPlan:
     """The faults of a seed. The first aim goes through all pairs, seed by seed."""
     rng = nature.rng
     event, fault = aimed_at(nature.seed)
@@ -132,7 +132,7 @@ def make_plan(nature: Nature, runs: Sequence[str]) -> Plan:
     times = sorted(rng.random() ** 2 * FAULTY_SECONDS for _ in range(faults))
     leaving = rng.choice((0, 2, 4) if is_rough else (0, 0, 1, 2))
     wants_poison = aims[0].event == "RunQuarantined" or nature.chance(0.02)
-    return Plan(
+    return FaultPlan(
         aims=tuple(aims),
         at=tuple((when, rng.choice(FAULTS)) for when in times),
         poison=(rng.choice(runs), 5) if wants_poison else None,
@@ -189,7 +189,7 @@ def _aim(nature: Nature, event: str, fault: FaultKind, *, soon: bool) -> Aim:
 class Marksman:
     """Holds the aims of a seed and says which commit is struck."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FaultPlan) -> None:
         self._aims = list(plan.aims)
         self._poisoned, self._doses = plan.poison or ("", 0)
 

@@ -21,8 +21,8 @@ from outlive.testing.simulation.world import (
     SETTLE_SECONDS,
     THINK_SECONDS,
     BankError,
-    Refused,
-    Request,
+    BankRefused,
+    BankRequest,
     current_world,
 )
 
@@ -71,8 +71,8 @@ def look_up_payment(key: str) -> Any:
     return current_world().find_plainly(key)
 
 
-def _request(effect: str, order: str, note: str, *, honours_key: bool = False) -> Request:
-    return Request(
+def _request(effect: str, order: str, note: str, *, honours_key: bool = False) -> BankRequest:
+    return BankRequest(
         run_id=outlive.run_id(),
         effect=effect,
         key=outlive.key(),
@@ -83,7 +83,7 @@ def _request(effect: str, order: str, note: str, *, honours_key: bool = False) -
 
 
 _DECLARED: dict[str, Any] = {
-    "not_happened": (Refused,),
+    "not_happened": (BankRefused,),
     "raises": (BankError,),
     "timeout": LIMIT_SECONDS,
     "settle_after": SETTLE_SECONDS,

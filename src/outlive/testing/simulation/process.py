@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outlive.engine.end import Verdict
+from outlive.engine.end import FlowEnd
 from outlive.engine.place import RunStopped
 from outlive.errors import OutliveError, StoreFailed
 from outlive.journal.keeper import Answer, Keeper, Log, Loose
@@ -27,7 +27,7 @@ from outlive.ports import Ports, RemoteClock
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store, timed_by
 from outlive.stores.types import Entry
-from outlive.testing.simulation.faults import JUMP_MS, PROCESS_FAULTS, FaultKind, Plan, skew_of
+from outlive.testing.simulation.faults import JUMP_MS, PROCESS_FAULTS, FaultKind, FaultPlan, skew_of
 from outlive.testing.simulation.flows import tell_story
 from outlive.testing.simulation.loop import Nature, SimClock, SimCrash, SimLoop, new_loop
 from outlive.testing.simulation.store import SimStore
@@ -50,7 +50,7 @@ class Surroundings:
     """What all processes of a simulation share."""
 
     nature: Nature
-    plan: Plan
+    plan: FaultPlan
     disk: MemoryStore
     world: World
     witness: Witness
@@ -282,7 +282,7 @@ class SimProcess:
 
         self.loop.call_soon(submit, context=self.context)
 
-    def _ended(self, run_id: str, watcher: asyncio.Future[Verdict | None]) -> None:
+    def _ended(self, run_id: str, watcher: asyncio.Future[FlowEnd | None]) -> None:
         if watcher.cancelled() or watcher.exception() is not None:
             return
         verdict = watcher.result()

@@ -37,9 +37,9 @@ from outlive.testing.simulation.judge import judge
 from outlive.testing.simulation.loop import Nature, OutOfTime, SimClock, SimLoop
 from outlive.testing.simulation.process import SimProcess, Surroundings
 from outlive.testing.simulation.programs import make_programs
-from outlive.testing.simulation.store import Line, SimDisk, SimStore
+from outlive.testing.simulation.store import Link, SimDisk, SimStore
 from outlive.testing.simulation.witness import Witness
-from outlive.testing.simulation.world import SETTLE_SECONDS, Process, Request, World
+from outlive.testing.simulation.world import SETTLE_SECONDS, BankRequest, Process, World
 
 if TYPE_CHECKING:  # what seals need not be installed
     from outlive.testing.simulation.store import SimSeal
@@ -59,7 +59,7 @@ FORKED = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SimulationReport:
     """What came of one seed."""
 
     seed: int
@@ -85,7 +85,7 @@ class Report:
         )
 
 
-def simulate(seed: int, *, sealed: bool | None = None) -> Report:
+def simulate(seed: int, *, sealed: bool | None = None) -> SimulationReport:
     """Run one seed and judge it; it says itself whether its store is sealed, unless told."""
     return Simulation(seed, sealed=is_sealed(seed) if sealed is None else sealed).run()
 
@@ -117,7 +117,7 @@ class Simulation:
         self.plan = make_plan(nature, names)
         self.world, self.witness = World(nature), Witness()
         self.world.on_begin = self._check_driver
-        self.line, self.marksman = Line(nature), Marksman(self.plan)
+        self.line, self.marksman = Link(nature), Marksman(self.plan)
         ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
         self.disk = SimDisk(ports=ports, lease_seconds=self.plan.lease_seconds)
         seal = _seal(self.disk, nature) if sealed else None
@@ -148,7 +148,7 @@ class Simulation:
         living = [each for each in self.processes if each.is_serving]
         return self.nature.rng.choice(living) if living else None
 
-    def _check_driver(self, process: Process, request: Request) -> None:
+    def _check_driver(self, process: Process, request: BankRequest) -> None:
         """Only the worker that holds the lease begins an effect."""
         reading = run_immediate(self.disk.read(request.run_id, 1 << 62))
         holder = None if reading is None else reading.head.worker
@@ -160,7 +160,7 @@ class Simulation:
 
     # running
 
-    def run(self) -> Report:
+    def run(self) -> SimulationReport:
         """Let it happen, then judge it."""
         nature = self.nature
         for _ in range(self.plan.workers):
@@ -197,12 +197,12 @@ class Simulation:
     def _loops(self) -> list[SimLoop]:
         return [self.nature.loop, *(process.loop for process in self.processes)]
 
-    def _report(self, broken: list[str]) -> Report:
+    def _report(self, broken: list[str]) -> SimulationReport:
         witness, timeline = self.witness, self.nature.timeline
         for receipt in self.world.receipts:
             witness.note(repr(receipt))
         witness.note(f"{timeline.now:.6f} {timeline.handles}")
-        return Report(
+        return SimulationReport(
             seed=self.nature.seed,
             trace=witness.trace,
             broken=tuple(broken),

@@ -63,7 +63,7 @@ class SimDisk(MemoryStore):
         return said
 
 
-class Line:
+class Link:
     """The state of the way to the store, the same for all processes."""
 
     def __init__(self, nature: Nature) -> None:
@@ -154,7 +154,12 @@ class SimStore:
     """The store as one process reaches it."""
 
     def __init__(
-        self, disk: MemoryStore, line: Line, nature: Nature, witness: Witness, marksman: Marksman
+        self,
+        disk: MemoryStore,
+        line: Link,
+        nature: Nature,
+        witness: Witness,
+        marksman: Marksman,
     ) -> None:
         self._disk, self._line, self._nature = disk, line, nature
         self._witness, self._marksman = witness, marksman

@@ -16,8 +16,8 @@ from outlive.testing.simulation.world import (
     LIMIT_SECONDS,
     SETTLE_SECONDS,
     BankError,
-    Refused,
-    Request,
+    BankRefused,
+    BankRequest,
     current_world,
 )
 
@@ -25,7 +25,7 @@ from outlive.testing.simulation.world import (
 SIGNALS, MESSAGE = ("s", "t"), "m"
 
 _RULES: dict[str, Any] = {
-    "not_happened": (Refused,),
+    "not_happened": (BankRefused,),
     "raises": (BankError,),
     "timeout": LIMIT_SECONDS,
     "settle_after": SETTLE_SECONDS,
@@ -54,8 +54,8 @@ async def find_payment(key: str) -> Any:
     return await current_world().find(key)
 
 
-def _request(effect: str, order: str, note: str, *, honours_key: bool = False) -> Request:
-    return Request(
+def _request(effect: str, order: str, note: str, *, honours_key: bool = False) -> BankRequest:
+    return BankRequest(
         run_id=outlive.run_id(),
         effect=effect,
         key=outlive.key(),

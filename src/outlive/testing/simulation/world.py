@@ -26,7 +26,7 @@ LIMIT_SECONDS = 3.0
 THINK_SECONDS = 2.0
 
 
-class Refused(Exception):
+class BankRefused(Exception):
     """Declared to mean that nothing happened."""
 
 
@@ -61,7 +61,7 @@ _WEIGHTS = (8, 1, 1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class BankRequest:
     """What an effect's body asks of the bank."""
 
     run_id: str
@@ -83,7 +83,7 @@ class World:
         self._busy_until: dict[str, float] = {}
         self._dawdling: list[tuple[str, Process]] = []
         #: Called when an effect's body begins.
-        self.on_begin: Callable[[Process, Request], None] = lambda process, request: None
+        self.on_begin: Callable[[Process, BankRequest], None] = lambda process, request: None
         self.calm = False
         #: What bodies found that should not be, in words.
         self.broken: list[str] = []
@@ -117,7 +117,7 @@ class World:
 
     # the bank
 
-    async def pay(self, request: Request, *, dawdles: bool) -> dict[str, str]:
+    async def pay(self, request: BankRequest, *, dawdles: bool) -> dict[str, str]:
         """Ask the bank to do something once, and wait for its answer."""
         process = _living()
         self.on_begin(process, request)
@@ -137,13 +137,13 @@ class World:
         finally:
             self._dawdling.remove((key, process))
 
-    def pay_plainly(self, request: Request) -> dict[str, str]:
+    def pay_plainly(self, request: BankRequest) -> dict[str, str]:
         """The same from a plain function, whose caller can't be cut off."""
         process = _living()
         self.on_begin(process, request)
         manner = self._manner()
         if manner == "refuses":
-            raise Refused("not today")
+            raise BankRefused("not today")
         if manner in ("breaks_before", "breaks_and_pays_late"):
             if manner == "breaks_and_pays_late":
                 self._pay_later(request, None, process)
@@ -160,11 +160,11 @@ class World:
         return manner
 
     def _send(
-        self, process: Process, request: Request, manner: Manner, answer: asyncio.Future[Any]
+        self, process: Process, request: BankRequest, manner: Manner, answer: asyncio.Future[Any]
     ) -> None:
         nature = self._nature
         if manner in ("refuses", "breaks_before"):
-            error = Refused("not today") if manner == "refuses" else BankError("the line broke")
+            error = BankRefused("not today") if manner == "refuses" else BankError("the line broke")
             process.loop.call_later(nature.mostly_short(0.5), _settle, answer, error)
             return
         self._pay_later(request, answer if manner in ("pays", "slow") else None, process)
@@ -173,7 +173,7 @@ class World:
             process.loop.call_later(nature.mostly_short(0.5), _settle, answer, error)
 
     def _pay_later(
-        self, request: Request, answer: asyncio.Future[Any] | None, process: Process
+        self, request: BankRequest, answer: asyncio.Future[Any] | None, process: Process
     ) -> None:
         """What was asked for is done within the promised time, whoever still waits."""
         nature = self._nature
@@ -189,7 +189,7 @@ class World:
         self._busy_until[request.key] = max(until, self._busy_until.get(request.key, 0.0))
         nature.after(seconds, book)
 
-    def _book(self, request: Request) -> dict[str, str]:
+    def _book(self, request: BankRequest) -> dict[str, str]:
         known = self._paid.get(request.key)
         if known is not None and request.honours_key:
             return known
