@@ -166,10 +166,10 @@ _BY_HOLDER = f"SELECT {FOUND_COLUMNS} FROM runs WHERE {_DRIVABLE} AND worker = ?
 _NEXT = f"SELECT wake_at FROM runs WHERE {_UNQUEUED} AND wake_at > ? ORDER BY wake_at LIMIT 1"
 _IDS_BY_TIME = f"SELECT run_id FROM runs WHERE {_UNQUEUED} AND wake_at <= ?"
 _IDS_QUEUED = (
-    f"SELECT run_id FROM runs INDEXED BY runs_{{index}} WHERE queue = ? AND {_FREE}"
+    f"SELECT run_id FROM runs INDEXED BY runs_{{index}} WHERE queue = ? AND {_UNHELD}"
     " AND queue <> 'default' AND epoch {epoch}"
 )
-_IDS_BY_MAIL = f"SELECT run_id FROM runs WHERE {_FREE} AND posted <> consumed"
+_IDS_BY_MAIL = f"SELECT run_id FROM runs WHERE {_UNHELD} AND posted <> consumed"
 _IDS_BY_HOLDER = f"SELECT run_id FROM runs WHERE {_DRIVABLE} AND worker = ?"
 _NEXT_IDS = f"SELECT wake_at, run_id FROM runs WHERE {_UNQUEUED} AND wake_at > ? ORDER BY wake_at"
 _BY_ID = f"SELECT {FOUND_COLUMNS} FROM runs WHERE run_id = ? AND ended_at IS NULL"
