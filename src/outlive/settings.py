@@ -11,8 +11,16 @@ from difflib import get_close_matches
 from functools import cache
 
 from outlive.errors import UsageError
+from outlive.model.defaults import (
+    DRAIN_SECONDS,
+    IDLE_SECONDS,
+    LEASE_SECONDS,
+    LOOP,
+    POLL_SECONDS,
+    RETAIN_SECONDS,
+    STORE_URL,
+)
 
-DEFAULT_STORE = "sqlite:///outlive.db"
 #: Variables that begin so are Outlive's.
 PREFIX = "OUTLIVE_"
 #: Of these, those of its tests.
@@ -30,7 +38,7 @@ class Settings:
     """What can be set from outside. Each field names its variable."""
 
     #: OUTLIVE_STORE: the store's URL; by default a file in the current folder.
-    store: str = DEFAULT_STORE
+    store: str = STORE_URL
     #: OUTLIVE_KEY: what is stored is sealed with this key (`outlive key` makes one). Several, with
     #: commas between them: the first seals what is new, all of them open.
     key: str = field(default="", repr=False)
@@ -39,22 +47,22 @@ class Settings:
     blobs: str = ""
     #: OUTLIVE_LEASE_SECONDS: how long a silent worker keeps its runs; the same for all workers of
     #: a store.
-    lease_seconds: float = 15.0
+    lease_seconds: float = LEASE_SECONDS
     #: OUTLIVE_POLL_SECONDS: how often a worker looks for work.
-    poll_seconds: float = 0.25
+    poll_seconds: float = POLL_SECONDS
     #: OUTLIVE_IDLE_SECONDS: a run whose branches all wait for longer than this leaves memory.
-    idle_seconds: float = 2.0
+    idle_seconds: float = IDLE_SECONDS
     #: OUTLIVE_DRAIN_SECONDS: how long a worker that is told to stop waits for what it has begun,
     #: before it hands over the rest.
-    drain_seconds: float = 30.0
+    drain_seconds: float = DRAIN_SECONDS
     #: OUTLIVE_LOOP: "auto" is uvloop where it is installed, "asyncio" the standard loop.
-    loop: str = "auto"
+    loop: str = LOOP
 
     #: OUTLIVE_RETENTION: what workers may delete, and when: "completed=30d,failed=90d"; by default
     #: nothing.
     retention: str = ""
     #: OUTLIVE_RETAIN_SECONDS: how often one of the workers looks for what may be deleted.
-    retain_seconds: float = 60.0
+    retain_seconds: float = RETAIN_SECONDS
     #: OUTLIVE_REDACT: parameters of steps and effects whose arguments are not recorded, with commas
     #: between them.
     redact: str = ""
@@ -81,16 +89,16 @@ class Settings:
         given = os.environ if environment is None else environment
         _warn_unknown(given)
         return cls(
-            store=given.get("OUTLIVE_STORE") or DEFAULT_STORE,
+            store=given.get("OUTLIVE_STORE") or STORE_URL,
             key=given.get("OUTLIVE_KEY") or "",
             blobs=given.get("OUTLIVE_BLOBS") or "",
-            lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", 15.0),
-            poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", 0.25),
-            idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", 2.0),
-            drain_seconds=_seconds(given, "OUTLIVE_DRAIN_SECONDS", 30.0),
+            lease_seconds=_seconds(given, "OUTLIVE_LEASE_SECONDS", LEASE_SECONDS),
+            poll_seconds=_seconds(given, "OUTLIVE_POLL_SECONDS", POLL_SECONDS),
+            idle_seconds=_seconds(given, "OUTLIVE_IDLE_SECONDS", IDLE_SECONDS),
+            drain_seconds=_seconds(given, "OUTLIVE_DRAIN_SECONDS", DRAIN_SECONDS),
             loop=_loop(given),
             retention=given.get("OUTLIVE_RETENTION") or "",
-            retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", 60.0),
+            retain_seconds=_seconds(given, "OUTLIVE_RETAIN_SECONDS", RETAIN_SECONDS),
             redact=given.get("OUTLIVE_REDACT") or "",
             redact_pattern=given.get("OUTLIVE_REDACT_PATTERN") or "",
             durable_enabled=_durable(given),
@@ -125,7 +133,7 @@ def tell_unknown(name: str) -> None:
 
 
 def _loop(given: Mapping[str, str]) -> str:
-    name = given.get("OUTLIVE_LOOP") or "auto"
+    name = given.get("OUTLIVE_LOOP") or LOOP
     if name not in ("auto", "asyncio"):
         raise UsageError(f"OUTLIVE_LOOP={name!r} is neither auto nor asyncio")
     return name

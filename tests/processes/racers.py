@@ -38,7 +38,7 @@ def race(folder: Path, line: Connection) -> None:
     os.environ.update(
         OUTLIVE_LEASE_SECONDS="1", OUTLIVE_POLL_SECONDS="0.05", OUTLIVE_IDLE_SECONDS="0"
     )
-    outlive.app.handle.POLL_SECONDS = 0.05
+    outlive.app.handle.HANDLE_POLL_SECONDS = 0.05
     outlive.app.open.open_store = partial(open_witnessed, folder)  # type: ignore[assignment]
     while (heat := line.recv()) is not None:
         players.enter(folder)

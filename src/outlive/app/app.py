@@ -49,6 +49,7 @@ from outlive.journal.lane import run_immediate
 from outlive.journal.mail import Outbox, write_letter
 from outlive.journal.reader import read_first
 from outlive.journal.seal.places import is_sealed
+from outlive.model.defaults import BODY_THREADS, WORKER_CONCURRENCY
 from outlive.model.ids import check_run_id
 from outlive.model.mail import Verdict
 from outlive.model.queues import COUNT_MAX, Queue, check_count
@@ -69,8 +70,6 @@ from outlive.worker.worker import Worker
 T = TypeVar("T")
 AnyFlow: TypeAlias = Flow[Any, Any]
 ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
-
-BODY_THREADS = 64
 
 
 class App(Scheduling, Forking):
@@ -302,7 +301,7 @@ class App(Scheduling, Forking):
     async def worker(
         self,
         flows: Iterable[Flow[Any, Any]],
-        concurrency: int = 100,
+        concurrency: int = WORKER_CONCURRENCY,
         *,
         drain: Duration | None = None,
         queues: Iterable[Queue | str] | None = None,
@@ -376,7 +375,7 @@ class App(Scheduling, Forking):
             poll_seconds=self._settings.poll_seconds,
             drain_seconds=self._settings.drain_seconds,
             transactions=transactions_of(self.store, self._lane, host),
-            upkeep=self._upkeep(known.retentions()) if everything else None,
+            retention=self._rules_for(known.retentions()) if everything else None,
             hider=self._hider,
             notices=self._notices,
             occupation=occupation,

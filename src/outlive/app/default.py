@@ -18,6 +18,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait
 from outlive.engine.place import refuse_in_flow
 from outlive.engine.signatures import typed
+from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
 from outlive.stores.types import Page
@@ -159,9 +160,9 @@ async def schedule(
     *args: Any,
     cron: str | None = None,
     every: Duration | None = None,
-    tz: str = "UTC",
-    missed: Missed = "skip",
-    overlap: Overlap = "allow",
+    tz: str = SCHEDULE_TIME_ZONE,
+    missed: Missed = SCHEDULE_MISSED,
+    overlap: Overlap = SCHEDULE_OVERLAP,
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     queue_key: str | None = None,

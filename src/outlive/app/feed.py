@@ -19,6 +19,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.lane import Lane
 from outlive.journal.log import RunLog
 from outlive.journal.reader import Tail
+from outlive.model.defaults import HANDLE_POLL_SECONDS
 from outlive.model.events import Event, Fault
 from outlive.stores.seam import Store
 from outlive.stores.types import Reading, instant
@@ -29,7 +30,6 @@ from outlive.worker.worker import Worker
 #: What decoding a value may raise where a class of it is not known here.
 _UNREADABLE = (OutliveError, ValueError, TypeError, LookupError, AttributeError)
 
-POLL_SECONDS = 0.25
 #: The first look comes sooner: a reply may take but a moment.
 POLL_SECONDS_FIRST = 0.01
 
@@ -119,7 +119,7 @@ class Follower:
         log = None if worker is None or worker.failure else worker.log_of(self._run_id)
         if worker is None or log is None or log.is_closed:
             await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, POLL_SECONDS)
+            self._pause = min(2 * self._pause, HANDLE_POLL_SECONDS)
             return
         durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         log.wait(seq + 1, partial(_tell, durable))

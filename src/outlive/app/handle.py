@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import aclosing
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from outlive.app.feed import POLL_SECONDS, Follower, RunEvent, decoded
+from outlive.app.feed import Follower, RunEvent, decoded
 from outlive.app.mail import Letterbox, Question
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.end import FlowEnd
@@ -37,6 +37,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
 from outlive.journal.reader import Tail, read_events
 from outlive.journal.record import FORMAT
+from outlive.model.defaults import HANDLE_POLL_SECONDS
 from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
@@ -46,7 +47,7 @@ from outlive.worker.poison import frees
 from outlive.worker.worker import Worker
 
 #: Looks at a run that stands still before its journal is verified, once.
-STILL_LOOKS = round(1.0 / POLL_SECONDS)
+STILL_LOOKS = round(1.0 / HANDLE_POLL_SECONDS)
 #: Looks at a run that stands still before it is asked whether a living worker has it, and how often
 #: it must have been free: one that has just become due is free for a moment.
 FORSAKEN_LOOKS = 5 * STILL_LOOKS
@@ -127,7 +128,9 @@ class Handle(Generic[T]):
         while True:
             if self._worker is not None and self._worker.will_tell(self.id):
                 is_here = self._worker.is_driving(self.id)
-                verdict = await self._driven_here(self._worker, None if is_here else POLL_SECONDS)
+                verdict = await self._driven_here(
+                    self._worker, None if is_here else HANDLE_POLL_SECONDS
+                )
                 if verdict is not None:
                     return self._value(verdict.status, verdict.value, verdict.error)
             reading = await self._read(after_all=True)
@@ -140,9 +143,9 @@ class Handle(Generic[T]):
                 raise RunQuarantined(self.id, reading.header.reason)
             await self._look_closer(reading, still, on_wait)
             if self._worker is None:
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(HANDLE_POLL_SECONDS)
             else:
-                await self._driven_here(self._worker, POLL_SECONDS)
+                await self._driven_here(self._worker, HANDLE_POLL_SECONDS)
 
     async def _ended(self) -> Run | None:
         """The fold of a run whose header says that it is over; None: it says so no more.

@@ -12,9 +12,6 @@ from outlive.ports import Ports
 from outlive.stores.open import open_store
 from outlive.stores.seam import Store
 
-#: How long the id of an erased run can't be used again.
-ID_WINDOW_MS = 90 * 24 * 3600 * 1000
-
 
 def sealed(store: Store, key: str, ports: Ports) -> Store:
     """The store as those see it who have the key.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from outlive.app.reader import Looking
 from outlive.errors import UsageError
 from outlive.journal.lane import run_immediate
+from outlive.model.defaults import RATE_MS
 from outlive.model.events import RunStarted
 from outlive.model.queues import Queue, check_queue_name
 from outlive.stores.seam import Queueing
@@ -105,7 +106,7 @@ def limits_of(queue: Queue) -> QueueLimits:
         per_key=queue.per_key,
         per_worker=queue.per_worker,
         rate=None if rate is None else rate.units,
-        rate_ms=60_000 if rate is None else round(rate.seconds * 1000),
+        rate_ms=RATE_MS if rate is None else round(rate.seconds * 1000),
     )
 
 

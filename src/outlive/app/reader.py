@@ -14,9 +14,10 @@ from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed, UsageError
 from outlive.journal.codec.restore import not_found, read_whole
-from outlive.journal.lane import LANE_THREADS, ThreadLane
+from outlive.journal.lane import ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.redaction import Hider
+from outlive.model.defaults import FIND_LIMIT, LANE_THREADS
 from outlive.model.ids import check_run_id, is_run, is_text
 from outlive.model.queues import COUNT_MAX, check_count
 from outlive.model.run import STATUSES
@@ -49,7 +50,7 @@ class Looking:
         status: str | None = None,
         flow: str | Flow[Any, Any] | None = None,
         tag: tuple[str, str] | None = None,
-        limit: int = 100,
+        limit: int = FIND_LIMIT,
         after: str | None = None,
         keys: bool = False,
     ) -> Page:

@@ -120,7 +120,7 @@ class Tending(Looking):
         """
         return read_archive(path, archive_keys_of(self.store))
 
-    def _upkeep(self, own: Mapping[str, Retention]) -> Rules | None:
+    def _rules_for(self, own: Mapping[str, Retention]) -> Rules | None:
         rules = with_own(self.retention, own)
         if rules is None:
             return None

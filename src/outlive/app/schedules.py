@@ -35,6 +35,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.mail import read_letter
 from outlive.journal.reader import read_events
 from outlive.model.cron import parse_cron
+from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.events import ChapterBegan, Event, SignalReceived
 from outlive.model.ids import RUN_ID_BYTES_MAX, check_run_id
 from outlive.model.mail import Signal
@@ -129,9 +130,9 @@ class Scheduling(QueueVerbs):
         *args: Any,
         cron: str | None = None,
         every: Duration | None = None,
-        tz: str = "UTC",
-        missed: Missed = "skip",
-        overlap: Overlap = "allow",
+        tz: str = SCHEDULE_TIME_ZONE,
+        missed: Missed = SCHEDULE_MISSED,
+        overlap: Overlap = SCHEDULE_OVERLAP,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         queue_key: str | None = None,

@@ -16,6 +16,7 @@ from outlive.journal.codec.codec import codec_for
 from outlive.journal.codec.restore import is_stored
 from outlive.journal.reader import read_first
 from outlive.journal.redaction import Hider
+from outlive.model.defaults import FLOW_VERSION
 from outlive.model.events import ChapterBegan, Event, Forked, RunStarted
 from outlive.model.ids import check_run_id, digest
 from outlive.ports import Ports
@@ -24,9 +25,6 @@ from outlive.stores.transactions import enlisting
 from outlive.stores.types import Header, Reading
 from outlive.worker.entries import start_entry
 from outlive.worker.repertoire import each_once
-
-#: What a flow has that declares no version.
-DEFAULT_VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def _parted(
 def by_name(name: str, call: Call, options: RunOptions, ports: Ports) -> Asked:
     """What is asked for by name: ``version`` among the arguments is the flow's, by default "1"."""
     args, kwargs = call[0], dict(call[1])
-    version = kwargs.pop("version", DEFAULT_VERSION)
+    version = kwargs.pop("version", FLOW_VERSION)
     stub = Flow(name=check_name(name), fn=nobody, version=version, preset=options)
     asked = _asked(stub, {}, None, ports)
     return Asked(asked.run_id, _as_given(asked.event, args, kwargs), None)

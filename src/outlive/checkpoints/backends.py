@@ -20,7 +20,7 @@ from outlive.checkpoints.snapshot import created_at, id_of, text_of
 from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed, UsageError, ValueRefused
 from outlive.journal.codec.restore import is_stored
-from outlive.journal.lane import LANE_THREADS, ThreadLane, run_immediate
+from outlive.journal.lane import ThreadLane, run_immediate
 from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import (
     Checkpoints,
@@ -30,6 +30,7 @@ from outlive.model.checkpoints import (
     Saved,
     SnapshotSaved,
 )
+from outlive.model.defaults import LANE_THREADS, STORE_FILE
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.seam import Store, Tabling, timed_by
@@ -243,7 +244,7 @@ class SQLiteStorageBackend(StorageBackend):
 
     def __init__(
         self,
-        db_path: str | os.PathLike[str] = "outlive.db",
+        db_path: str | os.PathLike[str] = STORE_FILE,
         *,
         table: bool = False,
         key: str | None = None,

@@ -17,6 +17,7 @@ from outlive.checkpoints.snapshot import Change, RunSnapshot, SnapshotInfo, chan
 from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
 from outlive.errors import DefinitionRefused, RunNotFound, UsageError
 from outlive.model.checkpoints import EndStatus
+from outlive.model.defaults import CHECKPOINTS_OLDER_THAN
 from outlive.model.retry import ONCE, Duration, Retry, parse_duration
 from outlive.ports import Ports
 from outlive.settings import Settings
@@ -177,7 +178,7 @@ class DurableRunner(Exchanging):
 
     async def cleanup_old(
         self,
-        older_than: Duration = "7d",
+        older_than: Duration = CHECKPOINTS_OLDER_THAN,
         *,
         failed: Duration | None = None,
         unfinished: Duration | None = None,

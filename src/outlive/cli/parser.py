@@ -24,6 +24,7 @@ from outlive.cli.queues import ACTIONS, queues, schedules, set_queue
 from outlive.cli.runs import runs, show
 from outlive.cli.store import accept_loss, erase, key, rekey, restore, retain
 from outlive.cli.verify import verify
+from outlive.model.defaults import FIND_LIMIT, WORKER_CONCURRENCY
 from outlive.model.run import STATUSES
 
 
@@ -103,7 +104,11 @@ def _add_runs(commands: Commands) -> None:
     parser.add_argument("--flow", metavar="NAME", help="only runs of this flow")
     parser.add_argument("--tag", metavar="NAME=VALUE", help="only runs with this tag")
     parser.add_argument(
-        "--limit", metavar="N", type=positive, default=100, help="only the newest N (default: 100)"
+        "--limit",
+        metavar="N",
+        type=positive,
+        default=FIND_LIMIT,
+        help=f"only the newest N (default: {FIND_LIMIT})",
     )
     add_json(parser)
 
@@ -253,8 +258,8 @@ def _add_worker(commands: Commands) -> None:
         "--concurrency",
         metavar="N",
         type=positive,
-        default=100,
-        help="runs in memory at a time (default: 100)",
+        default=WORKER_CONCURRENCY,
+        help=f"runs in memory at a time (default: {WORKER_CONCURRENCY})",
     )
     parser.add_argument(
         "--queue",

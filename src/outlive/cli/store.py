@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from outlive.app.keys import ID_WINDOW_MS, erase_family, new_master_key, rekey_store
+from outlive.app.keys import erase_family, new_master_key, rekey_store
 from outlive.app.open import open_app
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound, UsageError
 from outlive.journal.retention.archive import check_archive
 from outlive.journal.retention.sweep import Swept, SweptRun
+from outlive.model.defaults import ID_WINDOW_MS
 from outlive.model.retention import parse_retention
 from outlive.ports import Ports
 from outlive.stores.seam import Recoverable

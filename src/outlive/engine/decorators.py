@@ -12,9 +12,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from outlive.engine.arguments import signature_of
 from outlive.engine.companions import check_companions
 from outlive.engine.definitions import (
-    EFFECT_TIMEOUT_SECONDS,
     EFFECT_TIMEOUT_SECONDS_MIN,
-    SETTLE_AFTER_SECONDS,
     Definition,
     Effect,
     EffectRules,
@@ -30,6 +28,12 @@ from outlive.engine.end import undoables
 from outlive.engine.faults import with_subclasses
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
+from outlive.model.defaults import (
+    EFFECT_TIMEOUT_SECONDS,
+    FLOW_VERSION,
+    SETTLE_AFTER_SECONDS,
+    TRANSACTION_TIMEOUT_SECONDS,
+)
 from outlive.model.ids import is_text
 from outlive.model.retry import ONCE, Duration, Retry, error_types, parse_duration
 
@@ -37,8 +41,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Errors = tuple[type[BaseException], ...]
 
-#: A transaction keeps what it wrote from others: not for long.
-TRANSACTION_TIMEOUT_SECONDS = 30.0
 #: Whatever is in doubt is looked up in the database, at once.
 _TRANSACTION = EffectRules(
     key=None, check=None, undo=None, not_happened=(), doubt="check", settle_after_ms=0
@@ -58,7 +60,7 @@ def flow(fn: Callable[P, R], /) -> Flow[P, R]: ...
 def flow(
     *,
     name: str | None = None,
-    version: str = "1",
+    version: str = FLOW_VERSION,
     accepts: tuple[str, ...] = (),
     deadline: Duration | None = None,
     queue: str | None = None,
@@ -77,7 +79,7 @@ def flow(fn: Any = None, /, **options: Any) -> Any:
 def _flow(
     fn: Callable[..., Any],
     name: str | None = None,
-    version: str = "1",
+    version: str = FLOW_VERSION,
     accepts: tuple[str, ...] = (),
     **preset: Any,
 ) -> Flow[..., Any]:

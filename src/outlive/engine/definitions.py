@@ -30,6 +30,7 @@ from outlive.errors import (
 from outlive.journal.codec.codec import Codec, codec_for
 from outlive.journal.codec.hints import Registry, parameter_hints, return_hint
 from outlive.model.decide import Doubt
+from outlive.model.defaults import FLOW_VERSION
 from outlive.model.ids import NAME_RULES, is_name, is_text
 from outlive.model.queues import DEFAULT_QUEUE, QueuePlace, check_place, check_queue_name
 from outlive.model.retention import Retention
@@ -106,10 +107,8 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
-EFFECT_TIMEOUT_SECONDS = 60.0
 #: An effect's limit counts from its intent, which takes a while to become durable.
 EFFECT_TIMEOUT_SECONDS_MIN = 0.01
-SETTLE_AFTER_SECONDS = 5.0
 
 #: Types that no hint reaches, registered with ``outlive.register``.
 registry = Registry()
@@ -323,7 +322,7 @@ class Flow(NoMethod, Generic[P, R_co]):
 
     name: str
     fn: Callable[P, R_co]
-    version: str = "1"
+    version: str = FLOW_VERSION
     accepts: tuple[str, ...] = ()
     preset: RunOptions = field(default_factory=RunOptions)
     #: What ``options`` has said of runs.

@@ -20,7 +20,6 @@ import msgspec
 
 from outlive.engine.arguments import call_by_name, is_async
 from outlive.engine.definitions import (
-    EFFECT_TIMEOUT_SECONDS,
     EFFECT_TIMEOUT_SECONDS_MIN,
     Definition,
     Effect,
@@ -36,6 +35,7 @@ from outlive.engine.redaction import own_copy, without_marks
 from outlive.engine.replay import Comparing
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError, RunError, ValueRefused
+from outlive.model.defaults import EFFECT_TIMEOUT_SECONDS
 from outlive.model.events import (
     ChapterBegan,
     DeadlinePassed,

@@ -21,6 +21,7 @@ from outlive.engine.redaction import own_copy
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.journal.redaction import Hider
+from outlive.model.defaults import IDLE_MS
 from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
 from outlive.model.run import OpenEffect
@@ -151,7 +152,7 @@ class Env:
     kin: Kin
     worker: str
     #: A run whose branches all wait for longer than this leaves memory.
-    idle_ms: int = 2000
+    idle_ms: int = IDLE_MS
     #: What transactional steps need; None: the store shares no transaction.
     transactions: Transacting | None = None
     #: What is not recorded.

@@ -25,6 +25,7 @@ from outlive.engine.ops import Op, Recorder, own_bound
 from outlive.engine.place import Body, place
 from outlive.errors import CorruptRecord, InDoubt, NotHappened, ValueRefused
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
+from outlive.model.defaults import CHECK_TIMEOUT_SECONDS
 from outlive.model.events import By, EffectDoubted
 from outlive.model.run import OpenEffect
 
@@ -34,7 +35,6 @@ logger = logging.getLogger("outlive")
 CHECKS_MAX = 8
 CHECK_DELAY_SECONDS = 0.25
 CHECK_DELAY_SECONDS_MAX = 30.0
-CHECK_TIMEOUT_SECONDS = 60.0
 
 
 class Ends(Protocol):

@@ -12,6 +12,7 @@ from outlive.engine.definitions import Effect, Flow, Step
 from outlive.engine.place import Body, awaited, branch_for, on_loop, place
 from outlive.engine.signatures import CallVerb, SpawnVerb, typed
 from outlive.errors import DefinitionRefused, NotInRun, UsageError
+from outlive.model.defaults import MAP_LIMIT
 from outlive.model.ids import is_text
 from outlive.model.retry import Duration, parse_duration
 
@@ -125,8 +126,6 @@ def run_id() -> str:
 
 Item = TypeVar("Item")
 T = TypeVar("T")
-
-MAP_LIMIT = 100
 
 
 @typed[CallVerb]()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from outlive.errors import AppClosed
+from outlive.model.defaults import LANE_THREADS
 from outlive.ports import Clock
 
 T = TypeVar("T")
@@ -61,10 +62,6 @@ class Pace:
         """It is over; not done: it would have taken longer."""
         is_slow = self._clock.monotonic() - began > SLOW_SECONDS
         self._quick = 0 if is_slow or not is_done else self._quick + 1
-
-
-#: Enough for a local store, whose verbs hardly wait.
-LANE_THREADS = 2
 
 
 class Lane(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 import msgspec
 
 from outlive.errors import DefinitionRefused
+from outlive.model.defaults import RATE_PER
 from outlive.model.ids import NAME_RULES, is_name
 from outlive.model.retry import Duration, parse_duration
 
@@ -39,7 +40,7 @@ class Rate:
 
     units: int
     #: How long the stretch is.
-    per: Duration = "1m"
+    per: Duration = RATE_PER
 
     def __post_init__(self) -> None:
         check_count("Rate", "units", self.units, UNITS_MAX)

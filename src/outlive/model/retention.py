@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from outlive.errors import DefinitionRefused, UsageError
+from outlive.model.defaults import ID_WINDOW
 from outlive.model.retry import Duration, parse_duration
 
 #: How many of the newest ended runs of a flow can be kept whatever their age.
@@ -44,7 +45,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     #: A folder for files, or the URL of a store: what goes is kept there first.
     archive: str | None = None
     #: How long ids and keys of deleted runs stay taken.
-    id_window: Duration = "90d"
+    id_window: Duration = ID_WINDOW
 
     def __post_init__(self) -> None:
         ages = (self.completed, self.failed, self.cancelled, self.ttl, self.id_window)
@@ -65,7 +66,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
                     f"Retention: the rules of flow {name!r} are a {type(rules).__name__}; "
                     "write Retention(...)"
                 )
-            if rules.flows or rules.archive is not None or rules.id_window != "90d":
+            if rules.flows or rules.archive is not None or rules.id_window != ID_WINDOW:
                 raise DefinitionRefused(
                     f"Retention: flow {name!r} has rules of its own, but archive, id_window and "
                     "flows are the whole store's: give them outside"

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from outlive.errors import DefinitionRefused
+from outlive.model.defaults import RETRY_ATTEMPTS, RETRY_DELAY, RETRY_DELAY_MAX, RETRY_FACTOR
 
 #: "90s", "1h 30m", 2.5 (seconds) or a timedelta.
 Duration: TypeAlias = str | int | float | timedelta
@@ -64,13 +65,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """When to try again. ``attempts`` counts the first one."""
 
     #: How many there are at most, the first one included (default: 5).
-    attempts: int = 5
+    attempts: int = RETRY_ATTEMPTS
     #: Before the second attempt (default: "1s").
-    delay: Duration = "1s"
+    delay: Duration = RETRY_DELAY
     #: Each further pause is so many times longer (default: 2).
-    factor: float = 2.0
+    factor: float = RETRY_FACTOR
     #: But never longer than this (default: "1m").
-    delay_max: Duration = "1m"
+    delay_max: Duration = RETRY_DELAY_MAX
     #: Shorten each pause at random, down to half.
     jitter: bool = True
     #: Only errors of these types are worth another attempt.

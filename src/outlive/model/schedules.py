@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from outlive.model.cron import last_until, next_after, parse_cron
+from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.queues import QueuePlace
 
 #: The flow whose runs are schedules; no flow of a user can have this name.
@@ -44,9 +45,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     args: bytes
     cron: str | None = None
     every_ms: int | None = None
-    tz: str = "UTC"
-    missed: Missed = "skip"
-    overlap: Overlap = "allow"
+    tz: str = SCHEDULE_TIME_ZONE
+    missed: Missed = SCHEDULE_MISSED
+    overlap: Overlap = SCHEDULE_OVERLAP
     queue: str | None = None
     #: Of each run, from its start on.
     deadline_ms: int | None = None

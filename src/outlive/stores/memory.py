@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Silence, Standing
 from outlive.stores.queues import (
@@ -237,7 +238,7 @@ class MemoryStore:
 
     clock: Clock | None = None
 
-    def __init__(self, *, ports: Ports | None = None, lease_seconds: float = 15.0) -> None:
+    def __init__(self, *, ports: Ports | None = None, lease_seconds: float = LEASE_SECONDS) -> None:
         self._clock = (ports or Ports()).clock
         self._lock = threading.Lock()
         self._journals: dict[str, _Journal] = {}
@@ -334,7 +335,7 @@ class MemoryStore:
                 mail=journal.unread(),
             )
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
         with self._lock:
             found = [

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
+from outlive.model.defaults import FIND_LIMIT
 from outlive.ports import Clock, Ports
 from outlive.stores.types import (
     Claims,
@@ -110,7 +111,7 @@ class Store(Protocol):
         """Forget these nodes, whoever names them; those that are not there are no error."""
         ...
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         """A page of runs, stable under concurrent writes: none twice, none skipped."""
         ...
 

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from outlive.model.defaults import RATE_MS
+
 #: What a commit does to the run's lease.
 Lease = Literal["keep", "take", "free"]
 #: How ``post`` answers.
@@ -199,7 +201,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     per_worker: int | None = None
     #: Units that first claims may spend within any ``rate_ms``.
     rate: int | None = None
-    rate_ms: int = 60_000
+    rate_ms: int = RATE_MS
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):

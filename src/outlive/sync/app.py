@@ -32,6 +32,7 @@ from outlive.engine.place import Body, place, refuse_in_run
 from outlive.engine.signatures import typed
 from outlive.journal.retention.archive import Archived
 from outlive.journal.retention.sweep import Swept
+from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.mail import Verdict
 from outlive.model.queues import Queue
 from outlive.model.redaction import Redaction
@@ -207,9 +208,9 @@ class App:
         *args: Any,
         cron: str | None = None,
         every: Duration | None = None,
-        tz: str = "UTC",
-        missed: Missed = "skip",
-        overlap: Overlap = "allow",
+        tz: str = SCHEDULE_TIME_ZONE,
+        missed: Missed = SCHEDULE_MISSED,
+        overlap: Overlap = SCHEDULE_OVERLAP,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         queue_key: str | None = None,

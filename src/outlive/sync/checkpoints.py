@@ -22,6 +22,7 @@ from outlive.checkpoints.retention import CheckpointedRun
 from outlive.checkpoints.snapshot import Change
 from outlive.errors import DefinitionRefused
 from outlive.model.checkpoints import EndStatus
+from outlive.model.defaults import CHECKPOINTS_OLDER_THAN
 from outlive.model.retry import Duration, Retry
 from outlive.portal import LoopThread, check_may_block
 from outlive.sync.app import at_exit
@@ -278,7 +279,7 @@ class DurableRunner(Exchanging):
 
     def cleanup_old(
         self,
-        older_than: Duration = "7d",
+        older_than: Duration = CHECKPOINTS_OLDER_THAN,
         *,
         failed: Duration | None = None,
         unfinished: Duration | None = None,

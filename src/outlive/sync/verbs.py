@@ -25,8 +25,9 @@ from outlive.engine.definitions import Effect, Flow
 from outlive.engine.people import Approval
 from outlive.engine.place import Bridge, plain_for
 from outlive.engine.signatures import PlainCallVerb, PlainSpawnVerb, typed
-from outlive.engine.verbs import MAP_LIMIT, Outcome
+from outlive.engine.verbs import Outcome
 from outlive.errors import DefinitionRefused
+from outlive.model.defaults import MAP_LIMIT
 from outlive.model.retry import Duration
 
 P = ParamSpec("P")

@@ -1,22 +1,44 @@
-"""What tests of durable code need; production code never imports it.
+"""Tools for tests of durable code; production code never imports this package.
 
-Each name is imported when it is first used: the suite needs pytest, the others do not.
+Each name is imported on first use: ``StoreSuite`` needs pytest, the others do not.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outlive.testing.audit.auditor import Receipt
     from outlive.testing.clock import FakeClock
     from outlive.testing.crash import lab as crash_lab
+    from outlive.testing.crash.child import Stage
+    from outlive.testing.crash.failing_store import FailingStore
+    from outlive.testing.crash.lab import Lab, Play
+    from outlive.testing.ledger import Ledger
     from outlive.testing.simulation.simulation import simulate
     from outlive.testing.suite.suite import StoreSuite
 
-__all__ = ["FakeClock", "StoreSuite", "crash_lab", "simulate"]
+__all__ = [
+    "FailingStore",
+    "FakeClock",
+    "Lab",
+    "Ledger",
+    "Play",
+    "Receipt",
+    "Stage",
+    "StoreSuite",
+    "crash_lab",
+    "simulate",
+]
 
 #: Public name -> the module that defines it.
 _LATER = {
+    "FailingStore": "outlive.testing.crash.failing_store",
     "FakeClock": "outlive.testing.clock",
+    "Lab": "outlive.testing.crash.lab",
+    "Ledger": "outlive.testing.ledger",
+    "Play": "outlive.testing.crash.lab",
+    "Receipt": "outlive.testing.audit.auditor",
+    "Stage": "outlive.testing.crash.child",
     "StoreSuite": "outlive.testing.suite.suite",
     "simulate": "outlive.testing.simulation.simulation",
 }

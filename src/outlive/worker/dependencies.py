@@ -13,11 +13,10 @@ from outlive.journal.keeper import Keeper
 from outlive.journal.lane import Lane
 from outlive.journal.redaction import Hider
 from outlive.journal.retention.sweep import Rules
+from outlive.model.defaults import DRAIN_SECONDS, IDLE_MS, POLL_SECONDS
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.worker.heartbeat import LeaseTime, Pulse
-
-POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +31,14 @@ class Setting:
     lease: LeaseTime
     #: Starts beating for a worker id.
     start_pulse: Callable[[str, Callable[[OutliveError], None]], Pulse]
-    idle_ms: int = 2000
+    idle_ms: int = IDLE_MS
     poll_seconds: float = POLL_SECONDS
     #: How long what runs may take to reach a durable point when the worker is told to stop.
-    drain_seconds: float = 30.0
+    drain_seconds: float = DRAIN_SECONDS
     #: What transactional steps need; None: the store can't do them.
     transactions: Transactions | None = None
-    #: None: this worker clears nothing away.
-    upkeep: Rules | None = None
+    #: What may be deleted; None: this worker deletes nothing.
+    retention: Rules | None = None
     #: What people are told; None: by this worker alone.
     notices: Notices | None = None
     #: What is not recorded.

@@ -27,7 +27,7 @@ ORPHAN_TURNS = 60
 SILENT_LOOKS = 50
 
 
-class Upkeep:
+class RetentionTask:
     """The sweeps of one worker."""
 
     def __init__(self, setting: Setting, rules: Rules, worker: str) -> None:

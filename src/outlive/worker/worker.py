@@ -25,6 +25,7 @@ from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.journal.mail import mail_of_each
+from outlive.model.defaults import WORKER_CONCURRENCY
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
 from outlive.ports import Clock
@@ -36,7 +37,7 @@ from outlive.worker.heartbeat import Pulse, stopped
 from outlive.worker.neighbours import Adoption, News, StoreKin, StorePeer, Watchers
 from outlive.worker.poison import LOOK_SECONDS
 from outlive.worker.repertoire import Repertoire
-from outlive.worker.retention import Upkeep
+from outlive.worker.retention import RetentionTask
 
 #: Looks for what is due do not follow one another faster than this, whatever a store says.
 _AHEAD_MS_MIN = 1
@@ -68,13 +69,13 @@ def _nothing() -> None:
 def begin_beside(setting: Setting, worker: str, poke: Callable[[], object]) -> Callable[[], object]:
     """Begin both, as far as they are wanted; returns what ends them."""
     unwatch = wake_by_store(setting, worker, poke)
-    if setting.upkeep is None:
+    if setting.retention is None:
         return unwatch
-    upkeep = Upkeep(setting, setting.upkeep, worker)
-    upkeep.start()
+    retention = RetentionTask(setting, setting.retention, worker)
+    retention.start()
 
     def end() -> None:
-        upkeep.stop()
+        retention.stop()
         unwatch()
 
     return end
@@ -209,7 +210,7 @@ class Worker:
         repertoire: Repertoire,
         *,
         everything: bool,
-        concurrency: int = 100,
+        concurrency: int = WORKER_CONCURRENCY,
     ) -> None:
         self.id = setting.ports.entropy(8).hex()
         self.failure: OutliveError | None = None

@@ -40,6 +40,7 @@ from outlive.journal.shared import (
     forked_among,
     orphan_entry,
 )
+from outlive.model.defaults import RETAIN_SECONDS
 from outlive.model.events import Marked
 from outlive.model.ids import KEY_PREFIX, OWN_PREFIX, is_run
 from outlive.model.mail import Cancel
@@ -128,7 +129,7 @@ class Rules:
 
     retention: Retention
     archive: Archive | None = None
-    period_seconds: float = 60.0
+    period_seconds: float = RETAIN_SECONDS
 
 
 class SweptRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from outlive.errors import CorruptRecord, Erased, WrongKey
 from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
 from outlive.journal.seal.keys import MasterKeys
 from outlive.journal.seal.seal import Keyring, Seal, Veil, data_key_id
+from outlive.model.defaults import FIND_LIMIT
 from outlive.ports import Clock
 from outlive.stores.seam import Store
 from outlive.stores.types import (
@@ -285,7 +286,7 @@ class SealedStore:
         first = () if reading is None else reading.records
         return any(data_key_id(record.body) is not None for record in first)
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         veil = await self.keyring.veil()
         page = await self._find_tagged(query, after, limit, veil)
         shown = [self._show(each.head, each.header, veil) for each in page.items]

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from outlive.envelope import enclose_old, enclose_old_outcome
 from outlive.errors import StoreUnavailable, WrongVersion
+from outlive.model.defaults import LEASE_SECONDS
 from outlive.ports import Ports
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.deletion import (
@@ -268,7 +269,7 @@ class Upgrade(NamedTuple):
     #: False: this one only looks or posts, and leaves tables of an earlier release alone.
     is_allowed: bool = True
     #: Workers that beat within such a time are alive.
-    lease_ms: int = 15_000
+    lease_ms: int = round(LEASE_SECONDS * 1000)
 
 
 def check_schema(db: PostgresConnection, place: Place, upgrade: Upgrade) -> str:

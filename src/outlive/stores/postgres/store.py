@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from outlive.errors import CorruptRecord, StoreFailed
+from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Ports, RemoteClock, describe_offset
 from outlive.stores.liveness import Standing
 from outlive.stores.postgres import deletion as nodes
@@ -107,7 +108,7 @@ class PostgresStore:
         url: str,
         *,
         ports: Ports | None = None,
-        lease_seconds: float = 15.0,
+        lease_seconds: float = LEASE_SECONDS,
         server_time: Callable[[], int] | None = None,
         upgrades: bool = True,
     ) -> None:
@@ -253,7 +254,7 @@ class PostgresStore:
             int8(_NO_LIMIT if limit is None else limit),
         )
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
         found = find_runs(self._other, query, begin, size + 1)
         more = len(found) > size

@@ -17,6 +17,7 @@ from psycopg import ProgrammingError, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outlive.errors import UnknownStore
+from outlive.model.defaults import OUTAGE_SECONDS, STATEMENT_SECONDS
 
 SCHEMA_DEFAULT = "outlive"
 #: PostgreSQL keeps what begins with pg_ for itself.
@@ -48,8 +49,8 @@ class Place:
     #: Where to listen for wake-ups; None: at the same place, if it is a server and no pooler.
     listen_conninfo: str | None = None
     schema: str = SCHEMA_DEFAULT
-    limit_seconds: float = 30.0
-    outage_seconds: float = 60.0
+    limit_seconds: float = STATEMENT_SECONDS
+    outage_seconds: float = OUTAGE_SECONDS
     allow_unsafe: bool = False
 
     @property
@@ -72,8 +73,8 @@ def parse_place(url: str) -> Place:
     listen = given.pop("listen", None)
     place = {
         "schema": _schema(given.pop("schema", SCHEMA_DEFAULT)),
-        "limit_seconds": _seconds(given, "limit", 30.0),
-        "outage_seconds": _seconds(given, "outage", 60.0),
+        "limit_seconds": _seconds(given, "limit", STATEMENT_SECONDS),
+        "outage_seconds": _seconds(given, "outage", OUTAGE_SECONDS),
         "allow_unsafe": _yes(given.pop("unsafe", "no")),
     }
     return Place(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Presence, Standing
 from outlive.stores.queues import Turns
@@ -90,7 +91,7 @@ class SQLiteStore:
         path: str | os.PathLike[str],
         *,
         ports: Ports | None = None,
-        lease_seconds: float = 15.0,
+        lease_seconds: float = LEASE_SECONDS,
         connect: Connect | None = None,
         upgrades: bool = True,
     ) -> None:
@@ -204,7 +205,7 @@ class SQLiteStore:
             mail=[Mail(mail_id=mail_id, body=body, posted_at=at) for mail_id, body, at in mail],
         )
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
         with self._connections.reading() as db:
             found = find_runs(db, query, begin, size + 1)

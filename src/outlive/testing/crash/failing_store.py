@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from outlive.errors import StoreUnavailable
+from outlive.model.defaults import FIND_LIMIT
 from outlive.stores.seam import Clearing, Mailroom, Prompt, Store, Watchable
 from outlive.stores.transactions import AsyncTransaction, Attempt, Enlisting, Transactional
 from outlive.stores.types import (
@@ -175,7 +176,7 @@ class FailingStore:
     async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
         await self._call("drop_blobs", self._store.drop_blobs(family, addresses))
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         return await self._call("find", self._store.find(query, after, limit))
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:

@@ -34,6 +34,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.headers import header_of
 from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
+from outlive.model.defaults import LEASE_SECONDS
 from outlive.model.events import Event
 from outlive.model.run import fold
 from outlive.ports import Ports
@@ -56,9 +57,6 @@ from outlive.testing.crash.points import (
     url_of,
 )
 from outlive.testing.ledger import Ledger
-
-#: Who only reads needs no lease.
-LEASE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,7 +223,7 @@ class SimProcess:
             start_pulse=lambda worker, failed: SimPulse(self, worker, failed),
             idle_ms=plan.idle_ms,
             poll_seconds=plan.poll_seconds,
-            upkeep=self._rules(),
+            retention=self._rules(),
         )
         return Worker(setting, all_of([tell_story]), everything=True)
 

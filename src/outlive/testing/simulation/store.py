@@ -19,6 +19,7 @@ from outlive.journal.seal.keys import KEY_BYTES, MasterKeys
 from outlive.journal.seal.seal import Veil
 from outlive.journal.seal.sealed_store import shown_id
 from outlive.journal.seal.transactions import SealedClearing
+from outlive.model.defaults import FIND_LIMIT
 from outlive.ports import RemoteClock
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store
@@ -345,7 +346,7 @@ class SimStore:
     async def drop_blobs(self, family: str, addresses: Sequence[bytes]) -> None:
         await self._ask(_now(self._disk.drop_blobs, family, addresses))
 
-    async def find(self, query: Query, after: str | None = None, limit: int = 100) -> Page:
+    async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         return await self._ask(_now(self._disk.find, query, after, limit))
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
