@@ -43,7 +43,7 @@ class Chapter:
     works_counted: Sequence[str] = ("sequential", "many")
 
     def contestants(self) -> dict[str, Contestant]:
-        """Whoever may take part."""
+        """Everyone who may take part."""
         return {name: each for name, each in CONTESTANTS.items() if each.chapter == self.name}
 
 
@@ -57,11 +57,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 def written(chapter: Chapter, results: Results, folder: Path, stem: str) -> list[str]:
     """All of it; its pictures go into the folder."""
     plots = draw_plots(chapter, results, folder, stem)
-    lines = [*opening(chapter, results), *summary(chapter, results)]
-    lines += [*contestants(chapter, results), *goals(chapter, results)]
+    lines = [*opening(chapter, results), *goals(chapter, results)]
     for wanted in chapter.sections:
         lines += section(results, wanted, plots)
-    return [*lines, *counts(chapter, results)]
+    lines += [*counts(chapter, results), *contestants(chapter, results)]
+    return [*lines, *machine(results)]
 
 
 def opening(chapter: Chapter, results: Results) -> list[str]:
@@ -77,10 +77,13 @@ def opening(chapter: Chapter, results: Results) -> list[str]:
         "",
         *noise(results),
     ]
-    if told.get("note"):
-        lines += [told["note"], ""]
-    lines += table(["machine", ""], ([name, value] for name, value in told["machine"].items()))
-    return [*lines, ""]
+    return [*lines, told["note"], ""] if told.get("note") else lines
+
+
+def machine(results: Results) -> list[str]:
+    """On what it was measured."""
+    rows = ([name, value] for name, value in results.told["machine"].items())
+    return ["### The machine", "", *table(["machine", ""], rows), ""]
 
 
 def noise(results: Results) -> list[str]:
@@ -92,38 +95,19 @@ def noise(results: Results) -> list[str]:
     if all_of_them:
         lines += [
             f"In {wide} of {all_of_them} rows the slowest round took more than "
-            f"{WIDE_SPREAD:.0f} times as long as the fastest: there the range says more than the "
-            "median.",
+            f"{WIDE_SPREAD:.0f} times as long as the fastest: there, look at the range rather "
+            "than the median.",
             "",
         ]
     if busy > QUIET_LOAD:
         lines += [
             f"**The machine was busy with other work** (load up to {busy:.1f} on "
-            f"{machine['cores']} cores, the contestants' own included). Whoever waits for the "
-            "disk then waits for a processor as well: compare within a table, and measure on a "
-            "quiet machine before you rely on a figure.",
+            f"{machine['cores']} cores, including the contestants themselves). A process that "
+            "waits for the disk then also waits for a processor: compare within a table, and "
+            "measure on a quiet machine before you rely on a figure.",
             "",
         ]
     return lines
-
-
-def summary(chapter: Chapter, results: Results) -> list[str]:
-    """The headline figures, side by side."""
-    rows = []
-    for name, each in chapter.contestants().items():
-        found = [
-            results.figure(work, size, name, look) for _, work, size, look, _ in chapter.headlines
-        ]
-        bytes_per_step = results.counted("sequential", name, "bytes")
-        if any(found):
-            told = [
-                form(figure.middle) if figure else "–"
-                for figure, (*_, form) in zip(found, chapter.headlines, strict=True)
-            ]
-            size = "–" if bytes_per_step is None else f"{bytes_per_step:,.0f}"
-            rows.append([each.title, *told, size])
-    head = ["medians", *(words for words, *_ in chapter.headlines), "bytes per step"]
-    return ["### In short", "", *table(head, rows), ""] if rows else []
 
 
 def contestants(chapter: Chapter, results: Results) -> list[str]:
@@ -150,7 +134,7 @@ def goals(chapter: Chapter, results: Results) -> list[str]:
     words = (
         "What was aimed at, and whether these results reach it. Ratios are taken within each "
         "round, where contestants ran right after one another. The median of the rounds decides; "
-        "where some of them disagree it is told how many."
+        "if some rounds disagree, their number is given."
     )
     return ["### Goals", "", words, "", *table(["goal", "bound", "measured", ""], rows), ""]
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import postgres_goals, postgres_sections, values_page
+from bench import overview, postgres_goals, postgres_sections, values_page
 from bench.chapter import Chapter, written
 from bench.environments import ROOT
 from bench.figures import Results, count, field, rate, seconds
@@ -51,13 +52,13 @@ SQLITE = Chapter(
 POSTGRES = Chapter(
     name="postgres",
     title="On many machines: PostgreSQL",
-    words="The same work by another URL. Everybody runs on one real PostgreSQL server on the same "
-    "machine, each turn in a database of its own that begins with a checkpoint; Restate brings a "
-    "server and a log of its own, on the same disk. The server and whoever uses it share the "
-    "machine's processors, so what it costs the server is told beside.",
+    words="The same work with another URL. All contestants use one real PostgreSQL server on the "
+    "same machine, each turn in a new database that starts with a checkpoint; Restate has its own "
+    "server and log, on the same disk. Server and contestant share the machine's processors, so "
+    "the server's processor time is listed separately.",
     words_of_contestants="Each in an environment of its own, at the versions that `bench/peers` "
-    "pins, in its asynchronous form, with the pool that its documents tell: DBOS its default of 20 "
-    "connections, LangGraph 20, Absurd 8 workers with a connection each (a client has one), "
+    "pins, in its asynchronous form, with the pool that its documents recommend: DBOS its default "
+    "of 20 connections, LangGraph 20, Absurd 8 workers with a connection each (a client has one), "
     "Outlive its default of 8. The server is started with `fsync`, `synchronous_commit` and "
     "`full_page_writes` on, 512 MB of shared buffers and room for 4 GB of log; the settings were "
     "read back from the contestant's own connection, Restate's from its server.",
@@ -88,44 +89,52 @@ CHAPTERS = (SQLITE, POSTGRES)
 FAIRNESS = """\
 ## What is not fair to whom
 
-- **To the peers:** each runs as its documents tell, on its own defaults, and none was tuned. DBOS
+- **To the peers:** each runs as its documents say, with its own defaults; none was tuned. DBOS
   opens SQLite with a rollback journal (several flushes per commit), meant for trying it out; its
   documents recommend PostgreSQL for production, as in the second chapter. LangGraph keeps a
-  snapshot of all its state at every step, which buys time travel and a resume that does not depend
-  on the length of the past, and costs bytes. Both do things that are not measured here at all.
+  snapshot of all its state at every step, which allows time travel and a resume that does not
+  depend on the length of the past, and costs bytes. Both have features that are not measured here.
 - **To Outlive:** an `effect` makes intent, arguments and key durable before its body begins; no
   peer does. Its records carry a checksum and a chain. LangGraph's `task` does not wait for the disk
   between two steps.
 - **In Outlive's favour:** a plain `step` does not wait for the disk either, by design: compare it
   with LangGraph's `task`, and `effect` with everybody else. With many runs at once, runs share
   flushes; the bare commit does not, so Outlive can be faster than it there.
-- **To everybody:** all steps are trivial. A real step takes milliseconds to minutes; look at “added
-  to a model call” for what an engine adds then. Everything runs on one machine, in one process, on
+- **To everybody:** all steps are trivial. A real step takes milliseconds to minutes; “added to a
+  model call” shows what an engine adds then. Everything runs on one machine, in one process, on
   one disk, and the page cache is warm. A database across a network answers later by its round
   trip: multiply by the round trips that were counted.
 - **To Restate:** its server is made for a cluster of its own, and here shares two processors with
   the service and the client. Its figures include an HTTP call per run.
-- **To Absurd:** its workers look for work every quarter of a second when there is none; where that
-  would have counted, tasks were spawned before the workers began.
+- **To Absurd:** its idle workers poll every quarter of a second; where that would have mattered,
+  tasks were spawned before the workers started.
 """
 
 
-def opening(forms: Sequence[str]) -> list[str]:
-    """What the page is about."""
+def opening(found: overview.Found, folder: Path, stem: str) -> list[str]:
+    """The point of the page, on one screen."""
+    forms = [str(measured.told["form"]) for _, measured in found]
     return [
         "# How fast it is",
         "",
-        "A durable engine writes down what a run does, so that it can go on after its process "
-        "died. This page says what that costs: per step, per run, in bytes, when a run is "
-        "resumed, while runs sleep, and on top of a model call; beside other engines, and "
-        "beside the *bare commit*, which writes the same bytes to the same disk and does nothing "
-        "else.",
+        *overview.written(found, folder, stem),
+        "The *bare commit* writes the same bytes to the same disk and does nothing else. An "
+        "`effect` is durable before it starts and before the next one; a `step` is not waited "
+        "for. All steps are trivial, so this is the time of the engine alone. "
+        "[What is not fair to whom](#what-is-not-fair-to-whom).",
         "",
-        f"It is written by `{command_of(forms)}`, and no figure on it was typed by hand. A figure "
-        "is the **median** of the rounds (the least to the most); “once” stands where a case was "
-        "run in one round alone.",
+        f"`{command_of(forms)}` writes this page; no figure was typed by hand. A figure is the "
+        "**median** of the rounds, with minimum and maximum in parentheses; “once” marks a case "
+        "that was run in one round only. Below: "
+        + ", ".join(f"[{chapter.title}](#{anchor(chapter.title)})" for chapter, _ in found)
+        + ", each with goals, details per work and counts.",
         "",
     ]
+
+
+def anchor(title: str) -> str:
+    """What a heading is called in links."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def command_of(forms: Sequence[str]) -> str:
@@ -134,7 +143,7 @@ def command_of(forms: Sequence[str]) -> str:
 
 
 def repeating(form: str) -> list[str]:
-    """How to get these figures oneself."""
+    """How to measure the same."""
     return [
         "## How to repeat it",
         "",
@@ -152,8 +161,8 @@ def repeating(form: str) -> list[str]:
         "A single figure on SQLite: put `python -m bench.contestants.` before the command that "
         "stands beside it, an empty folder for `FOLDER`, and use the interpreter of the "
         "contestant's environment (`.bench/dbos/bin/python`, `.bench/langgraph/bin/python`, else "
-        "the project's own). It prints JSON. A work `resume-…` goes on from what the same command "
-        "with `prepare-…` leaves behind in the folder when it dies. On PostgreSQL: put "
+        "the project's own). It prints JSON. A work `resume-…` continues what the same command "
+        "with `prepare-…` leaves in the folder when it dies. On PostgreSQL: put "
         "`python -m` before the command; it starts a server, prepares what is needed, and calls "
         "the contestant in its environment.",
         "",
@@ -170,7 +179,7 @@ def write(found: Sequence[tuple[Chapter, Results]], page: Path, results: Path) -
     """All chapters that there are results of."""
     page.parent.mkdir(parents=True, exist_ok=True)
     forms = [str(measured.told["form"]) for _, measured in found]
-    lines = opening(forms)
+    lines = opening(found, page.parent, page.stem)
     for chapter, measured in found:
         stem = page.stem if chapter.name == "sqlite" else f"{page.stem}-{chapter.name}"
         lines += written(chapter, measured, page.parent, stem)

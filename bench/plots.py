@@ -32,6 +32,15 @@ class Curve:
     points: list[Point]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One median of one contestant."""
+
+    name: str
+    colour: str
+    value: float
+
+
 class Axis:
     """A logarithmic scale over whole decades."""
 
@@ -98,4 +107,30 @@ def draw(title: str, across_title: str, form: Callable[[float], str], curves: li
         parts += render(curve, across, up)
         name = text(WIDTH - RIGHT + 14, TOP + 20 * number, curve.name)
         parts.append(f'<g fill="{curve.colour}">{name}</g>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def draw_bars(title: str, form: Callable[[float], str], bars: list[Bar]) -> str:
+    """Horizontal bars over one logarithmic axis, each with its name and its value."""
+    step, left = 24, 200
+    bottom = TOP + step * len(bars)
+    axis = Axis([bar.value for bar in bars], left, WIDTH - 70)
+    height = bottom + 30
+    parts = [
+        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        text(12, 22, title),
+    ]
+    for mark in axis.marks():
+        parts.append(line(axis.at(mark), TOP, axis.at(mark), bottom))
+        parts.append(text(axis.at(mark), bottom + 18, form(mark), "middle"))
+    for number, bar in enumerate(bars):
+        y, end = TOP + step * number, axis.at(bar.value)
+        parts.append(text(left - 8, y + 16, bar.name, "end"))
+        parts.append(
+            f'<rect x="{left}" y="{y + 4}" width="{end - left:.1f}" height="16" '
+            f'fill="{bar.colour}"/>'
+        )
+        parts.append(text(end + 6, y + 16, form(bar.value)))
     return "\n".join([*parts, "</svg>", ""])
