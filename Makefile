@@ -13,8 +13,9 @@ help:
 	@echo "make check      format, lint, types, import contracts, unit tests (under a minute)"
 	@echo "make test       every test, the long ones sampled (10 to 15 minutes on 2 cores)"
 	@echo "make test-full  every test at full counts"
-	@echo "make bench      how fast it is, on SQLite and PostgreSQL, beside its peers, in minutes"
-	@echo "make bench-full the same at full sizes, in about an hour"
+	@echo "make bench      how fast it is, on SQLite and PostgreSQL, beside its peers, in 15 minutes"
+	@echo "                (one chapter: ONLY=sqlite, postgres, values or where)"
+	@echo "make bench-full the same at full sizes, instructions and scale, in one to two hours"
 	@echo "make format     put the code into form"
 	@echo "make reference  write what of docs/reference follows from the code"
 	@echo "make docs       build the site of the docs into build/site; a dead link fails it"
@@ -67,15 +68,11 @@ test: $(STAMP)
 test-full: $(STAMP)
 	OUTLIVE_TEST_FULL=1 $(BIN)/python scripts/run_tests.py
 
-bench bench-full: $(STAMP)
-	$(BIN)/python -m bench.environments
-	$(BIN)/python -m bench.run $(if $(filter bench-full,$@),full,quick)
-	$(BIN)/python -m bench.values_run $(if $(filter bench-full,$@),full,quick)
-	$(BIN)/python -m bench.where bench/results/where.json
-	$(BIN)/python -m bench.page
-	$(if $(filter bench-full,$@),$(BIN)/python -m bench.scale_postgres bench/results/scale-postgres.json)
-	$(if $(filter bench-full,$@),$(BIN)/python -m bench.sleepers_postgres 1000000 \
-	    bench/results/sleepers-postgres.json docs/explanation/scale-sleepers.svg)
+bench: $(STAMP)
+	$(BIN)/python -m bench quick $(if $(ONLY),--only $(ONLY))
+
+bench-full: $(STAMP)
+	$(BIN)/python -m bench full $(if $(ONLY),--only $(ONLY))
 
 lock:
 	sh scripts/lock.sh $(PYTHON)

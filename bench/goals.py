@@ -182,6 +182,24 @@ GOALS = [
         form=seconds,
     ),
     Goal(
+        text="200 runs x 20 effects, processor time against L1 (Python 3.12 and later)",
+        measure=ratio_of(
+            value_of("many", 200, "effect", cpu_per_operation),
+            value_of("many", 200, "floor-l1", cpu_per_operation),
+        ),
+        limit=3.5,
+        form=times,
+    ),
+    Goal(
+        text="200 runs x 20 effects, processor time against L2 (Python 3.11)",
+        measure=ratio_of(
+            value_of("many", 200, "effect", cpu_per_operation),
+            value_of("many", 200, "floor-l2", cpu_per_operation),
+        ),
+        limit=2.5,
+        form=times,
+    ),
+    Goal(
         text="1,000 one-step runs, runs per second against DBOS",
         measure=ratio_of(per_second("starts", 1000, "step"), per_second("starts", 1000, "dbos")),
         limit=60,

@@ -16,6 +16,7 @@ from bench.chapter import Chapter, written
 from bench.environments import ROOT
 from bench.figures import Results, count, field, rate, seconds
 from bench.goals import GOALS
+from bench.instructions import written as written_instructions
 from bench.plan import PLANS
 from bench.run import RESULTS, results_of
 from bench.sections import SECTIONS
@@ -118,7 +119,8 @@ def opening(found: overview.Found, folder: Path, stem: str) -> list[str]:
         "# How fast it is",
         "",
         *overview.written(found, folder, stem),
-        "The *bare commit* writes the same bytes to the same disk and does nothing else. An "
+        "The *bare commit* writes the same bytes to the same disk and does nothing else; *L1* is "
+        "written by hand for this one work and keeps the promises of an `effect`. An "
         "`effect` is durable before it starts and before the next one; a `step` is not waited "
         "for. All steps are trivial, so this is the time of the engine alone. "
         "[What is not fair to whom](#what-is-not-fair-to-whom).",
@@ -151,9 +153,7 @@ def repeating(form: str) -> list[str]:
         "and writes this page. A part of it:",
         "",
         "```text",  # too long a work for the test that runs the examples of all pages
-        "$ python -m bench.environments",
-        f"$ python -m bench.run {form} --only postgres",
-        f"$ python -m bench.values_run {form}",
+        f"$ {command_of([form])} ONLY=postgres",
         f"$ python -m bench.run {form} --work sequential,many --only floor,effect,dbos --out mine",
         "$ python -m bench.page --results mine --page mine/page.md",
         "```",
@@ -175,6 +175,12 @@ def where(results: Path) -> list[str]:
     return written_where(json.loads(path.read_text())) if path.exists() else []
 
 
+def instructions(results: Path) -> list[str]:
+    """What the processor executes, if somebody has counted."""
+    path = results / "instructions.json"
+    return written_instructions(json.loads(path.read_text())) if path.exists() else []
+
+
 def write(found: Sequence[tuple[Chapter, Results]], page: Path, results: Path) -> None:
     """All chapters that there are results of."""
     page.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +192,7 @@ def write(found: Sequence[tuple[Chapter, Results]], page: Path, results: Path) -
     values = values_page.newest(results)
     if values is not None:
         lines += values_page.written(values, page.parent, page.stem)
-    lines += [*where(results), FAIRNESS, *repeating(forms[0])]
+    lines += [*instructions(results), *where(results), FAIRNESS, *repeating(forms[0])]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
 

@@ -103,7 +103,19 @@ TINY = [
     *cases("starts", (3,), BARE),
 ]
 
+#: What ends within minutes: the sizes that goals look at, and peers once where they are slow.
 QUICK = [
+    *cases("sequential", (200,), ALL),
+    *cases("many", (200,), BARE),
+    *once(cases("many", (200,), ("pg-dbos", *SWIFT))),
+    *cases("starts", (1_000,), BARE),
+    *once(cases("starts", (1_000,), ("pg-dbos", *SWIFT))),
+    *resumed("one", (1_000, 10_000), OURS),
+    *once(resumed("one", (1_000,), ("pg-dbos", *SWIFT))),
+]
+
+#: Ours, and the floor, three times at every size; peers so at the sizes that goals look at.
+REPEATED = [
     *cases("sequential", (200,), ALL),
     *cases("sequential", (1_000,), BARE),
     *once(cases("sequential", (1_000,), ("pg-dbos", *SWIFT))),
@@ -118,9 +130,9 @@ QUICK = [
     *resumed("one", (10_000,), ENGINES),
 ]
 
-#: Everything of the quick form as often, and once what is smaller or larger.
+#: The same, and once what is smaller or larger.
 FULL = [
-    *QUICK,
+    *REPEATED,
     *once(
         [
             *cases("sequential", (50,), BRIEF),

@@ -4,8 +4,9 @@ python -m bench.run quick|full|tiny [--only postgres,…] [--work sequential,…
 
 Within a round every case is run by all its contestants, one right after the other and each time
 in another order, so that whatever else the machine does hits all of them. Before the rounds comes
-one that counts (statements, flushes, round trips) and is not timed. On a machine on which all of it
-would take too long, what is slow is not repeated. Each chapter, SQLite and PostgreSQL, has rounds
+one that counts (statements, flushes, round trips; of peers in the full form alone) and is not
+timed. On a machine on which all of it would take too long, what is slow is not repeated, and the
+quick form ends within its minutes whatever is left. Each chapter, SQLite and PostgreSQL, has rounds
 and a file of results of its own.
 """
 
@@ -43,9 +44,16 @@ from bench.plan import (
     Form,
     chapter_of,
 )
+from bench.progress import Key, Progress, known_seconds
 from bench.turns import Answer, Place, command_of, counted, prepare, sample
 
 RESULTS = ROOT / "bench" / "results"
+#: In the place of a figure.
+NO_TIME = "not measured: no time was left"
+#: What is expected of ours and of a peer: of a turn that was never measured, of a count, and of the
+#: preparation of one step; and what comes around each turn.
+USUAL_SECONDS, COUNT_SECONDS, PREPARE_SECONDS = (1.5, 4.0), (5.0, 16.0), (0.0006, 0.006)
+AROUND_SECONDS = 0.3
 #: What a turn that is counted may tell per step ...
 COUNTABLE = ("flushes", "statements", "round_trips", "transactions", "log_bytes")
 #: ... and as a whole: batches that were committed, and round trips made for them.
@@ -55,8 +63,10 @@ TOTALS = ("commits", "commit_trips")
 class Rounds:
     """Every sample of every contestant in every case."""
 
-    def __init__(self, plan: list[Case], rounds: int, budget_minutes: float) -> None:
-        self._plan, self._rounds = plan, rounds
+    def __init__(
+        self, plan: list[Case], rounds: int, budget_minutes: float, progress: Progress
+    ) -> None:
+        self._plan, self._rounds, self._progress = plan, rounds, progress
         self._budget_seconds, self._began = budget_minutes * 60, time.monotonic()
         self._rows = {
             (case.work, case.size, name): row_of(case, name)
@@ -72,14 +82,34 @@ class Rounds:
                 done = (number + position / len(self._plan)) / self._rounds
                 first = number % len(case.contestants)
                 for name in case.contestants[first:] + case.contestants[:first]:
-                    samples = self._rows[case.work, case.size, name]["samples"]
-                    if samples and (case.once or self._is_too_slow(samples[-1], done)):
-                        continue
-                    told = sample(name, case, place)
-                    samples.append(told)
-                    where = f"{done:4.0%}  round {number + 1}/{self._rounds}"
-                    say(f"{where}  {case.work} {case.size}  {name}", told)
+                    self._turn(number, case, name, done, place)
                 yield {"rounds": number + 1, "rows": list(self._rows.values())}
+
+    def _turn(self, number: int, case: Case, name: str, done: float, place: Place) -> None:
+        """One contestant's, unless it is not its turn or there is no time for it."""
+        samples = self._rows[case.work, case.size, name]["samples"]
+        key = key_of(case, name, number)
+        has_room = self._progress.has_room_for(key)
+        if samples and (case.once or not has_room or self._is_too_slow(samples[-1], done)):
+            self._progress.drop(key)
+            return
+        if has_room:
+            began = time.monotonic()
+            told = sample(name, case, self._limited(place))
+            self._progress.done(key, time.monotonic() - began)
+        else:
+            told = {"error": NO_TIME}
+            self._progress.drop(key)
+        samples.append(told)
+        where = f"{self._progress.line()}  round {number + 1}/{self._rounds}"
+        say(f"{where}  {case.work} {case.size}  {name}", told)
+
+    def _limited(self, place: Place) -> Place:
+        """No turn goes on for longer than there is time."""
+        room = self._progress.room_seconds()
+        if room is None:
+            return place
+        return replace(place, limit_seconds=min(place.limit_seconds, max(1, int(room))))
 
     def _prepare(self, place: Place) -> None:
         """What is gone on from where leases are: they run out while other things are measured."""
@@ -87,12 +117,31 @@ class Rounds:
             for name in case.contestants:
                 if case.prepared and CONTESTANTS[name].lease_seconds:
                     print(f"preparing  {case.work} {case.size}  {name}", flush=True)
-                    prepare(name, case, place)
+                    prepare(name, case, self._limited(place))
 
     def _is_too_slow(self, last: Answer, done: float) -> bool:
         """To be repeated, while everything takes longer than it should."""
         is_behind = time.monotonic() - self._began > self._budget_seconds * done
         return is_behind and ("error" in last or last["turn_seconds"] > SLOW_SECONDS)
+
+
+def key_of(case: Case, name: str, number: int) -> Key:
+    """One turn of one round."""
+    return case.work, case.size, name, number
+
+
+def expect(progress: Progress, plan: list[Case], rounds: int, counted_names: list[str]) -> None:
+    """Tell what a chapter is made of."""
+    for name in counted_names:
+        seconds = COUNT_SECONDS[bool(CONTESTANTS[name].environment)]
+        progress.add((("count", work, name) for work in COUNTED), seconds)
+    for case in plan:
+        for name in case.contestants:
+            is_peer = bool(CONTESTANTS[name].environment)
+            prepared = case.size * PREPARE_SECONDS[is_peer] if case.prepared else 0.0
+            first, *later = (key_of(case, name, number) for number in range(rounds))
+            progress.add([first], USUAL_SECONDS[is_peer], prepared + AROUND_SECONDS)
+            progress.add([] if case.once else later, USUAL_SECONDS[is_peer], AROUND_SECONDS)
 
 
 def row_of(case: Case, name: str) -> Answer:
@@ -121,15 +170,16 @@ def say(what: str, told: Answer) -> None:
     print(f"{what}: {how}", flush=True)
 
 
-def count(names: list[str], place: Place) -> list[Answer]:
+def count(names: list[str], place: Place, progress: Progress) -> list[Answer]:
     """What can be counted per step, from the difference of two sizes."""
     rows = []
     for work in COUNTED:
         for name in names:
-            is_peer = bool(CONTESTANTS[name].environment)
+            is_peer, began = bool(CONTESTANTS[name].environment), time.monotonic()
             sizes = (COUNTED_OF_PEERS if is_peer else COUNTED)[work]
             told = counts_of(name, work, sizes, place)
-            print(f"counted  {work}  {name}: {told}", flush=True)
+            progress.done(("count", work, name), time.monotonic() - began)
+            print(f"{progress.line()}  counted  {work}  {name}: {told}", flush=True)
             rows.append({"work": work, "contestant": name, "sizes": sizes, **told})
     return rows
 
@@ -250,18 +300,28 @@ def results_of(form: Form, chapter: Chapter) -> str:
     return f"{form}.json" if chapter == "sqlite" else f"{form}-{chapter}.json"
 
 
-def run_chapter(plan: list[Case], asked: argparse.Namespace, place: Place) -> Path:
+def counted_in(plan: list[Case], asked: argparse.Namespace) -> list[str]:
+    """Whose turns are counted; those of peers take long."""
+    if asked.form == "tiny" or asked.no_counts:
+        return []
+    names = sorted({name for case in plan for name in case.contestants} - {*UNCOUNTED})
+    return [name for name in names if asked.form == "full" or not CONTESTANTS[name].environment]
+
+
+def run_chapter(
+    plan: list[Case], asked: argparse.Namespace, place: Place, progress: Progress
+) -> Path:
     """Run a chapter's cases, and write everything down."""
     form, chapter = asked.form, chapter_of(plan[0])
+    budget = BUDGET_MINUTES[form, chapter]
+    progress.begin_chapter(budget if form == "quick" else None)
     path: Path = asked.out / results_of(form, chapter)
-    names = sorted({name for case in plan for name in case.contestants})
     results: dict[str, Any] = {"form": form, "counts": [], **conditions(asked.stores)}
     if place.databases is not None:
         results["machine"]["PostgreSQL"] = place.databases.version()
-    if form != "tiny" and not asked.no_counts:
-        results["counts"] = count([name for name in names if name not in UNCOUNTED], place)
+    results["counts"] = count(counted_in(plan, asked), place, progress)
     # Again and again: whoever stops us keeps what was measured.
-    rounds = Rounds(plan, asked.rounds or ROUNDS[form], BUDGET_MINUTES[form, chapter])
+    rounds = Rounds(plan, asked.rounds or ROUNDS[form], budget, progress)
     for told in rounds.run(place):
         results |= told
         save(results, path)
@@ -270,7 +330,7 @@ def run_chapter(plan: list[Case], asked: argparse.Namespace, place: Place) -> Pa
     return path
 
 
-def main(words: list[str] | None = None) -> list[Path]:
+def main(words: list[str] | None = None, progress: Progress | None = None) -> list[Path]:
     """Run what was asked for, chapter by chapter."""
     asked = arguments(words)
     form: Form = asked.form
@@ -280,18 +340,23 @@ def main(words: list[str] | None = None) -> list[Path]:
     place = Place(folder=asked.stores / f"{form}-{os.getpid()}", limit_seconds=LIMIT_SECONDS[form])
     place.folder.mkdir(parents=True)
     asked.out.mkdir(parents=True, exist_ok=True)
-    written = []
+    progress = progress or Progress(known=known_seconds(RESULTS))
+    parts = [[case for case in plan if chapter_of(case) == chapter] for chapter in CHAPTERS]
+    parts = [part for part in parts if part]
+    for part in parts:
+        expect(progress, part, asked.rounds or ROUNDS[form], counted_in(part, asked))
     try:
-        for chapter in CHAPTERS:
-            part = [case for case in plan if chapter_of(case) == chapter]
-            with ExitStack() as stack:
-                if part and chapter == "postgres":
-                    place = replace(place, databases=stack.enter_context(Databases()))
-                if part:
-                    written.append(run_chapter(part, asked, place))
+        return [run_part(part, asked, place, progress) for part in parts]
     finally:
         shutil.rmtree(place.folder, ignore_errors=True)
-    return written
+
+
+def run_part(plan: list[Case], asked: argparse.Namespace, place: Place, progress: Progress) -> Path:
+    """A chapter, with the server that it needs."""
+    with ExitStack() as stack:
+        if chapter_of(plan[0]) == "postgres":
+            place = replace(place, databases=stack.enter_context(Databases()))
+        return run_chapter(plan, asked, place, progress)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from bench.figures import Results
 from bench.goals import GOALS, Goal, times
 from bench.plan import CONTESTANTS, PLANS, SLOW_SECONDS, chapter_of
 from bench.plots import Curve, Point, draw
+from bench.progress import Progress
 from bench.round_trips import RoundTrips
 
 #: Round trips and transactions that a worker makes beside.
@@ -261,7 +262,8 @@ def test_what_is_slow_is_repeated_only_within_the_budget(
     plan = [
         Case(work=work, size=1, contestants=("floor",), once=work == "single") for work in seconds
     ]
-    list(run.Rounds(plan, 3, budget_minutes).run(turns.Place(folder=tmp_path, limit_seconds=1)))
+    rounds = run.Rounds(plan, 3, budget_minutes, Progress())
+    list(rounds.run(turns.Place(folder=tmp_path, limit_seconds=1)))
 
     assert {"slow": turns_of_slow, "quick": 3, "single": 1} == taken
 
