@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from outlive.errors import RunNotFound, StepNotInDoubt
-from outlive.model.events import EffectDone, EffectIntended
-from outlive.model.ids import recorded_key
+from outlive.model.events import EffectDone, EffectIntended, recorded_key
 from outlive.testing.audit.auditor import audit_order
 from outlive.testing.crash.child import Stage
 from outlive.testing.crash.lab import Evidence

@@ -10,10 +10,9 @@ import pytest
 
 from outlive.checkpoints import decide as deciding
 from outlive.checkpoints.agents import cuts
+from outlive.checkpoints.agents.agents import Agents, MessageLedger, fitting
 from outlive.checkpoints.agents.cuts import Cut, Cuts
 from outlive.checkpoints.agents.exchange import Exchange
-from outlive.checkpoints.agents.journals import Agents
-from outlive.checkpoints.agents.ledger import MessageLedger, fitting
 from outlive.model.checkpoints import Checkpoints
 
 

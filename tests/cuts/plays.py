@@ -9,8 +9,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from outlive.checkpoints import restore_cut
 from outlive.checkpoints.agents.cuts import Cut
-from outlive.checkpoints.agents.exchange import restore_cut
 from outlive.checkpoints.runner import DurableRunner
 from outlive.checkpoints.store import SnapshotStore
 from outlive.errors import OutliveError

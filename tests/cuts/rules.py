@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from outlive.checkpoints import Cut, DurableRunner, Exchange, SnapshotStore, restore_cut
+from outlive.checkpoints.agents.agents import LEDGER
 from outlive.checkpoints.agents.exchange import KEPT_MANY
-from outlive.checkpoints.agents.ledger import LEDGER
 from outlive.errors import CutRefused, ExchangeRefused, LeaseLost, ValueRefused, WrongVersion
 from outlive.stores.seam import Store
 

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from outlive.checkpoints import Cut, DurableRunner, SnapshotStore, restore_cut
+from outlive.checkpoints.agents.agents import Agents
 from outlive.checkpoints.agents.cuts import CutJournals, Cuts
-from outlive.checkpoints.agents.journals import Agents
 from outlive.testing.crash.child import Stage
 from tests.cuts.talkers import NAMES, check_cut, check_end, others, talk
 

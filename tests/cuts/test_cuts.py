@@ -10,8 +10,8 @@ import pytest
 
 from outlive.app.keys import sealed
 from outlive.checkpoints import Cut, DurableRunner
+from outlive.checkpoints.agents.agents import Agents
 from outlive.checkpoints.agents.cuts import CutJournals, Cuts
-from outlive.checkpoints.agents.journals import Agents
 from outlive.journal.lane import run_immediate
 from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports

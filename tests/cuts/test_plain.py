@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from outlive.checkpoints.agents import exchange
-from outlive.checkpoints.agents import exchange as exchanging
+from outlive.checkpoints import DurableRunner, Exchange
 from outlive.errors import UsageError
 from outlive.sync import checkpoints as plain
-from outlive.sync import checkpoints as plain_exchanging
 
 
 @pytest.mark.parametrize(
     ("awaited", "twin"),
     [
-        (exchange.Exchange, plain_exchanging.Exchange),
-        (exchanging.Exchanging, plain_exchanging.Exchanging),
+        (Exchange, plain.Exchange),
+        (DurableRunner, plain.DurableRunner),
     ],
 )
 def test_every_verb_has_its_twin(awaited: type, twin: type) -> None:

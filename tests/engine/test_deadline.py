@@ -24,8 +24,8 @@ from outlive.model.events import (
     SignalReceived,
     StepDone,
     TimerFired,
+    recorded_key,
 )
-from outlive.model.ids import recorded_key
 from outlive.stores.memory import MemoryStore
 from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre

@@ -16,9 +16,9 @@ from outlive.model.events import (
     EffectIntended,
     EffectRaised,
     RunUndoing,
+    recorded_key,
 )
 from outlive.model.events import RunFailed as RunHasFailed
-from outlive.model.ids import recorded_key
 from tests.engine.world import find, pay, take_back, world
 from tests.harness.theatre import Theatre
 

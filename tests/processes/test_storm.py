@@ -14,8 +14,7 @@ import pytest
 
 from outlive.app.app import App
 from outlive.errors import StepNotInDoubt
-from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuarantined
-from outlive.model.ids import recorded_key
+from outlive.model.events import Claimed, EffectDone, EffectDoubted, RunQuarantined, recorded_key
 from outlive.model.run import fold
 from tests.conftest import Figure
 from tests.harness.processes import pid_of, until

@@ -13,7 +13,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.testing.simulation.faults import EVENTS, FAULTS, PAIRS, Marksman, aimed_at, make_plan
 from outlive.testing.simulation.flows import tell_story
 from outlive.testing.simulation.judge import replay
-from outlive.testing.simulation.loop import Nature, OutOfTime, SimClock, SimLoop, Timeline, new_loop
+from outlive.testing.simulation.loop import Nature, OutOfTime, SimClock, Timeline, new_loop
 from outlive.testing.simulation.simulation import Simulation
 from outlive.testing.simulation.store import Link, SimStore
 from outlive.testing.simulation.witness import Witness, kinds_in
@@ -81,12 +81,8 @@ def test_a_dead_loop_does_nothing() -> None:
     assert ["closed"] == ended
 
 
-class _Owner:
-    def __init__(self, loop: SimLoop) -> None:
-        self.loop = loop
-
-    def strike(self, fault: str) -> None:
-        raise AssertionError(f"nobody aimed {fault}")
+def _refuse(fault: str) -> None:
+    raise AssertionError(f"nobody aimed {fault}")
 
 
 @pytest.fixture
@@ -105,14 +101,14 @@ def store(nature: Nature, line: Link) -> SimStore:
     marksman = Marksman(plan)
     marksman.put_down()
     store = SimStore(MemoryStore(), line, nature, Witness(), marksman)
-    store.owner = _Owner(new_loop(nature.timeline, "owner"))
+    store.loop, store.strike = new_loop(nature.timeline, "owner"), _refuse
     return store
 
 
 def test_a_lost_reply_is_followed_by_a_repeat(nature: Nature, line: Link, store: SimStore) -> None:
     """The commit is applied, nobody hears so, and the same batch is sent again and done."""
     line.loses_next_reply = True
-    work = store.owner.loop.create_task(store.commit([_first()]))
+    work = store.loop.create_task(store.commit([_first()]))
 
     _run_until(nature.timeline, work)
 
@@ -125,14 +121,14 @@ def test_an_outage_is_waited_for_or_told(nature: Nature, line: Link, store: SimS
     """While the store is down a call either waits for it or is refused."""
     line.go_down()
     line._refuses = False
-    waiting = store.owner.loop.create_task(store.commit([_first()]))
+    waiting = store.loop.create_task(store.commit([_first()]))
     until = nature.now + line.wait()
     _run_until(nature.timeline, waiting)
     assert nature.now >= until
 
     line.go_down()
     line._refuses = True
-    refused = store.owner.loop.create_task(store.read("r"))
+    refused = store.loop.create_task(store.read("r"))
     _run_until(nature.timeline, refused)
     assert isinstance(refused.exception(), StoreUnavailable)
 

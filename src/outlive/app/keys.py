@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from outlive.errors import UsageError, WrongKey
 from outlive.journal.lane import run_immediate
-from outlive.journal.retention.archive import Covers
 from outlive.journal.seal.places import is_sealed, sealed_with
 from outlive.ports import Ports
 from outlive.stores.open import open_store
 from outlive.stores.seam import Store
+
+if TYPE_CHECKING:  # cryptography need not be installed
+    from outlive.journal.seal.rekey import ArchiveKeys
 
 
 def sealed(store: Store, key: str, ports: Ports) -> Store:
@@ -65,7 +68,7 @@ def _check_installed() -> None:
         ) from error
 
 
-def archive_keys(key: str, ports: Ports) -> Covers | None:
+def archive_keys(key: str, ports: Ports) -> ArchiveKeys | None:
     """What opens the files of archives; without a key, none that is sealed."""
     if not key:
         return None
@@ -76,7 +79,7 @@ def archive_keys(key: str, ports: Ports) -> Covers | None:
     return ArchiveKeys(MasterKeys.parse(key, ports.entropy))
 
 
-def archive_keys_of(store: Store) -> Covers | None:
+def archive_keys_of(store: Store) -> ArchiveKeys | None:
     """What seals the archives of a sealed store; of any other, nothing."""
     if not is_sealed(store):
         return None

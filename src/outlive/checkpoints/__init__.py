@@ -6,19 +6,23 @@ on any store, sealed if there is a key.
 """
 
 from outlive.checkpoints.agents.cuts import Cut
-from outlive.checkpoints.agents.exchange import Exchange, Message, restore_cut
+from outlive.checkpoints.agents.exchange import Exchange, Message
 from outlive.checkpoints.auto import AutoRun, current_run
 from outlive.checkpoints.backends import (
     PostgresStorageBackend,
     SQLiteStorageBackend,
     StorageBackend,
 )
-from outlive.checkpoints.files import FileStorage
-from outlive.checkpoints.importer import Imported, MagsagFile, export_snapshots, import_snapshots
-from outlive.checkpoints.retention import CheckpointedRun
-from outlive.checkpoints.runner import DurableAgentRunner, DurableRunner
+from outlive.checkpoints.files import (
+    FileStorage,
+    Imported,
+    MagsagFile,
+    export_snapshots,
+    import_snapshots,
+)
+from outlive.checkpoints.runner import DurableAgentRunner, DurableRunner, restore_cut
 from outlive.checkpoints.snapshot import ABSENT, Change, RunSnapshot, SnapshotInfo
-from outlive.checkpoints.store import SnapshotStore
+from outlive.checkpoints.store import CheckpointedRun, SnapshotStore
 
 __all__ = [
     "ABSENT",

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -129,12 +129,6 @@ def _json(began: CheckpointsBegan, saved: Saved, raw: bytes) -> str:
 
 
 T = TypeVar("T")
-
-
-class HasStore(Protocol):
-    """An app, whose store is used and left open."""
-
-    store: Store
 
 
 class StorageBackend:

@@ -6,16 +6,17 @@ the boundaries of steps, with retries, and keep anybody who was given up for dea
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from outlive.checkpoints.agents.exchange import Exchanging
+from outlive.checkpoints.agents.agents import Agents
+from outlive.checkpoints.agents.cuts import Cut, CutJournals, Cuts
+from outlive.checkpoints.agents.exchange import Exchange, open_exchange
 from outlive.checkpoints.auto import CALL, AutoRules, AutoRun, StepFunction, check_retry, outcome_of
-from outlive.checkpoints.retention import Age
 from outlive.checkpoints.schema import Schema, State, Upcasters
 from outlive.checkpoints.snapshot import Change, RunSnapshot, SnapshotInfo, changes
-from outlive.checkpoints.store import SnapshotStore, draft_of, unsaved
-from outlive.errors import DefinitionRefused, RunNotFound, UsageError
+from outlive.checkpoints.store import Age, SnapshotStore, draft_of, snapshots_of, unsaved
+from outlive.errors import DefinitionRefused, ExchangeRefused, RunNotFound, UsageError
 from outlive.model.checkpoints import EndStatus
 from outlive.model.defaults import CHECKPOINTS_OLDER_THAN
 from outlive.model.retry import ONCE, Duration, Retry, parse_duration
@@ -26,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class DurableRunner(Exchanging):
+class DurableRunner:
     """Saves and restores the state of runs. ``enable_auto_snapshot``: whether ``auto`` saves."""
 
     def __init__(
@@ -238,10 +239,75 @@ class DurableRunner(Exchanging):
             return lambda function: StepFunction(function, name=name, retry=retry)
         return StepFunction(body, name=name, retry=retry)
 
+    # many agents
+
+    async def exchange(self, run_id: str, peers: Iterable[str]) -> Exchange:
+        """Open an agent that exchanges messages with these; whoever had it open has it no more.
+
+        Raises:
+            ExchangeRefused: it has exchanged messages with others as well, it or a peer was put
+                back to an older state by itself, or checkpoints are switched off.
+            WrongVersion: its schema is another, and no upcaster leads to this code's.
+        """
+        if not self.enabled:
+            why = "checkpoints are switched off, and messages travel with them"
+            raise ExchangeRefused(run_id, why)
+        agents = Agents(self.store)
+        return await open_exchange(agents, self._cuts(), self.schema, run_id, peers)
+
+    async def cut(self, run_ids: Iterable[str], name: str | None = None) -> Cut:
+        """One state of many agents, with the messages under way; the same name gives the same cut.
+
+        Agents go on meanwhile, or are dead. Durable and whole when this returns; killed on its
+        way, there is none, and the same call takes it.
+
+        Raises:
+            CutRefused: the name is that of another cut, an agent does not exist or exchanges
+                messages with one that is not of the cut, or was put back by itself.
+        """
+        return await self._cuts().take(run_ids, name)
+
+    async def list_cuts(self) -> list[str]:
+        """The names of the cuts that there are, the oldest first."""
+        return await self._cuts().names()
+
+    async def get_cut(self, name: str) -> Cut:
+        """The cut of that name.
+
+        Raises:
+            CutRefused: there is none.
+        """
+        return await self._cuts().get(name)
+
+    async def delete_cut(self, name: str) -> None:
+        """Forget a cut; if it is not restored to its end, also the agents that it brought here.
+
+        Raises:
+            CutRefused: there is none of that name.
+            LeaseLost: an agent that it brought here is open.
+        """
+        await self._cuts().delete(name)
+
+    def _cuts(self) -> Cuts:
+        return Cuts(Agents(self.store), CutJournals(self.store))
+
     async def close(self) -> None:
         """Let go of the storage, if it was opened here."""
         if self._closes:
             await self.store.close()
+
+
+async def restore_cut(cut: Cut, *, into: SnapshotStore | DurableRunner) -> None:
+    """Put the agents of a cut into another store, as one: all states, all messages under way.
+
+    Killed on its way, it is called again; or the first agent that is opened there ends it; or
+    ``delete_cut`` takes it back.
+
+    Raises:
+        CutRefused: an agent is there already, or another cut of that name.
+    """
+    store = snapshots_of(into, "into")
+    await Cuts(Agents(store), CutJournals(store)).restore(cut)
 
 
 def _ms(duration: Duration) -> int:

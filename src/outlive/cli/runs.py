@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from outlive.app.app import App
 from outlive.app.mail import Question, open_questions
 from outlive.app.open import open_app
-from outlive.checkpoints.retention import find_journals, run_id_of
+from outlive.checkpoints.store import find_journals, run_id_of
 from outlive.cli.output import (
     age,
     now_ms,

@@ -19,8 +19,7 @@ import msgspec
 
 from outlive.engine.place import Branch, Plain, place
 from outlive.errors import InDoubt, ReplayMismatch, RunError, UsageError, ValueRefused, Waiting
-from outlive.model.events import QuestionAsked
-from outlive.model.ids import recorded_key
+from outlive.model.events import QuestionAsked, recorded_key
 from outlive.model.run import OpenEffect, Run
 from outlive.model.schema import example, wanted
 from outlive.ports import Clock

@@ -42,8 +42,9 @@ from outlive.model.events import (
     StepDone,
     StepRaised,
     TimerFired,
+    recorded_digest,
 )
-from outlive.model.ids import digest, place_of_question, recorded_digest
+from outlive.model.ids import digest, place_of_question
 from outlive.model.replay import Past, past_of
 from outlive.model.run import Run
 

@@ -6,10 +6,10 @@ like any other: killed anywhere, whoever comes next goes on from its last checkp
 
 from outlive.errors import IllegalTransition, IncompatibleCheckpoint
 from outlive.loop.driver import LoopStore
-from outlive.loop.loop import Arranged, Loop, arrange
+from outlive.loop.loop import Loop
 from outlive.loop.machine import State
 from outlive.loop.snapshot import Snapshot
-from outlive.loop.verbs import drive, load, resume, step_once
+from outlive.loop.verbs import Arranged, arrange, drive, load, resume, step_once
 
 __all__ = [
     "Arranged",

@@ -32,13 +32,16 @@ from outlive.loop.loop import (
     MADE,
     NOTES,
     UNAWAITED,
+    CheckpointCadence,
     Loop,
+    asked,
     defined,
+    given,
     goes_at_once,
     the_only,
+    turn,
 )
 from outlive.loop.snapshot import PARTS, RECORDED, Snapshot
-from outlive.loop.transitions import CheckpointCadence, asked, given, turn
 from outlive.model.events import ChapterBegan
 from outlive.model.ids import check_run_id
 from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Header

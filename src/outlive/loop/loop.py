@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from functools import cached_property, partial
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, Self
 
-from outlive.engine.definitions import Effect, check_name
+from outlive.engine.definitions import Flow, check_name, registry
+from outlive.engine.place import branch_for, plain_for
+from outlive.engine.verbs import carry
 from outlive.errors import DefinitionRefused, UsageError, ValueRefused
+from outlive.journal.codec.codec import Codec, codec_for
 from outlive.loop.machine import MOVES, Machine, Moves, State, define
 from outlive.loop.snapshot import (
     RECORDED,
     Snapshot,
     Upcasters,
+    check_types,
     check_upcasters,
     is_plain,
     up_to_date,
 )
-from outlive.loop.transitions import LoopFlow, flow_of
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration, parse_duration
 from outlive.ports import Ports
@@ -313,61 +319,184 @@ def goes_at_once(keep: Duration | None) -> bool:
     return keep is not None and parse_duration(keep) == 0
 
 
-S = TypeVar("S")
+#: Parts of a snapshot whose hints say which classes may be in them.
+_HINTED = ("request", "plan", "results", "context")
+#: Parts that are left out where nothing is in them yet.
+_EMPTY: Mapping[str, Any] = {"plan": [], "results": [], "context": {}}
 
 
-@dataclass(frozen=True, slots=True)
-class Arranged(Generic[S]):
-    """A plan in its new order, and why."""
-
-    #: All actions of the plan that was given.
-    plan: list[S]
-    #: A sentence for each action that does not stand where it stood.
-    why: list[str]
+# one transition
 
 
-def arrange(
-    plan: Sequence[S],
-    tool: Callable[[S], Any],
-    needs: Callable[[S], Collection[int]] | None = None,
-) -> Arranged[S]:
-    """The same actions, those that can't be repeated last.
-
-    ``tool`` says what carries an action out: an effect can't be repeated, a step or any other
-    function can; or it answers itself, with True for what can be repeated. ``needs`` gives the
-    positions in the plan of actions whose outcome an action needs: it stays behind them.
-
-    Raises:
-        DefinitionRefused: an action needs one that does not come before it.
-    """
-    held: dict[int, str] = {}
-    for position, action in enumerate(plan):
-        needed = _checked(position, () if needs is None else needs(action))
-        if not _is_repeatable(tool(action)):
-            held[position] = (
-                "it can't be repeated: a crash before it means deciding again, not acting again"
-            )
-        elif behind := [each for each in needed if each in held]:
-            held[position] = f"it needs the outcome of action {behind[-1] + 1}, which is held back"
-    order = [at for at in range(len(plan)) if at not in held] + list(held)
-    why = [
-        f"action {old + 1} ({plan[old]!r}) comes {'last' if last else f'at {new + 1}'}: {held[old]}"
-        for new, old in enumerate(order)
-        if old in held and new != old
-        for last in [new == len(order) - 1]
-    ]
-    return Arranged([plan[at] for at in order], why)
+async def turn(loop: Loop) -> None:
+    """Call the handler of the loop's state, and make the move that it asks for."""
+    state = loop.state
+    try:
+        target = _handle(loop)
+        if inspect.isawaitable(target):
+            target = await target
+    except AttributeError as error:
+        _explain(loop, error)
+        raise
+    _move(loop, state, target)
 
 
-def _is_repeatable(tool: Any) -> bool:
-    return tool if isinstance(tool, bool) else not isinstance(tool, Effect)
+def turn_plain(loop: Loop) -> None:
+    """The same for a machine none of whose handlers is awaited."""
+    state = loop.state
+    try:
+        target = _handle(loop)
+    except AttributeError as error:
+        _explain(loop, error)
+        raise
+    _move(loop, state, target)
 
 
-def _checked(position: int, needed: Collection[int]) -> list[int]:
-    for each in needed:
-        if not 0 <= each < position:
-            raise DefinitionRefused(
-                f"action {position + 1} of the plan needs the one at {each}; "
-                "positions count from 0, and what is needed comes before"
-            )
-    return sorted(needed)
+def _explain(loop: Loop, error: AttributeError) -> None:
+    """Say why something may be missing that a handler had set."""
+    if error.obj is loop:
+        error.add_note(
+            f"loop {loop.id} has its parts ({', '.join(RECORDED)}) and what setup() makes; "
+            f"anything else that a handler sets is gone after a checkpoint: keep {error.name!r} in "
+            f"self.context, or make it in setup()"
+        )
+
+
+def _handle(loop: Loop) -> Any:
+    if loop.is_over:
+        raise UsageError(
+            f"loop {loop.id} is over ({loop.state.name}): no move leads on; begin another"
+        )
+    return loop.machine.handlers[loop.state](loop)
+
+
+def _move(loop: Loop, state: Enum, target: object) -> None:
+    following = loop.machine.check_move(state, target)
+    check_types(vars(loop))
+    loop.state = following
+    loop.seq += 1
+
+
+class CheckpointCadence:
+    """Says after which transitions a checkpoint is due."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._machine, self._every = loop.machine, loop.checkpoint_every
+        self._passed = 0
+
+    def is_due(self, state: Enum) -> bool:
+        """Whether one follows the handler of this state: never in the middle of the work."""
+        if state in self._machine.working:
+            return False
+        self._passed = (self._passed + 1) % self._every
+        return self._passed == 0
+
+
+# the flow
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoopFlow(Flow[..., Any]):
+    """The flow of a machine: its runs are loops."""
+
+    loop: type[Loop]
+
+    @cached_property
+    def args_codec(self) -> Codec:
+        return codec_for(_hints_of(self.loop), registry)
+
+    @cached_property
+    def value_codec(self) -> Codec:
+        return self.args_codec
+
+
+def flow_of(loop: type[Loop], versions: tuple[int, ...], rules: Retention) -> LoopFlow:
+    """The flow of a machine; ``versions``: its own first, then those that it can bring up."""
+    machine = loop.machine
+    play = _async_play(loop) if machine.is_async else _plain_play(loop)
+    defaults: dict[str, Any] = {"request": None, "plan": None, "results": None, "context": None}
+    defaults |= {"state": machine.first.name, "cursor": 0, "seq": 0}
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [Parameter(name, kind, default=defaults[name]) for name in RECORDED]
+    play.__signature__ = Signature(parameters)
+    play.__name__ = play.__qualname__ = machine.name
+    play.__module__ = loop.__module__
+    own, *older = map(str, versions)
+    name = machine.name
+    return LoopFlow(
+        name=name, fn=play, version=own, accepts=tuple(older), retention=rules, loop=loop
+    )
+
+
+def _async_play(loop: type[Loop]) -> Any:
+    async def play(**parts: Any) -> dict[str, Any]:
+        here = _begin(loop, parts)
+        pace, is_due = CheckpointCadence(here), False
+        while not (is_due or here.is_over):
+            state = here.state
+            await turn(here)
+            is_due = pace.is_due(state)
+        if here.is_over:
+            return whole(here)
+        return await branch_for("carry").drive.carry((), recorded(here))
+
+    return play
+
+
+def _plain_play(loop: type[Loop]) -> Any:
+    def play(**parts: Any) -> dict[str, Any]:
+        here = _begin(loop, parts)
+        pace, is_due = CheckpointCadence(here), False
+        while not (is_due or here.is_over):
+            state = here.state
+            turn_plain(here)
+            is_due = pace.is_due(state)
+        if not here.is_over:
+            plain_for("carry").wait(partial(carry, **recorded(here)))
+        return whole(here)
+
+    return play
+
+
+def _begin(loop: type[Loop], parts: Mapping[str, Any]) -> Loop:
+    """The loop as its last checkpoint has it; the run says which version that is, and its id."""
+    run = branch_for(f"{loop.machine.name}.flow").drive
+    return loop.from_parts(given(parts, version=int(run.version()), id=run.run_id))
+
+
+def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
+    """A snapshot from what a run has recorded; None is nothing yet."""
+    snapshot = {**parts, "version": version, "id": id}
+    for name, part in parts.items():
+        if part is None:
+            snapshot[name] = copy.copy(_EMPTY.get(name))
+    return snapshot
+
+
+def recorded(loop: Loop) -> dict[str, Any]:
+    """What a run records of a loop, by name; encoded at once, so that nothing is copied."""
+    parts = {name: getattr(loop, name) for name in RECORDED}
+    parts["state"] = loop.state.name
+    return parts
+
+
+def asked(loop: Loop) -> dict[str, Any]:
+    """What a run of this loop is started with: where it is new, the request alone."""
+    parts = recorded(loop)
+    return parts | {name: None for name, empty in _EMPTY.items() if parts[name] == empty}
+
+
+def whole(loop: Loop) -> dict[str, Any]:
+    """What a run returns: the last snapshot."""
+    return {**recorded(loop), "version": loop.version, "id": loop.id}
+
+
+def _hints_of(loop: type[Loop]) -> list[Any]:
+    try:
+        hints = typing.get_type_hints(loop, include_extras=True)
+    except Exception as error:
+        raise DefinitionRefused(
+            f"{loop.__qualname__}: its annotations can't be resolved: {error}; "
+            "import or define what they name at module level"
+        ) from error
+    return [hints[name] for name in _HINTED if name in hints]

@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from outlive.model.checkpoints import OfCheckpoints
+from outlive.model.ids import derived_key
+from outlive.model.ids import digest as digest_of
 from outlive.model.queues import QueuePlace
 from outlive.model.shared import Fault as Fault
 from outlive.model.shared import KeyHeld as KeyHeld
@@ -449,3 +451,13 @@ Event: TypeAlias = (
 
 encode_events = msgspec.msgpack.Encoder().encode
 decode_events = msgspec.msgpack.Decoder(list[Event]).decode
+
+
+def recorded_digest(event: StepDone | StepRaised | EffectIntended | ChildIntended) -> bytes:
+    """The digest of an event's arguments; events of short arguments do not store it."""
+    return event.digest or digest_of(getattr(event, "args", b""))
+
+
+def recorded_key(run_id: str, intent: EffectIntended) -> str:
+    """The idempotency key of an effect whose intent is in this run's journal."""
+    return intent.key or derived_key(run_id, intent.step)

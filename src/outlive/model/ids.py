@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from hashlib import blake2b
-from typing import Protocol
 
 from outlive.errors import RunIdRefused
 
@@ -94,39 +93,6 @@ def is_run(journal: str) -> bool:
 def derived_key(run_id: str, step: str) -> str:
     """The idempotency key of an effect that declares none: the same for every attempt."""
     return blake2b(f"{run_id}\0{step}".encode(), digest_size=16).hexdigest()
-
-
-class Compared(Protocol):
-    """An event with arguments, or what they are compared by."""
-
-    @property
-    def digest(self) -> bytes:
-        """Empty: that of the arguments."""
-        ...
-
-
-def recorded_digest(event: Compared) -> bytes:
-    """What an event's arguments are compared by."""
-    return event.digest or digest(getattr(event, "args", b""))
-
-
-class Keyed(Protocol):
-    """An intent."""
-
-    @property
-    def key(self) -> str:
-        """Empty: that of its place."""
-        ...
-
-    @property
-    def step(self) -> str:
-        """Its place."""
-        ...
-
-
-def recorded_key(run_id: str, intent: Keyed) -> str:
-    """The key of an effect whose intent is in that run's journal."""
-    return intent.key or derived_key(run_id, intent.step)
 
 
 def derived_bytes(seed: bytes, place: str) -> bytes:

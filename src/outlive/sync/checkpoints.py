@@ -18,8 +18,8 @@ from outlive.checkpoints import SnapshotStore as AsyncStore
 from outlive.checkpoints import restore_cut as restore_cut_async
 from outlive.checkpoints.auto import StepFunction as AsyncStep
 from outlive.checkpoints.auto import is_within_step
-from outlive.checkpoints.retention import CheckpointedRun
 from outlive.checkpoints.snapshot import Change
+from outlive.checkpoints.store import CheckpointedRun
 from outlive.errors import DefinitionRefused
 from outlive.model.checkpoints import EndStatus
 from outlive.model.defaults import CHECKPOINTS_OLDER_THAN

@@ -30,8 +30,10 @@ from outlive.model.events import (
     RunFailed,
     StepDone,
     StepRaised,
+    recorded_digest,
+    recorded_key,
 )
-from outlive.model.ids import digest, recorded_digest, recorded_key
+from outlive.model.ids import digest
 from outlive.model.replay import past_of
 from outlive.model.run import OpenEffect, fold
 from outlive.views.rows import Row, from_json, row_of, split_id

@@ -20,13 +20,14 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from outlive.checkpoints import decide as deciding
-from outlive.checkpoints.agents.journals import Agents, has_begun
-from outlive.checkpoints.agents.ledger import (
+from outlive.checkpoints.agents.agents import (
     LEDGER,
     SILENT,
+    Agents,
     MessageLedger,
     ahead,
     fitting,
+    has_begun,
     ledger_of,
 )
 from outlive.checkpoints.schema import decode

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any, Protocol
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from outlive.cli.demo.story import IN_CALL, Moment
+from outlive.cli.demo.story import IN_CALL, Kill, Moment
 
 QUERIES = ("the order", "the tracking", "the refund rules", "earlier tickets")
 FINDINGS = {
@@ -22,29 +23,52 @@ FINDINGS = {
 }
 
 
-class Doom(Protocol):
-    """Decides who dies when."""
+class Doom:
+    """Kills the agent of one side, at the moments of a plan, each once."""
+
+    def __init__(self, plan: Sequence[Kill], think_seconds: float) -> None:
+        self._pending = {kill.moment: kill for kill in plan}
+        self._think_seconds = think_seconds
+        self._victim: Process | None = None
+        self._moment: Moment | None = None
+        self._strike: asyncio.Task[None] | None = None
 
     @property
     def is_near(self) -> bool:
-        """A kill was decided and has not come yet."""
-        ...
+        """A kill was decided, and its victim has not been mourned yet."""
+        return self._moment is not None
+
+    def aim(self, victim: Process) -> None:
+        """This is the agent now."""
+        self._victim = victim
+
+    def plans(self, moment: Moment) -> bool:
+        """This moment is among those to come."""
+        return moment in self._pending
 
     def strikes(self, moment: Moment, answers: int = 0) -> bool:
-        """True if the agent dies at this moment."""
-        ...
+        """True if the agent dies at this moment; the signal comes a little later."""
+        kill = self._pending.get(moment)
+        if kill is None or self.is_near:
+            return False
+        if moment is Moment.SEARCHING and answers < kill.answers:
+            return False
+        del self._pending[moment]
+        self._moment = moment
+        self._strike = asyncio.create_task(self._kill(kill))
+        return True
 
+    async def _kill(self, kill: Kill) -> None:
+        await asyncio.sleep(kill.delay_seconds(self._think_seconds))
+        if self._victim is not None and self._victim.returncode is None:
+            self._victim.kill()
 
-class Listener(Protocol):
-    """Hears what the model does."""
-
-    def model_asked(self) -> None:
-        """A call began."""
-        ...
-
-    def model_answered(self, what: str) -> None:
-        """A call was answered."""
-        ...
+    def mourn(self) -> str:
+        """The agent is dead; say at which moment it died."""
+        moment, self._moment = self._moment, None
+        if moment is None and Moment.REFUND_MADE in self._pending:
+            moment = self._pending.pop(Moment.REFUND_MADE).moment
+        return "by somebody else" if moment is None else moment.value
 
 
 class PretendModel:
@@ -55,12 +79,13 @@ class PretendModel:
         doom: Doom,
         think_seconds: float,
         nonce: Callable[[], str],
-        listener: Listener,
+        on_asked: Callable[[], None],
+        on_answered: Callable[[str], None],
     ) -> None:
         self._doom = doom
         self._think_seconds = think_seconds
         self._nonce = nonce
-        self._listener = listener
+        self._on_asked, self._on_answered = on_asked, on_answered
         self._calls = 0
         self._searches_open: set[int] = set()
         self._searches_answered = 0
@@ -85,13 +110,13 @@ class PretendModel:
         writer: asyncio.StreamWriter,
     ) -> None:
         self._calls += 1
-        self._listener.model_asked()
+        self._on_asked()
         task, parts = question["task"], question["parts"]
         if not await self._may_answer(task, self._calls, reader):
             return
         answer = f"{_script(task, parts)} ~{self._nonce()}"
         writer.write(json.dumps({"answer": answer}).encode() + b"\n")
-        self._listener.model_answered(f"search {_topic(parts[0])}" if task == "search" else task)
+        self._on_answered(f"search {_topic(parts[0])}" if task == "search" else task)
         if task == "search":
             self._after_search()
 

@@ -262,7 +262,7 @@ class Show:
 
     def _setting(self, folder: Path, command: Sequence[str], teller: Screen) -> DemoSetting:
         return DemoSetting(
-            folder=folder, command=command, plan=self._plan, pace=self._pace, teller=teller
+            folder=folder, command=command, plan=self._plan, pace=self._pace, screen=teller
         )
 
     async def _audit(self, ours: DemoSide, reader: JournalReader) -> None:

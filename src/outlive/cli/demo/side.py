@@ -13,61 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from outlive.cli.demo.desk import DeskLedger
-from outlive.cli.demo.model import PretendModel
+from outlive.cli.demo.model import Doom, PretendModel
 from outlive.cli.demo.processes import ERRORS_FILE, child, module_command
-from outlive.cli.demo.story import Kill, Moment, ScreenLine, Tally, Teller
+from outlive.cli.demo.screen import Screen
+from outlive.cli.demo.story import Kill, Moment, ScreenLine, Tally
 from outlive.cli.demo.watch import JournalReader, count_replays
 from outlive.errors import OutliveError
 from outlive.ports import Ports
-
-
-class Doom:
-    """Kills the agent of one side, at the moments of a plan, each once."""
-
-    def __init__(self, plan: Sequence[Kill], think_seconds: float) -> None:
-        self._pending = {kill.moment: kill for kill in plan}
-        self._think_seconds = think_seconds
-        self._victim: Process | None = None
-        self._moment: Moment | None = None
-        self._strike: asyncio.Task[None] | None = None
-
-    @property
-    def is_near(self) -> bool:
-        """A kill was decided, and its victim has not been mourned yet."""
-        return self._moment is not None
-
-    def aim(self, victim: Process) -> None:
-        """This is the agent now."""
-        self._victim = victim
-
-    def plans(self, moment: Moment) -> bool:
-        """This moment is among those to come."""
-        return moment in self._pending
-
-    def strikes(self, moment: Moment, answers: int = 0) -> bool:
-        """True if the agent dies at this moment; the signal comes a little later."""
-        kill = self._pending.get(moment)
-        if kill is None or self.is_near:
-            return False
-        if moment is Moment.SEARCHING and answers < kill.answers:
-            return False
-        del self._pending[moment]
-        self._moment = moment
-        self._strike = asyncio.create_task(self._kill(kill))
-        return True
-
-    async def _kill(self, kill: Kill) -> None:
-        await asyncio.sleep(kill.delay_seconds(self._think_seconds))
-        if self._victim is not None and self._victim.returncode is None:
-            self._victim.kill()
-
-    def mourn(self) -> str:
-        """The agent is dead; say at which moment it died."""
-        moment, self._moment = self._moment, None
-        if moment is None and Moment.REFUND_MADE in self._pending:
-            moment = self._pending.pop(Moment.REFUND_MADE).moment
-        return "by somebody else" if moment is None else moment.value
-
 
 #: Every kill needs one; with more than this something is wrong.
 STARTS_MAX = 20
@@ -94,7 +46,7 @@ class DemoSetting:
     command: Sequence[str]
     plan: Sequence[Kill]
     pace: DemoTiming
-    teller: Teller
+    screen: Screen
 
 
 class DemoSide:
@@ -109,7 +61,9 @@ class DemoSide:
         self._reading = asyncio.Lock()
         self._wake: list[ScreenLine] = []
         think = setting.pace.think_seconds
-        self._model = PretendModel(self._doom, think, _nonce, self)
+        self._model = PretendModel(
+            self._doom, think, _nonce, self._model_asked, self._model_answered
+        )
 
     async def play(self) -> None:
         """Start the agent until it ends by itself; then count what is in the ledgers."""
@@ -197,11 +151,11 @@ class DemoSide:
             )
         )
 
-    def model_asked(self) -> None:
+    def _model_asked(self) -> None:
         """A call began."""
         self._tally.model_calls += 1
 
-    def model_answered(self, what: str) -> None:
+    def _model_answered(self, what: str) -> None:
         """A journal tells this better; whoever has none gets it from the model."""
         self._seen[what] += 1
         if self._reader is None:
@@ -257,7 +211,7 @@ class DemoSide:
     # telling
 
     def _tell(self, line: ScreenLine) -> None:
-        self._setting.teller.tell(self._tally, line)
+        self._setting.screen.tell(self._tally, line)
 
     async def _look(self) -> None:
         while True:

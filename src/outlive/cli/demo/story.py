@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +46,6 @@ class Tally:
     def steps_run(self) -> int:
         """Bodies that were begun: every model call, every request to a desk."""
         return self.model_calls + self.requests
-
-
-class Teller(Protocol):
-    """Tells an audience."""
-
-    def tell(self, side: Tally, line: ScreenLine) -> None:
-        """Something happened on this side."""
-        ...
 
 
 KILLS_MIN = 6

@@ -18,16 +18,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
 from outlive.errors import CorruptArchive, RunIdTaken, UsageError, WrongKey
 from outlive.journal.record import unpack_unlinked
-from outlive.journal.seal.places import MASTER_ID_BYTES
+from outlive.journal.seal.places import MASTER_ID_BYTES, WRAPPED_BYTES
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.types import Entry, Head, Header, Node, Reading, StoredRecord
+
+if TYPE_CHECKING:  # cryptography need not be installed
+    from outlive.journal.seal.rekey import ArchiveKeys, SealedCover
 
 SUFFIX = ".outlive"
 #: What a file is called while it is written, and when one that is left was left by a death.
@@ -35,8 +38,6 @@ _PART = ".part"
 PART_SECONDS_MAX = 3600.0
 _BEGIN, _SEALED = b"OlAr\x01", b"OlAr\x02"
 _NO_BEGIN = "it does not begin as an archive does"
-#: A key of a file as it stands at its begin.
-WRAPPED_BYTES = 64
 _FRAME = struct.Struct(">Q16s")
 
 
@@ -72,39 +73,13 @@ class Archive(Protocol):
         ...
 
 
-class Cover(Protocol):
-    """What the runs of one file are sealed with."""
-
-    wrapped: bytes
-
-    def close(self, body: bytes, number: int) -> bytes:
-        """A run as the file has it."""
-        ...
-
-    def open(self, sealed: bytes, number: int) -> bytes | None:
-        """The run again; None: it is not what was written there."""
-        ...
-
-
-class Covers(Protocol):
-    """The keys of sealed files."""
-
-    def new(self) -> Cover:
-        """For a file that is to be written."""
-        ...
-
-    def find(self, wrapped: bytes, what: str) -> Cover:
-        """Of a file that was written."""
-        ...
-
-
 class FileArchive:
     """A folder with a file per batch, by day."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], ports: Ports, covers: Covers | None = None
+        self, folder: str | os.PathLike[str], ports: Ports, keys: ArchiveKeys | None = None
     ) -> None:
-        self._folder, self._ports, self._covers = Path(folder), ports, covers
+        self._folder, self._ports, self._keys = Path(folder), ports, keys
         self._is_clear = False
 
     async def keep(self, runs: Sequence[Archived]) -> None:
@@ -115,7 +90,7 @@ class FileArchive:
             self._is_clear = True
             self._clear(now.timestamp())
         name = f"{now:%H%M%S}-{self._ports.entropy(6).hex()}{SUFFIX}"
-        write_archive(folder / name, runs, self._covers)
+        write_archive(folder / name, runs, self._keys)
         _flush_folder(self._folder)
 
     def _clear(self, now: float) -> None:
@@ -129,10 +104,10 @@ class FileArchive:
         """Every file is closed when it is whole."""
 
 
-def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = None) -> None:
+def write_archive(path: Path, runs: Sequence[Archived], keys: ArchiveKeys | None = None) -> None:
     """A whole file, or none."""
     aside = path.with_name(path.name + _PART)
-    cover = None if covers is None else covers.new()
+    cover = None if keys is None else keys.new()
     begin = _BEGIN if cover is None else _SEALED + cover.wrapped
     try:
         _write(aside, runs, begin, cover)
@@ -143,7 +118,7 @@ def write_archive(path: Path, runs: Sequence[Archived], covers: Covers | None = 
     _flush_folder(path.parent)
 
 
-def _write(aside: Path, runs: Sequence[Archived], begin: bytes, cover: Cover | None) -> None:
+def _write(aside: Path, runs: Sequence[Archived], begin: bytes, cover: SealedCover | None) -> None:
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(begin)
@@ -164,7 +139,9 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> Iterator[Archived]:
+def read_archive(
+    path: str | os.PathLike[str], keys: ArchiveKeys | None = None
+) -> Iterator[Archived]:
     """The runs of a file, each verified before it is given; their journals are not yet.
 
     Raises:
@@ -173,7 +150,7 @@ def read_archive(path: str | os.PathLike[str], covers: Covers | None = None) -> 
     """
     try:
         with open(path, "rb") as file:
-            yield from _read(str(path), file, covers)
+            yield from _read(str(path), file, keys)
     except OSError as error:
         raise CorruptArchive(str(path), error.strerror or str(error)) from error
 
@@ -190,23 +167,23 @@ def check_archive(path: str | os.PathLike[str]) -> None:
 
 class _Begin(NamedTuple):
     body: bytes
-    cover: Cover | None
+    cover: SealedCover | None
 
 
-def _read_begin(name: str, file: BinaryIO, covers: Covers | None) -> _Begin:
+def _read_begin(name: str, file: BinaryIO, keys: ArchiveKeys | None) -> _Begin:
     begin = file.read(len(_BEGIN))
     if begin == _BEGIN:
         return _Begin(begin, None)
     if begin != _SEALED:
         raise CorruptArchive(name, _NO_BEGIN)
     wrapped = file.read(WRAPPED_BYTES)
-    if covers is None:
+    if keys is None:
         raise WrongKey(f"archive {name}", [wrapped[:MASTER_ID_BYTES].hex()])
-    return _Begin(begin + wrapped, covers.find(wrapped, f"archive {name}"))
+    return _Begin(begin + wrapped, keys.find(wrapped, f"archive {name}"))
 
 
-def _read(name: str, file: BinaryIO, covers: Covers | None) -> Iterator[Archived]:
-    begin, cover = _read_begin(name, file, covers)
+def _read(name: str, file: BinaryIO, keys: ArchiveKeys | None) -> Iterator[Archived]:
+    begin, cover = _read_begin(name, file, keys)
     digest, size = _digest(b"", begin), os.fstat(file.fileno()).st_size
     for number in range(1, size):
         frame = file.read(_FRAME.size)

@@ -10,6 +10,8 @@ COMMON = "outlive.seal"
 SECRET_ID = bytes(8)
 #: A wrapped key begins with the id of the master key that wraps it.
 MASTER_ID_BYTES = 4
+#: The wrapped key at the beginning of a sealed archive file.
+WRAPPED_BYTES = 64
 
 
 def key_places(key_id: bytes) -> list[bytes]:

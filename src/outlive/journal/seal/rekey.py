@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable
 
 from outlive.errors import UsageError
 from outlive.journal.codec.restore import not_found
-from outlive.journal.retention.archive import WRAPPED_BYTES, Cover
 from outlive.journal.seal.keys import MasterKeys
+from outlive.journal.seal.places import WRAPPED_BYTES
 from outlive.journal.seal.seal import Seal, data_key_id
 from outlive.journal.seal.sealed_store import SealedStore
 from outlive.stores.seam import Store
@@ -106,14 +106,14 @@ class ArchiveKeys:
     def __init__(self, keys: MasterKeys) -> None:
         self._keys = keys
 
-    def new(self) -> Cover:
+    def new(self) -> SealedCover:
         """A key for a file that is to be written."""
         seal = Seal.new(self._keys.entropy)
         wrapped = self._keys.wrap(seal.secret, _PLACE)
         assert len(wrapped) == WRAPPED_BYTES, "keys have one size"
         return SealedCover(seal, wrapped)
 
-    def find(self, wrapped: bytes, what: str) -> Cover:
+    def find(self, wrapped: bytes, what: str) -> SealedCover:
         """The key of a file that was written.
 
         Raises:

@@ -27,8 +27,8 @@ from outlive.model.events import (
     KeyHeld,
     Marked,
     StepDone,
+    recorded_key,
 )
-from outlive.model.ids import recorded_key
 from outlive.model.run import fold
 from outlive.testing.audit.families import check_families
 from outlive.testing.audit.journal import JOURNAL_RULES, fresh_nonce, nonces_in

@@ -27,19 +27,17 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
 from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
-from outlive.model.events import Event, QuestionAsked, RunStarted, SignalReceived
-from outlive.model.ids import recorded_key
+from outlive.model.events import Event, QuestionAsked, RunStarted, SignalReceived, recorded_key
 from outlive.model.mail import Answer, Cancel, Letter, Nudge, Resolve, Signal, Verdict
 from outlive.model.run import OpenEffect, fold
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, Entry, Posted, Query, Reading
 from outlive.testing.simulation.faults import FAULTY_SECONDS, FaultPlan
-from outlive.testing.simulation.flows import Node, tell_story
+from outlive.testing.simulation.flows import MESSAGE, SIGNALS, Node, tell_story
 from outlive.testing.simulation.loop import BEGINNING_MS, Nature, SimClock
 from outlive.testing.simulation.process import SimProcess
 from outlive.testing.simulation.store import SimDisk
-from outlive.testing.simulation.talk import MESSAGE, SIGNALS
 from outlive.testing.simulation.witness import Witness
 from outlive.testing.simulation.world import LIMIT_SECONDS, SETTLE_SECONDS, World
 

@@ -1,9 +1,8 @@
-"""The flow that simulations run: an interpreter of random programs.
+"""What simulated flows ask of others: people, other programs, other runs, and the way back.
 
-A program is a tree of lists, given as the run's argument: steps and effects at its leaves, and
-above them everything that asyncio offers to run things side by side. Branches share what they have
-seen (``seen``), and every effect carries the newest nonce in its arguments: so whatever the order
-of branches was becomes visible outside, and must be the same on replay.
+These are the nodes of a program that wait for mail or for children, and the effects that can be
+undone. What a flow heard is part of its outcome (``Story.heard``), so that the judge can tell
+whether every signal reached it, once and in order.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import outlive
+from outlive.engine import people
 from outlive.engine import verbs as fanout
 from outlive.testing.audit.auditor import Policy
-from outlive.testing.simulation import talk as sim_talk
 from outlive.testing.simulation.world import (
     LIMIT_SECONDS,
     SETTLE_SECONDS,
@@ -25,6 +24,9 @@ from outlive.testing.simulation.world import (
     BankRequest,
     current_world,
 )
+
+#: Names that signals and requests go by.
+SIGNALS, MESSAGE = ("s", "t"), "m"
 
 Node: TypeAlias = list[Any]
 Paid: TypeAlias = dict[str, str]
@@ -133,11 +135,54 @@ def order_asked(order: str, note: str) -> Paid:
     return current_world().pay_plainly(_request("order_asked", order, note))
 
 
+# effects that can be undone
+
+
+async def give_back(order: str, key: str, outcome: dict[str, str]) -> None:
+    """A plain function: the engine repeats it under its own key, which the bank honours."""
+    current_world().check_paid(key, outcome)
+    await current_world().pay(_request("give_back", order, "", honours_key=True), dawdles=False)
+
+
+@outlive.effect(check=find_payment, retry=outlive.Retry(attempts=20, delay="200ms"), **_DECLARED)
+async def call_off(order: str) -> dict[str, str]:
+    """An undo that is an effect of its own: the bank can be asked whether it happened."""
+    return await current_world().pay(_request("call_off", order, ""), dawdles=False)
+
+
+@outlive.effect(check=find_payment, undo=give_back, retry=_RETRY, **_DECLARED)
+async def rent(order: str, note: str) -> dict[str, str]:
+    """Can be asked about and given back."""
+    return await current_world().pay(_request("rent", order, note), dawdles=False)
+
+
+@outlive.effect(doubt="retry", undo=call_off, retry=_RETRY, **_DECLARED)
+async def hire(order: str, note: str) -> dict[str, str]:
+    """The bank honours the key; can be called off."""
+    request = _request("hire", order, note, honours_key=True)
+    return await current_world().pay(request, dawdles=True)
+
+
+@outlive.effect(undo=give_back, retry=_RETRY, **_DECLARED)
+async def borrow(order: str, note: str) -> dict[str, str]:
+    """Only a human can tell whether it happened; can be given back."""
+    return await current_world().pay(_request("borrow", order, note), dawdles=True)
+
+
+@outlive.effect(check=find_payment, retry=_RETRY, **_DECLARED)
+async def pay_one(item: list[str]) -> dict[str, str]:
+    """One of many."""
+    order, note = item
+    return await current_world().pay(_request("pay_one", order, note), dawdles=False)
+
+
+UNDONE = (rent, hire, borrow)
+
 EFFECTS = {
     effect.definition.name: effect
     for effect in (
         pay_honoured, pay_checked, wire_checked, pay_asked, pay_failing, order_checked, order_asked,
-        *sim_talk.UNDONE
+        *UNDONE
     )
 }  # fmt: skip
 
@@ -158,7 +203,7 @@ POLICIES: dict[str, Policy] = {
     "pay_one": "once",
 }
 #: What is undone when its run ends badly.
-UNDOABLE = frozenset(effect.definition.name for effect in sim_talk.UNDONE)
+UNDOABLE = frozenset(effect.definition.name for effect in UNDONE)
 
 # ---------------------------------------------------------------- the interpreter
 
@@ -324,11 +369,74 @@ async def _spawn(story: Story, program: list[Node]) -> Any:
 
 
 async def _map_flows(story: Story, programs: list[list[Node]], room: int) -> list[Any]:
-    return sim_talk.outcomes(await fanout.map(tell_story, programs, limit=room))
+    return outcomes(await fanout.map(tell_story, programs, limit=room))
 
 
 async def _map_steps(story: Story, hows: list[str], room: int) -> list[Any]:
-    return sim_talk.outcomes(await fanout.map(think, hows, limit=room))
+    return outcomes(await fanout.map(think, hows, limit=room))
+
+
+# people and programs
+
+
+async def signal(story: Story, name: str, within: float | None) -> str:
+    """The next signal of a name."""
+    said: str = await people.wait_signal(name, str, within)
+    story.heard.append([name, said])
+    return said
+
+
+async def ask(story: Story, text: str, within: float | None) -> str:
+    """A human's answer."""
+    said: str = await people.ask(text, type=str, within=within)
+    return said
+
+
+async def approve(story: Story, order: str, within: float | None) -> Any:
+    """A human's word on one effect with these arguments, and then that effect."""
+    note = story.seen[-1] if story.seen else "nothing yet"
+    approval = await people.approve(rent, order, note, within=within)
+    if not approval.granted:
+        return ["refused", approval.by]
+    paid = await rent(order, note)
+    story.seen.append(paid["nonce"])
+    return [approval.by, paid]
+
+
+async def requests(story: Story, count: int, idle: float | None, node: list[Any]) -> list[str]:
+    """Messages, each replied to after some work, until so many came or none for a while."""
+    told: list[str] = []
+    async for request in people.requests(MESSAGE, type=str, idle=idle):
+        story.heard.append([MESSAGE, request.value])
+        await story.tell(node)
+        await request.reply(f"you said {request.value}")
+        told.append(request.value)
+        if len(told) == count:
+            break
+    return told
+
+
+async def limit(story: Story, seconds: float, node: list[Any]) -> Any:
+    """A time limit that survives restarts."""
+    try:
+        async with people.timeout(seconds):
+            return await story.tell(node)
+    except outlive.errors.TimedOut:
+        return "timed out"
+
+
+# many at once
+
+
+async def map_effects(story: Story, orders: list[str], room: int) -> list[Any]:
+    """An effect per order, some at a time."""
+    note = story.seen[-1] if story.seen else "nothing yet"
+    return outcomes(await fanout.map(pay_one, [[order, note] for order in orders], limit=room))
+
+
+def outcomes(told: list[fanout.Outcome[Any]]) -> list[Any]:
+    """What became of each, as something that a journal takes."""
+    return [each.value if each.ok else type(each.error).__name__ for each in told]
 
 
 _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -349,15 +457,15 @@ _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
     "timeout": _timeout,
     "wait_for": _wait_for,
     "try": _try,
-    "signal": sim_talk.signal,
-    "ask": sim_talk.ask,
-    "approve": sim_talk.approve,
-    "requests": sim_talk.requests,
-    "limit": sim_talk.limit,
+    "signal": signal,
+    "ask": ask,
+    "approve": approve,
+    "requests": requests,
+    "limit": limit,
     "call": _call,
     "spawn": _spawn,
     "map_steps": _map_steps,
-    "map_effects": sim_talk.map_effects,
+    "map_effects": map_effects,
     "map_flows": _map_flows,
     "carry": _carry,
     "patched": _patched,

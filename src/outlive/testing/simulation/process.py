@@ -32,7 +32,7 @@ from outlive.testing.simulation.flows import tell_story
 from outlive.testing.simulation.loop import Nature, SimClock, SimCrash, SimLoop, new_loop
 from outlive.testing.simulation.store import SimStore
 from outlive.testing.simulation.witness import Witness
-from outlive.testing.simulation.world import World, here
+from outlive.testing.simulation.world import ProcessContext, World, here
 from outlive.worker.dependencies import Setting
 from outlive.worker.entries import start_entry
 from outlive.worker.heartbeat import BEATS_PER_LEASE, LeaseTime
@@ -192,9 +192,9 @@ class SimProcess:
         skew = skew_of(nature.seed, name)
         self.clock = SimClock(nature, skew or 0)
         self.context = copy_context()
-        self.context.run(here.set, self)
+        self.context.run(here.set, self._as_bodies_see_it())
         self._line = surroundings.open_line()
-        self._line.owner = self
+        self._line.loop, self._line.strike = self.loop, self.strike
         if skew is not None:  # the server has a clock of its own, and says so when it is opened
             self._line.clock = RemoteClock(self.clock, "the server")
             self._line.clock.notice(SimClock(nature).now_ms(), nature.now)
@@ -208,6 +208,11 @@ class SimProcess:
         self.worker = self._make_worker()
         self.is_leaving = False
         self.loop.call_soon(self.worker.start, context=self.context)
+
+    def _as_bodies_see_it(self) -> ProcessContext:
+        return ProcessContext(
+            name=self.name, loop=self.loop, world=self.world, worker_id=lambda: self.worker.id
+        )
 
     def _make_worker(self) -> Worker:
         plan, nature = self._around.plan, self._nature
@@ -246,11 +251,6 @@ class SimProcess:
         if off > (self._nature.now - sent_at) * 1000 + 2:
             self._around.witness.broken.append(f"{self.name} goes by a clock that is {off} ms off")
             self._around.witness.is_off = True
-
-    @property
-    def worker_id(self) -> str:
-        """The id under which it holds leases."""
-        return self.worker.id
 
     # what clients ask of it
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from outlive.testing.simulation.flows import EFFECTS, UNDOABLE, Node
-from outlive.testing.simulation.talk import SIGNALS
+from outlive.testing.simulation.flows import EFFECTS, SIGNALS, UNDOABLE, Node
 
 DEPTH_MAX = 3
 CHAPTERS_MAX = 3

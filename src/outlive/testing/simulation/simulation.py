@@ -39,7 +39,7 @@ from outlive.testing.simulation.process import SimProcess, Surroundings
 from outlive.testing.simulation.programs import make_programs
 from outlive.testing.simulation.store import Link, SimDisk, SimStore
 from outlive.testing.simulation.witness import Witness
-from outlive.testing.simulation.world import SETTLE_SECONDS, BankRequest, Process, World
+from outlive.testing.simulation.world import SETTLE_SECONDS, BankRequest, ProcessContext, World
 
 if TYPE_CHECKING:  # what seals need not be installed
     from outlive.testing.simulation.store import SimSeal
@@ -148,14 +148,15 @@ class Simulation:
         living = [each for each in self.processes if each.is_serving]
         return self.nature.rng.choice(living) if living else None
 
-    def _check_driver(self, process: Process, request: BankRequest) -> None:
+    def _check_driver(self, process: ProcessContext, request: BankRequest) -> None:
         """Only the worker that holds the lease begins an effect."""
         reading = run_immediate(self.disk.read(request.run_id, 1 << 62))
         holder = None if reading is None else reading.head.worker
-        if holder != process.worker_id:
+        worker = process.worker_id()
+        if holder != worker:
             self.witness.broken.append(
                 f"run {request.run_id}: effect {request.effect} (key {request.key}) was begun by "
-                f"worker {process.worker_id}; worker {holder} had the lease"
+                f"worker {worker}; worker {holder} had the lease"
             )
 
     # running

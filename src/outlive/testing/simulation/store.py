@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from outlive.errors import StoreUnavailable
 from outlive.journal.codec.restore import read_whole
@@ -119,16 +119,6 @@ class Link:
         return max(0.0, self._down_until - self._nature.now)
 
 
-class Owner(Protocol):
-    """The process that a line belongs to."""
-
-    loop: SimLoop
-
-    def strike(self, fault: FaultKind) -> None:
-        """Suffer a fault now."""
-        ...
-
-
 class _Lost:
     """The answer that never came."""
 
@@ -164,7 +154,9 @@ class SimStore:
     ) -> None:
         self._disk, self._line, self._nature = disk, line, nature
         self._witness, self._marksman = witness, marksman
-        self.owner: Owner
+        #: Of the process that it belongs to: its loop, and what makes it suffer a fault.
+        self.loop: SimLoop
+        self.strike: Callable[[FaultKind], None]
         #: That of the server, if it has one of its own.
         self.clock: RemoteClock | None = None
         #: The kinds of events in the commit that is on its way or not yet answered.
@@ -181,7 +173,7 @@ class SimStore:
 
     async def _ask(self, work: Callable[[], T]) -> T:
         """Send, apply, answer; with an outage in between, wait for its end or be refused."""
-        answer = self.owner.loop.create_future()
+        answer = self.loop.create_future()
         self._send(work, answer, loses_reply=False, applied=None)
         result: T = await answer
         return result
@@ -224,7 +216,7 @@ class SimStore:
         self._nature.after(line.delay(), arrive)
 
     def _reply(self, answer: asyncio.Future[Any], result: Any) -> None:
-        self.owner.loop.call_later(self._line.delay(), _answer, answer, result)
+        self.loop.call_later(self._line.delay(), _answer, answer, result)
 
     def settle_sent(self, *, lands: Callable[[], bool]) -> None:
         """The process died for certain: what it sent arrives now or never."""
@@ -264,7 +256,7 @@ class SimStore:
         loses = line.loses_next_reply or "lost_reply" in faults
         if loses and self._nature.chance(0.3):
             # Who is stopped before it can repeat its commit may find another in its place.
-            self._nature.after(self._nature.mostly_short(0.1), self.owner.strike, "pause")
+            self._nature.after(self._nature.mostly_short(0.1), self.strike, "pause")
         line.loses_next_reply = False
         for struck, name in (
             (line.is_slow, "slow_store"),
@@ -277,21 +269,21 @@ class SimStore:
 
     async def _next_turn(self) -> None:
         """What comes next waits for the end of a pause, and never comes in a dead process."""
-        if self.owner.loop.is_dead:
+        if self.loop.is_dead:
             raise SimCrash
-        turn = self.owner.loop.create_future()
-        self.owner.loop.call_soon(_answer, turn, None)
+        turn = self.loop.create_future()
+        self.loop.call_soon(_answer, turn, None)
         await turn
 
     def _strike_owner(self, strikes: Sequence[Strike], moment: str) -> None:
         for strike in strikes:
             if strike.moment == moment and strike.fault not in STORE_FAULTS:
-                self.owner.strike(strike.fault)
+                self.strike(strike.fault)
 
     async def _commit_once(
         self, batch: Sequence[Entry], strikes: Sequence[Strike], loses_reply: bool
     ) -> Sequence[Conflict | None] | _Lost:
-        loop = self.owner.loop
+        loop = self.loop
         answer = loop.create_future()
         self._send(
             lambda: self._apply(batch),

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import outlive
 from outlive.testing.audit.auditor import Receipt, fresh_nonce, nonces_in
@@ -34,22 +34,19 @@ class BankError(Exception):
     """Says nothing about what happened."""
 
 
-class Process(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProcessContext:
     """The simulated process that a body runs in."""
 
+    name: str
     loop: SimLoop
     world: World
-
-    name: str
-
-    @property
-    def worker_id(self) -> str:
-        """The id under which it holds leases."""
-        ...
+    #: The id under which its worker holds leases.
+    worker_id: Callable[[], str]
 
 
 #: The process that the running code belongs to.
-here: ContextVar[Process] = ContextVar("outlive_sim_process")
+here: ContextVar[ProcessContext] = ContextVar("outlive_sim_process")
 
 #: How the bank treats one request.
 Manner: TypeAlias = Literal[
@@ -81,9 +78,9 @@ class World:
         self._paid: dict[str, dict[str, str]] = {}
         #: By key, until when something may still come of what was asked.
         self._busy_until: dict[str, float] = {}
-        self._dawdling: list[tuple[str, Process]] = []
+        self._dawdling: list[tuple[str, ProcessContext]] = []
         #: Called when an effect's body begins.
-        self.on_begin: Callable[[Process, BankRequest], None] = lambda process, request: None
+        self.on_begin: Callable[[ProcessContext, BankRequest], None] = lambda process, request: None
         self.calm = False
         #: What bodies found that should not be, in words.
         self.broken: list[str] = []
@@ -129,7 +126,7 @@ class World:
         paid: dict[str, str] = await answer
         return paid
 
-    async def _dawdle(self, process: Process, key: str) -> None:
+    async def _dawdle(self, process: ProcessContext, key: str) -> None:
         """Take some time before asking; a pause may come in between."""
         self._dawdling.append((key, process))
         try:
@@ -160,7 +157,11 @@ class World:
         return manner
 
     def _send(
-        self, process: Process, request: BankRequest, manner: Manner, answer: asyncio.Future[Any]
+        self,
+        process: ProcessContext,
+        request: BankRequest,
+        manner: Manner,
+        answer: asyncio.Future[Any],
     ) -> None:
         nature = self._nature
         if manner in ("refuses", "breaks_before"):
@@ -173,7 +174,7 @@ class World:
             process.loop.call_later(nature.mostly_short(0.5), _settle, answer, error)
 
     def _pay_later(
-        self, request: BankRequest, answer: asyncio.Future[Any] | None, process: Process
+        self, request: BankRequest, answer: asyncio.Future[Any] | None, process: ProcessContext
     ) -> None:
         """What was asked for is done within the promised time, whoever still waits."""
         nature = self._nature
@@ -248,7 +249,7 @@ class World:
         return self._nature.now > self._busy_until.get(key, 0.0)
 
 
-def _living() -> Process:
+def _living() -> ProcessContext:
     process = here.get()
     if process.loop.is_dead:
         raise SimCrash
