@@ -228,14 +228,17 @@ def usage(name: str, parser: Parser) -> str:
     return " ".join(words)
 
 
-def modules(_: str) -> str:
-    """Every module and its one idea, folder by folder."""
+def tree(_: str) -> str:
+    """Every package, its one idea, and its modules."""
     rows = []
-    for path in sorted(SOURCE.rglob("*.py"), key=lambda each: (each.parent, each.name)):
-        said = ast.get_docstring(ast.parse(path.read_text())) or ""
-        idea = " ".join(said.partition("\n\n")[0].split()).replace("``", "`")
-        rows.append((f"`{path.relative_to(SOURCE).as_posix()}`", idea.replace("|", "\\|")))
-    return table(("module", "its idea"), rows)
+    for package in sorted(path.parent for path in SOURCE.rglob("__init__.py")):
+        said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        first = " ".join(said.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+        names = sorted(path.stem for path in package.glob("*.py") if path.stem != "__init__")
+        folder = package.relative_to(SOURCE.parent).as_posix().removeprefix("outlive/")
+        cells = (f"`{folder}/`", first.replace("``", "`").replace("|", "\\|"), " ".join(names))
+        rows.append(cells)
+    return table(("package", "its idea", "modules"), rows)
 
 
 # promises
@@ -338,7 +341,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "settings": settings,
     "events": kinds,
     "command": command,
-    "modules": modules,
+    "tree": tree,
     "promises": promises,
 }
 
