@@ -16,7 +16,7 @@ STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
 def written(found: Found, folder: Path, stem: str) -> list[str]:
-    """A sentence per store, the table, the picture."""
+    """A sentence per store, the picture, the table."""
     bars = [bar for chapter, results in found for bar in bars_of(chapter, results)]
     if not bars:  # only other works, or other sizes, were measured
         return []
@@ -27,9 +27,9 @@ def written(found: Found, folder: Path, stem: str) -> list[str]:
     return [
         " ".join(each for each in sentences if each),
         "",
-        *medians(found),
-        "",
         f"![{title}, beside the peers]({picture})",
+        "",
+        *medians(found),
         "",
     ]
 
@@ -57,37 +57,25 @@ def figures(chapter: Chapter, results: Results, work: str, size: int) -> dict[st
     return found
 
 
-def titles(found: Found) -> list[str]:
-    """Who has a median of some headline, in the order of the chapters."""
-    return list(
-        dict.fromkeys(
-            each.title
-            for chapter, results in found
-            for name, each in chapter.contestants().items()
-            if results.figure(WORK, SIZE, name, field("p50"))
-        )
-    )
-
-
 def medians(found: Found) -> list[str]:
-    """A row per store and figure, a column per contestant."""
-    columns = titles(found)
+    """A row per contestant and store, a column per figure that all chapters have."""
+    shared = [
+        headline
+        for headline in found[0][0].headlines
+        if all(headline[0] in [each[0] for each in chapter.headlines] for chapter, _ in found)
+    ]
     rows = []
     for chapter, results in found:
-        names = {each.title: name for name, each in reversed(chapter.contestants().items())}
-        for words, work, size, look, form in chapter.headlines:
-            cells = []
-            for title in columns:
-                name = names.get(title)
-                figure = results.figure(work, size, name, look) if name else None
+        for name, each in chapter.contestants().items():
+            if results.figure(WORK, SIZE, name, field("p50")) is None:
+                continue
+            cells = [f"{each.title}, {STORES[chapter.name]}"]
+            for _, work, size, look, form in shared:
+                figure = results.figure(work, size, name, look)
                 cells.append(form(figure.middle) if figure else "–")
-            rows.append([f"{STORES[chapter.name]}: {words}", *cells])
-        counted = [
-            results.counted(WORK, names[t], "bytes") if t in names else None for t in columns
-        ]
-        cells = ["–" if size is None else f"{size:,.0f}" for size in counted]
-        rows.append([f"{STORES[chapter.name]}: bytes per step", *cells])
-    return table(["medians", *columns], rows)
+            size_on_disk = results.counted(WORK, name, "bytes")
+            rows.append([*cells, "–" if size_on_disk is None else f"{size_on_disk:,.0f}"])
+    return table(["medians", *(words for words, *_ in shared), "bytes per step"], rows)
 
 
 def bars_of(chapter: Chapter, results: Results) -> list[Bar]:
