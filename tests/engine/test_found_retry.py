@@ -12,6 +12,7 @@ from outlive.app.app import App
 from outlive.engine import verbs as fanout
 from outlive.errors import ReplayMismatch, RunCancelled, RunFailed
 from outlive.model.events import (
+    ChildIntended,
     ChildSpawned,
     DeadlinePassed,
     EffectDone,
@@ -23,6 +24,7 @@ from outlive.model.events import (
     StepRaised,
 )
 from outlive.model.replay import past_of
+from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.engine.world import note, world
 from tests.harness.theatre import Theatre, breathe
 
@@ -308,3 +310,34 @@ def test_a_retry_compares_an_effect_with_the_attempt_that_was_done() -> None:
     ]
 
     assert (5, events[4]) == past_of(events, 1).intents["0.2/send#1"]
+
+
+@outlive.flow
+async def resting() -> None:
+    await outlive.sleep("5h")
+
+
+@outlive.flow
+async def calling_two() -> None:
+    """Gives up on its second child when it fails of its first."""
+    try:
+        await fanout.call(noting)
+    except RunFailed:
+        second = asyncio.ensure_future(fanout.call(resting))
+        await outlive.sleep("1s")
+        second.cancel()
+        raise
+
+
+async def test_a_child_that_a_retry_calls_again_is_intended_again(theatre: Theatre) -> None:
+    """What came after the failure is not replayed: a replay compares the call with a new intent."""
+    app = await failed(theatre, calling_two, "bad")
+    await app.retry("r")
+    with pytest.raises(RunFailed, match="bad is down"):
+        await theatre.outcome(await app.resume("r", [calling_two, noting, resting]))
+
+    events = await theatre.events("r")
+    since = next(n for n, event in enumerate(events) if isinstance(event, RunRetried))
+    again = [event for event in events[since:] if isinstance(event, ChildIntended)]
+    assert ["0.1/call:resting#1"] == [event.step for event in again]
+    assert not [words for rule in JOURNAL_RULES for words in rule(events)]

@@ -78,7 +78,10 @@ class Children:
     def __init__(self, drive: Parent, run: Run) -> None:
         self._drive = drive
         self._tries = run.tries
-        self._intended = set(run.children)
+        #: What the journal has an intent of; a retry drops those that came after the failure.
+        self._known = frozenset(run.children)
+        #: Those among them that the replay has gone through, and our own.
+        self._intended: set[str] = set()
         self._started = set(run.children_started)
         #: By step: begun and not ended.
         self._open: dict[str, _Child] = {}
@@ -218,7 +221,7 @@ class Children:
         self.busy += 1
         if child.event.step not in self._intended:
             self._intended.add(child.event.step)
-            child.is_fresh = True
+            child.is_fresh = child.event.step not in self._known
             drive.note(msgspec.structs.replace(child.event, at=drive.at()))
         drive.when_durable(partial(self._start, child))
 
