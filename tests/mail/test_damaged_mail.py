@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
 import pytest
 
 from outlive.app.open import open_app
@@ -83,6 +84,27 @@ async def test_a_flipped_bit_pays_nothing(forger: Forger) -> None:
         assert ("signal/pay-1000", spoilt) == (aside.mail_id, aside.unreadable)
         await (await app.get("p")).signal("pay", 0)
         assert 3 == await (await app.get("p", paying)).outcome()
+    assert [3] == PAID
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+async def test_a_whole_letter_of_an_unknown_kind_is_kept_aside(
+    forger: Forger, key: str, sealed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As all that can't be read: named by run and id, and the run goes on."""
+    await begin(forger, 3, key=key if sealed else "")
+    keys = {"key": key} if sealed else {}
+    async with open_app(forger.url, **keys, drive=False) as app:
+        body = enclose("p", "signal/new", msgspec.msgpack.encode([99, "pay", b"5"]))
+        assert "posted" == await app.store.post("p", "signal/new", body)
+
+    async with open_app(forger.url, **keys) as app, app.worker([paying]):
+        (aside,) = await until_aside(app, 1, "p")
+        assert "signal/new" == aside.mail_id
+        assert "this release does not know its kind" in aside.why
+        await (await app.get("p")).signal("pay", 0)
+        assert 3 == await (await app.get("p", paying)).outcome()
+        assert any("mail 'signal/new' was kept aside" in why for why in await found(app))
     assert [3] == PAID
 
 

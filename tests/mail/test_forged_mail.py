@@ -21,6 +21,7 @@ from tests.mail.waiting_scene import (
     found,
     moved,
     paying,
+    paying_by_chapters,
     sleeper,
     until_aside,
     until_waiting,
@@ -88,6 +89,50 @@ async def test_a_letter_that_was_read_does_not_count_again(forger: Forger, key: 
         await (await app.get("p", paying)).signal("pay", 0)
         assert 5 == await (await app.get("p", paying)).outcome()
     assert [5] == PAID
+
+
+@pytest.mark.parametrize("restarts", [True, False], ids=["when loaded", "while driven"])
+async def test_a_letter_of_an_earlier_chapter_does_not_count_again(
+    forger: Forger, key: str, restarts: bool
+) -> None:
+    """Put back into a sealed store, it is kept aside and named, and the run goes on."""
+    PAID.clear()
+    async with open_app(forger.url, key=key) as app:
+        await app.start(paying_by_chapters, id="p")
+    async with open_app(forger.url, key=key, drive=False) as app:
+        await (await app.get("p")).signal("pay", 5, id="one")
+        sealed = forger.body("p", "signal/one")
+    async with open_app(forger.url, key=key) as app, app.worker([paying_by_chapters]):
+        handle = await app.get("p", paying_by_chapters)
+        for amount in (6, 7):
+            while amount - 1 not in PAID:
+                await asyncio.sleep(0.01)
+            await handle.signal("pay", amount)
+        while 7 not in PAID:
+            await asyncio.sleep(0.01)
+        if not restarts:
+            put_back(forger, "signal/one", sealed)
+            await until_aside(app, 1, "p")
+    if restarts:
+        put_back(forger, "signal/one", sealed)
+
+    async with open_app(forger.url, key=key) as app, app.worker([paying_by_chapters]):
+        (aside,) = await until_aside(app, 1, "p")
+        assert ("signal/one", "can't be read: it was read before: somebody put it back") == (
+            aside.mail_id,
+            aside.why,
+        )
+        handle = await app.get("p", paying_by_chapters)
+        await handle.signal("pay", 0)
+        assert 18 == await handle.outcome()
+        assert any("mail 'signal/one' was kept aside" in why for why in await found(app))
+    assert [5, 6, 7] == PAID
+
+
+def put_back(forger: Forger, mail_id: str, body: bytes) -> None:
+    """As if it had not been consumed."""
+    forger.put("p", mail_id, body)
+    forger.sql("UPDATE {s}runs SET consumed = consumed - 1 WHERE run_id = %s", "p")
 
 
 async def test_a_forged_outcome_of_a_transactional_step_is_refused(

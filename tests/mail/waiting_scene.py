@@ -117,3 +117,12 @@ def moved(events: list[Event]) -> list[Event]:
 async def found(app: App) -> list[str]:
     """What verify says of mail."""
     return [damage.why for damage in (await check_store(app)).damage]
+
+
+@outlive.flow
+async def paying_by_chapters() -> int:
+    """Pays what it is told, one letter per chapter."""
+    if amount := await outlive.wait_signal("pay", int):
+        await pay(amount)
+        await outlive.carry()
+    return sum(PAID)

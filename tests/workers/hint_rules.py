@@ -13,8 +13,10 @@ import outlive
 from outlive import Retention
 from outlive.app.app import App
 from outlive.errors import CorruptRecord
+from outlive.journal.retention.sweep import ORPHAN_MS, Orphans
 from outlive.settings import Settings
 from outlive.stores.seam import Store
+from outlive.worker.neighbours import StorePeer
 
 QUICK = Settings(lease_seconds=30, poll_seconds=0.02, idle_seconds=0.0, drain_seconds=2)
 ALL = Retention(completed=0, failed=0, cancelled=0)
@@ -34,6 +36,8 @@ NONSENSE = {
     "tags that are none": "tags = 'garbage'",
     "units below zero": "units = -5",
 }
+
+LONG = "long enough to stand by itself " * 100
 
 paid: list[str] = []
 
@@ -61,6 +65,25 @@ async def wait(name: str) -> str:
 async def parent() -> str:
     await outlive.call(buy, "7", id="child")
     return str(await outlive.wait_signal("go", type=str))
+
+
+@outlive.step(name="hint_long")
+async def long() -> str:
+    """Returns a text that stands by itself in the store."""
+    return LONG
+
+
+@outlive.flow(name="hint_hold")
+async def hold() -> str:
+    text = await long()
+    await outlive.wait_signal("go", type=str)
+    return text
+
+
+@outlive.flow(name="hint_leave")
+async def leave() -> str:
+    await outlive.spawn(hold, id="child")
+    return "left"
 
 
 async def waiting(app: App, flow: Any, *args: object, id: str) -> None:
@@ -138,6 +161,63 @@ class HintRules:
             status = await (await app.get("r")).status()
 
         assert ("completed", ["a"]) == (status, paid)
+
+    async def test_values_of_a_child_whose_row_names_another_family_are_kept(
+        self, store: Store, damage: Damage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A parent goes when its children's rows and journals agree on whose values they share."""
+        async with App(store, settings=QUICK) as app:
+            assert "left" == await (await app.start(leave, id="r"))
+            while await (await app.get("child")).status() != "waiting":
+                await asyncio.sleep(0.01)
+            damage("UPDATE runs SET family = 'another' WHERE run_id = 'child'")
+
+            swept = await app.retain(ALL)
+            damage("UPDATE runs SET family = 'r' WHERE run_id = 'child'")
+            await (await app.get("child", hold)).signal("go", "on")
+            async with app.worker([hold]):
+                assert LONG == await (await app.get("child", hold)).outcome(timeout=5)
+
+        assert {"kept: its journal can't be read": 1} == dict(swept.fates)
+        assert any("belongs to family 'another'" in each.message for each in caplog.records)
+
+    async def test_values_that_seem_to_be_nobodys_are_kept_while_a_journal_names_them(
+        self, store: Store, damage: Damage
+    ) -> None:
+        """They are not dropped because a row names another family."""
+        async with App(store, settings=QUICK) as app:
+            await waiting(app, hold, id="r")
+            damage("UPDATE runs SET family = 'another' WHERE run_id = 'r'")
+            passes = [Orphans(store, now, lambda moment: None) for now in (1, 3 * ORPHAN_MS)]
+            for each in passes:
+                while await each.mark_some():
+                    pass
+                await each.drop_old()
+            damage("UPDATE runs SET family = 'r' WHERE run_id = 'r'")
+
+            await (await app.get("r", hold)).signal("go", "on")
+            async with app.worker([hold]):
+                assert LONG == await (await app.get("r", hold)).outcome(timeout=5)
+        assert 0 == sum(each.dropped for each in passes)
+
+    async def test_whether_a_run_is_over_is_told_by_its_journal(
+        self, store: Store, damage: Damage
+    ) -> None:
+        """A schedule that must not overlap does not go by a header."""
+
+        async def lane(work: Any) -> Any:
+            return await work
+
+        peer = StorePeer(store, lane)
+        async with App(store, settings=QUICK) as app:
+            await waiting(app, wait, "a", id="open")
+            await (await app.start(buy, "b", id="over"))
+            damage("UPDATE runs SET status = 'completed', ended_at = 1 WHERE run_id = 'open'")
+            damage("UPDATE runs SET status = 'waiting', ended_at = NULL WHERE run_id = 'over'")
+
+            told = [await peer.is_over(run_id) for run_id in ("open", "over", "gone")]
+
+        assert [False, True, True] == told
 
     # a head that its records do not end at
 

@@ -21,7 +21,7 @@ from outlive.engine.definitions import Definition, Flow
 from outlive.engine.end import Ending
 from outlive.engine.inputs import decode_as, encode_own
 from outlive.engine.loop import FlowLoop
-from outlive.engine.ops import EffectFuture, Env, Op
+from outlive.engine.ops import EffectFuture, Op, Recorder
 from outlive.engine.pending import PendingOps
 from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
 from outlive.engine.redaction import checked_key, recorded_args
@@ -29,7 +29,6 @@ from outlive.engine.replay import Comparing, parting
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
 from outlive.errors import NeverAwaited, NotApproved, OutliveError, ValueRefused
-from outlive.journal.redaction import Hider
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -37,7 +36,6 @@ from outlive.model.events import (
     Event,
     Fault,
     Replied,
-    RunStarted,
     SignalReceived,
     StepDone,
     StepRaised,
@@ -96,15 +94,10 @@ def is_unawaited(call: Any) -> bool:
     return inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED
 
 
-class Driving(Protocol):
+class Driving(Recorder, Protocol):
     """What calls ask of the drive."""
 
-    run_id: str
-    started_at: int
-    start_event: RunStarted
-    stopped: bool
     flow: Flow[Any, Any]
-    hider: Hider
     loop: FlowLoop
     inbox: deque[Event]
     timers: FlowTimers
@@ -114,13 +107,7 @@ class Driving(Protocol):
     comparing: Comparing
     children: Children
     to_start: list[Op]
-    env: Env
     is_replaying: bool
-
-    @property
-    def is_live(self) -> bool:
-        """The journal is behind."""
-        ...
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here."""

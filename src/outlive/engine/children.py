@@ -35,7 +35,7 @@ from outlive.model.events import (
     ParentTold,
     RunStarted,
 )
-from outlive.model.ids import check_run_id, derived_bytes, digest
+from outlive.model.ids import ID_KEPT, check_run_id, derived_bytes, digest
 from outlive.model.mail import Cancel, ChildNews
 from outlive.model.run import Run
 
@@ -46,17 +46,7 @@ class Parent(Recorder, Protocol):
     """What children ask of the drive."""
 
     loop: FlowLoop
-    start_event: RunStarted
     comparing: Comparing
-
-    @property
-    def is_live(self) -> bool:
-        """The journal is behind."""
-        ...
-
-    def attend(self) -> None:
-        """Something came from outside."""
-        ...
 
 
 class _Child:
@@ -342,7 +332,7 @@ def _ended(at: int, step: str, news: ChildNews) -> ChildEnded:
 
 def _derived_id(run_id: str, step: str) -> str:
     tail = blake2b(f"{run_id}\0{step}".encode(), digest_size=8).hexdigest()
-    return f"{run_id[:100]}.{tail}"
+    return f"{run_id[:ID_KEPT]}.{tail}"
 
 
 async def tell_parent(env: Env, log: RunLog, run: Run) -> bool:

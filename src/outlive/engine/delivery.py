@@ -10,6 +10,7 @@ import msgspec
 
 from outlive.engine.children import Children
 from outlive.engine.end import Ending, FlowEnd
+from outlive.engine.ops import Recorder
 from outlive.engine.pending import PendingOps
 from outlive.engine.replay import Comparing
 from outlive.engine.timers import FlowTimers
@@ -30,7 +31,6 @@ from outlive.model.events import (
     Forked,
     QuestionAsked,
     Replied,
-    RunStarted,
     RunUndoing,
     SignalReceived,
     StepDone,
@@ -53,7 +53,7 @@ _TIMELESS = frozenset(
 )
 
 
-class Woken(Protocol):
+class Woken(Recorder, Protocol):
     """Whom events are delivered to."""
 
     main: asyncio.Task[Any] | None
@@ -63,17 +63,6 @@ class Woken(Protocol):
     comparing: Comparing
     ending: Ending
     timers: FlowTimers
-    start_event: RunStarted
-
-    @property
-    def is_live(self) -> bool:
-        """The journal is behind."""
-        ...
-
-    @property
-    def flow_is_over(self) -> bool:
-        """The flow returned, raised, or was stopped."""
-        ...
 
     def advance(self, event: Any) -> None:
         """The flow's time is that of this event."""

@@ -73,7 +73,7 @@ _KEPT = (
     | frozenset(
         {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
     )
-    | {"hider"}
+    | {"chapter", "hider"}
 )
 Left = Callable[["Drive", How, OutliveError | None], None]
 
@@ -87,6 +87,7 @@ class Drive:
         self.run_id = log.run_id
         self.start_event = run.start
         self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, run.start, run.start.args)
+        self.chapter = run.chapter
         self.started_at = run.start.started_at
         self.stopped = False
         #: Nothing more is begun; the run leaves memory as soon as nothing runs.

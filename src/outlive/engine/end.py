@@ -46,7 +46,6 @@ from outlive.model.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
-    RunStarted,
     RunUndoing,
     Undoable,
 )
@@ -203,21 +202,8 @@ class Closing(Recorder, Protocol):
     flow: Flow[Any, Any]
     waiting: PendingOps
     to_start: list[Op]
-
     comparing: Comparing
-
-    @property
-    def is_live(self) -> bool:
-        """The journal is behind."""
-        ...
-
-    @property
-    def flow_is_over(self) -> bool:
-        """The flow returned, raised, or was stopped."""
-        ...
-
     waits: Waits
-    start_event: RunStarted
 
     def cut(self, verdict: FlowEnd) -> None:
         """The flow stops here."""
@@ -348,19 +334,10 @@ class Ending:
             self._drive.to_start.append(undo)
 
 
-class Bounded(Recorder, Protocol):
-    """What a deadline asks of the drive."""
-
-    @property
-    def flow_is_over(self) -> bool:
-        """The flow returned, raised, or was stopped."""
-        ...
-
-
 class Deadline:
     """A run's own time limit: when it passes, that is an event."""
 
-    def __init__(self, drive: Bounded, at: int | None) -> None:
+    def __init__(self, drive: Recorder, at: int | None) -> None:
         self._drive, self._at = drive, at
         self._timer: Cancellable | None = None
 

@@ -23,8 +23,7 @@ from outlive.engine.threads import FlowThreads
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
 from outlive.errors import OutliveError
-from outlive.journal.log import RunLog
-from outlive.model.events import ChapterBegan, Event, Parked, RunStarted
+from outlive.model.events import ChapterBegan, Event, Parked
 
 #: When a worker tries again to drive a run whose code did not fit its journal.
 MISMATCH_RETRY_MS = 60_000
@@ -35,8 +34,6 @@ How = Literal["ended", "parked", "lost", "misfit", "chapter"]
 class Resident(Recorder, Protocol):
     """A run in memory."""
 
-    log: RunLog
-    start_event: RunStarted
     loop: FlowLoop
     threads: FlowThreads
     waiting: PendingOps

@@ -15,10 +15,10 @@ from outlive.engine.peers import insist
 from outlive.engine.pending import PendingOps
 from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
-from outlive.errors import OutliveError, WrongVersion
-from outlive.journal.mail import Unreadable, mail_ids, read_letter
+from outlive.journal.mail import READ_BEFORE, Unreadable, mail_ids, read_letter
 from outlive.model.events import (
     CancelRequested,
+    ChapterBegan,
     Event,
     MailRead,
 )
@@ -36,19 +36,11 @@ class Receiver(Recorder, Protocol):
     children: Children
     effects: EffectRunner
     timers: FlowTimers
-    draining: bool
+    chapter: ChapterBegan | None
 
     @property
     def takes_mail(self) -> bool:
         """The replay is over and everything that was open has been begun."""
-        ...
-
-    def attend(self) -> None:
-        """Something came from outside."""
-        ...
-
-    def refuse(self, error: OutliveError) -> None:
-        """The run can't go on here."""
         ...
 
 
@@ -103,7 +95,7 @@ class Mailbox:
         drive = self._drive
         letter = read_letter(drive.run_id, mail)
         if mail.mail_id in self._past and not isinstance(letter, Unreadable):
-            letter = Unreadable("it was read before: somebody put it back", mail.body)
+            letter = Unreadable(READ_BEFORE, mail.body)
         match letter:
             case Resolve(step=step):
                 drive.effects.resolve(drive.waiting.find(step), letter, mail.mail_id)
@@ -126,9 +118,6 @@ class Mailbox:
         """Mail that nobody posted like that: it is kept in the journal, and the run goes on."""
         drive = self._drive
         what = f"mail {mail.mail_id!r} can't be read: {found.why}"
-        if found.is_newer:
-            drive.refuse(WrongVersion(f"{what}; drive the run with the release that posted it"))
-            return
         logger.error("run %s: %s; it is kept aside, and the run goes on", drive.run_id, what)
         event = MailRead(drive.at(), mail.mail_id, f"can't be read: {found.why}", found.body)
         drive.note(event, mail.mail_id)
@@ -155,7 +144,7 @@ class Mailbox:
         drive = self._drive
         while self._due:
             asked = len(self._due)
-            look = partial(drive.env.peer.mail_of, drive.run_id)
+            look = partial(drive.env.peer.mail_of, drive.run_id, drive.chapter)
             mail = await insist(look, lambda: drive.stopped)
             for _ in range(asked):
                 posted_before, callback = self._due.popleft()

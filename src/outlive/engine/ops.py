@@ -18,11 +18,12 @@ from outlive.engine.notices import Notices, Repeats
 from outlive.engine.peers import Kin, Lease, Peer
 from outlive.engine.place import Body, place
 from outlive.engine.redaction import own_copy
+from outlive.errors import OutliveError
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.journal.redaction import Hider
 from outlive.model.defaults import IDLE_MS
-from outlive.model.events import Event
+from outlive.model.events import Event, RunStarted
 from outlive.model.ids import derived_key, digest
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports, SystemClock
@@ -282,6 +283,9 @@ class Recorder(Protocol):
     hider: Hider
     stopped: bool
     draining: bool
+    #: The journal is behind; timers and bodies run.
+    is_live: bool
+    start_event: RunStarted
     started_at: int
 
     def at(self) -> int:
@@ -318,6 +322,19 @@ class Recorder(Protocol):
 
     def rest(self) -> None:
         """Nothing more to do here: the run may leave memory if all of it waits."""
+        ...
+
+    def attend(self) -> None:
+        """Something came from outside: look again at what is to be done."""
+        ...
+
+    def refuse(self, error: OutliveError) -> None:
+        """The run can't go on here."""
+        ...
+
+    @property
+    def flow_is_over(self) -> bool:
+        """The flow returned, raised, or was stopped."""
         ...
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from outlive.engine.blob import Shelf
 from outlive.errors import OutliveError, StoreUnavailable
-from outlive.model.events import EffectDone, EffectRaised, Fault, RunStarted
+from outlive.model.events import ChapterBegan, EffectDone, EffectRaised, Fault, RunStarted
 from outlive.model.mail import ChildNews, Letter
 from outlive.stores.types import Mail, Posted
 
@@ -35,8 +35,8 @@ class Peer(Protocol):
         """Where a family's blobs are kept."""
         ...
 
-    async def mail_of(self, run_id: str) -> Sequence[Mail]:
-        """What was posted to a run and not consumed."""
+    async def mail_of(self, run_id: str, chapter: ChapterBegan | None = None) -> Sequence[Mail]:
+        """What was posted to a run, whose last chapter this is, and not consumed."""
         ...
 
     async def is_over(self, run_id: str) -> bool:

@@ -17,7 +17,7 @@ from outlive.engine.faults import fault_of
 from outlive.engine.ops import Interrupted, Op, Recorder, later, launch, set_limit
 from outlive.engine.pending import PendingOps
 from outlive.engine.replay import DONE_BEFORE_RETRY, Replay
-from outlive.errors import OutliveError, ReplayMismatch, TimedOut, ValueRefused
+from outlive.errors import ReplayMismatch, TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
 from outlive.model.events import AttemptFailed, EffectRaised, Event, StepDone, StepRaised
 from outlive.model.run import Backoff
@@ -105,16 +105,8 @@ class Startable(Recorder, Protocol):
     inbox: deque[Event]
     to_start: list[Op]
 
-    def attend(self) -> None:
-        """Look again at what is to be done."""
-        ...
-
     def activate(self) -> None:
         """Let the flow run as far as it can."""
-        ...
-
-    def refuse(self, error: OutliveError) -> None:
-        """The run can't go on here."""
         ...
 
 

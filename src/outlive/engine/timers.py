@@ -38,11 +38,6 @@ class Flowing(Recorder, Protocol):
         """Where mail comes in."""
         ...
 
-    @property
-    def is_live(self) -> bool:
-        """Timers run."""
-        ...
-
 
 class _Timer:
     __slots__ = ("armed", "fire_at", "handle", "id", "is_recorded")

@@ -54,11 +54,6 @@ class Flowing(Recorder, Protocol):
     comparing: Comparing
     inbox: deque[Event]
 
-    @property
-    def is_live(self) -> bool:
-        """The journal is behind."""
-        ...
-
 
 class _Wait:
     __slots__ = ("future", "hint", "id", "question")

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from outlive.envelope import SEAL_BROKEN_MAIL, disclose, enclose
-from outlive.errors import OutliveError
+from outlive.envelope import READ_BEFORE_MAIL, SEAL_BROKEN_MAIL, disclose, enclose
+from outlive.errors import CorruptRecord, OutliveError
 from outlive.journal.lane import Lane
+from outlive.journal.reader import Chain
+from outlive.journal.record import LINK_START
 from outlive.model.events import (
     Answered,
     CancelRequested,
+    ChapterBegan,
     Event,
     Forked,
     MailRead,
@@ -29,8 +34,11 @@ from outlive.model.mail import Letter, encode_letter, parse_letter
 from outlive.stores.seam import Mailroom, Store
 from outlive.stores.types import Mail, Posted, Posting
 
+logger = logging.getLogger("outlive")
+
 _UNSEALED = "its seal does not hold: damaged, moved, forged or not sealed"
 _UNBOUND = "its checksum does not hold: damaged, moved, or of an earlier format"
+READ_BEFORE = "it was read before: somebody put it back"
 
 
 class Unreadable(NamedTuple):
@@ -39,8 +47,6 @@ class Unreadable(NamedTuple):
     why: str
     #: The bytes that were found.
     body: bytes
-    #: It is whole, and of a kind that only a later release knows.
-    is_newer: bool = False
 
 
 def write_letter(run_id: str, mail_id: str, letter: Letter) -> bytes:
@@ -55,6 +61,8 @@ def read_letter(run_id: str, mail: Mail) -> Letter | Unreadable:
         return Unreadable("its row is damaged", repr(body).encode())
     if body.startswith(SEAL_BROKEN_MAIL):
         return Unreadable(_UNSEALED, body[len(SEAL_BROKEN_MAIL) :])
+    if body.startswith(READ_BEFORE_MAIL):
+        return Unreadable(READ_BEFORE, body[len(READ_BEFORE_MAIL) :])
     raw = body if mail.is_sealed else disclose(run_id, mail.mail_id, body)
     if raw is None:
         return Unreadable(_UNBOUND, body)
@@ -62,7 +70,7 @@ def read_letter(run_id: str, mail: Mail) -> Letter | Unreadable:
         letter: Letter = parse_letter(raw)
         return letter
     except msgspec.ValidationError as error:
-        return Unreadable(f"this release does not know its kind ({error})", body, is_newer=True)
+        return Unreadable(f"this release does not know its kind ({error})", body)
     except (msgspec.MsgspecError, RecursionError) as error:
         return Unreadable(f"it is not a letter ({error})", body)
 
@@ -83,7 +91,79 @@ def mail_ids(events: Iterable[Event]) -> list[str]:
     return found
 
 
-logger = logging.getLogger("outlive")
+#: Ids of earlier mail that one process remembers, and records that are read at once to learn them.
+IDS_REMEMBERED = 200_000
+RECORDS_AT_ONCE = 500
+
+
+class _Taken:
+    """The ids of mail that a journal has read, up to where it was followed."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._chain = Chain(run_id, 1, LINK_START)
+        self._seq = 0
+        self.ids: set[str] = set()
+
+    async def follow(self, store: Store, until: int) -> None:
+        """Read on until this seq, which a chapter began at."""
+        while self._seq < until:
+            reading = await store.read(self._run_id, self._seq, limit=RECORDS_AT_ONCE)
+            events = [] if reading is None else self._chain.follow(reading.records)
+            if not events:
+                return
+            self.ids.update(mail_ids(events))
+            self._seq += len(events)
+
+
+#: Guards the next one: stores are asked by several threads.
+_lock = threading.Lock()
+_taken: WeakKeyDictionary[Store, dict[bytes, _Taken]] = WeakKeyDictionary()
+
+
+async def without_copies(
+    store: Store, run_id: str, chapter: ChapterBegan | None, mail: Sequence[Mail]
+) -> Sequence[Mail]:
+    """Mark sealed mail that was read before the run's last chapter began.
+
+    A driver knows the mail of its own chapter. Earlier ones are read when a sealed letter comes,
+    once per process: whoever has no key can't write a letter, but could put one back. Where nothing
+    is sealed a copy is no more than any other letter that they could write.
+    """
+    if chapter is None or not any(each.is_sealed for each in mail):
+        return mail
+    with _lock:
+        runs = _taken.setdefault(store, {})
+        taken = runs.pop(chapter.start.seed, None) or _Taken(run_id)
+    await taken.follow(store, chapter.seq - 1)
+    with _lock:
+        runs[chapter.start.seed] = taken  # the newest last
+        count = sum(len(each.ids) for each in runs.values())
+        while len(runs) > 1 and count > IDS_REMEMBERED:
+            count -= len(runs.pop(next(iter(runs))).ids)
+    return [_marked(each) if each.mail_id in taken.ids else each for each in mail]
+
+
+def _marked(mail: Mail) -> Mail:
+    return msgspec.structs.replace(mail, body=READ_BEFORE_MAIL + mail.body, is_sealed=False)
+
+
+async def new_mail(
+    store: Store, chapters: Mapping[str, ChapterBegan | None]
+) -> Mapping[str, Sequence[Mail]]:
+    """By run: what was posted and not consumed, given its last chapter.
+
+    Of a run whose earlier chapters are damaged nothing is taken: who loads it says so.
+    """
+    found: dict[str, Sequence[Mail]] = {}
+    for run_id, mail in (await mail_of_each(store, chapters)).items():
+        try:
+            found[run_id] = await without_copies(store, run_id, chapters[run_id], mail)
+        except CorruptRecord as error:
+            logger.error("mail of run %s is not taken: %s", run_id, error)
+            found[run_id] = ()
+    return found
+
 
 #: Behind every seq.
 _AFTER_ALL = 1 << 62

@@ -8,6 +8,8 @@ from hashlib import blake2b
 from outlive.errors import RunIdRefused
 
 RUN_ID_BYTES_MAX = 512
+#: How many characters of a parent's id begin the ids that its children are given.
+ID_KEPT = 100
 #: Journals of keys stand beside runs under this prefix; a run id may not begin with it.
 KEY_PREFIX = "key/"
 #: And those of our own under this one.

@@ -14,6 +14,7 @@ import msgspec
 from outlive.errors import OutliveError
 from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
+from outlive.journal.mail import without_copies
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
 from outlive.stores.seam import Store
@@ -66,7 +67,9 @@ async def read_chapter(store: Store, run_id: str) -> Chapter | None:
     bare = msgspec.structs.replace(reading, records=())
     try:
         events = await events_of(store, reading)
-        return Chapter(bare, events, fold(events))
+        run = fold(events)
+        mail = await without_copies(store, run_id, run.chapter, reading.mail)
+        return Chapter(msgspec.structs.replace(bare, mail=mail), events, run)
     except OutliveError as error:
         return Chapter(bare, [], Run(), error)
 

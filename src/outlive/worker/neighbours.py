@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -18,15 +19,24 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.headers import find_or_begin
 from outlive.journal.keeper import Keeper, commit_one
 from outlive.journal.lane import Lane, run_immediate
-from outlive.journal.mail import Outbox, mail_of_each, write_letter
+from outlive.journal.mail import Outbox, new_mail, write_letter
 from outlive.journal.reader import read_events
-from outlive.model.events import EffectDone, EffectIntended, EffectRaised, Fault, RunStarted
+from outlive.model.events import (
+    ChapterBegan,
+    EffectDone,
+    EffectIntended,
+    EffectRaised,
+    Fault,
+    RunStarted,
+)
 from outlive.model.mail import ChildNews, Letter, Nudge
 from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, Head, Mail, Node, Posted, Reading
 from outlive.worker.chapters import read_chapter
 from outlive.worker.entries import start_entry
+
+logger = logging.getLogger("outlive")
 
 
 class StoreKin:
@@ -191,15 +201,24 @@ class StorePeer:
         told = Fault("NotHappened", "the run that held this key ended without using it")
         return EffectRaised(0, step, 1, kept.error or told, kept.happened)
 
-    async def mail_of(self, run_id: str) -> Sequence[Mail]:
-        """What was posted to a run and not consumed."""
-        found = await self._lane(mail_of_each(self._store, [run_id]))
+    async def mail_of(self, run_id: str, chapter: ChapterBegan | None = None) -> Sequence[Mail]:
+        """What was posted to a run, whose last chapter this is, and not consumed."""
+        found = await self._lane(new_mail(self._store, {run_id: chapter}))
         return found[run_id]
 
     async def is_over(self, run_id: str) -> bool:
-        """Whether a run has ended, or is gone."""
-        reading = await self._lane(self._store.read(run_id, 1 << 62))
-        return reading is None or reading.header.ended_at is not None
+        """Whether a run has ended by its journal, or is gone.
+
+        Nobody can go on with a damaged one: of that its header is asked.
+        """
+        reading = await self._lane(self._store.read(run_id, LAST_CHAPTER))
+        if reading is None:
+            return True
+        try:
+            return fold(read_events(reading, restored=False)).ended_at is not None
+        except CorruptRecord as error:
+            logger.error("whether it is over is told from its header: %s", error)
+            return reading.header.ended_at is not None
 
     async def is_held(self, run_id: str, worker: str) -> bool:
         """Whether this worker still has the right to drive a run."""

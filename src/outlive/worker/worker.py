@@ -24,7 +24,7 @@ from outlive.engine.notices import Notices, one_line, reason_of, stopped_by
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
-from outlive.journal.mail import mail_of_each
+from outlive.journal.mail import new_mail
 from outlive.model.defaults import WORKER_CONCURRENCY
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
@@ -123,7 +123,7 @@ class Postman:
         if not here:
             return
         found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
-            mail_of_each(self._setting.store, here)
+            new_mail(self._setting.store, {x: here[x].chapter for x in here})
         )
         for run_id, mail in found.items():
             drive = here[run_id]

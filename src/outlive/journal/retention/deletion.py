@@ -15,10 +15,11 @@ from outlive.errors import CorruptRecord, WrongVersion
 from outlive.journal.codec.parts import whole
 from outlive.journal.codec.restore import with_nodes
 from outlive.journal.headers import key_header, next_entry
-from outlive.journal.reader import read_events
+from outlive.journal.reader import read_events, read_first
 from outlive.journal.retention.archive import Archived
 from outlive.journal.shared import fork_mark
 from outlive.model.events import (
+    ChildIntended,
     EffectDone,
     EffectIntended,
     EffectRaised,
@@ -52,6 +53,8 @@ class Retiree(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, dict[str, KeyKept]]
     #: Of a fork: what keeps the run that it shares with.
     mark: str | None = None
+    #: Runs that it started, by its journal.
+    children: tuple[str, ...] = ()
 
 
 def is_unchanged(reading: Reading | None, found: Found) -> bool:
@@ -92,7 +95,25 @@ async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
         seq=reading.head.seq,
         digest=fold(events[:1]).start.digest,
         keys=_keys_of(events, now),
+        children=tuple({e.child_id: None for e in events if isinstance(e, ChildIntended)}),
     )
+
+
+async def check_family(store: Store, run_id: str) -> None:
+    """A run that is there, if it is, belongs to the family that its row says.
+
+    The values of a family go with the last run that belongs to it, and that is told from rows.
+
+    Raises:
+        CorruptRecord: its journal says otherwise.
+    """
+    reading = await store.read(run_id, 0, limit=1)
+    if reading is None or not reading.records:
+        return
+    told, shown = fold([read_first(reading, restored=False)]).start.family, reading.header.family
+    if told != shown:
+        why = f"its row says that it belongs to family {shown!r}, its journal says {told!r}"
+        raise CorruptRecord(run_id, 1, why)
 
 
 def _keys_of(events: Sequence[Event], now: int) -> dict[str, dict[str, KeyKept]]:

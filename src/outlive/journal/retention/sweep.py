@@ -24,6 +24,7 @@ from outlive.journal.retention.archive import Archive, Archived
 from outlive.journal.retention.deletion import (
     Retiree,
     archived_of,
+    check_family,
     delete_runs,
     gone_for_good,
     is_unchanged,
@@ -42,7 +43,7 @@ from outlive.journal.shared import (
 )
 from outlive.model.defaults import RETAIN_SECONDS
 from outlive.model.events import Marked
-from outlive.model.ids import KEY_PREFIX, OWN_PREFIX, is_run
+from outlive.model.ids import ID_KEPT, KEY_PREFIX, OWN_PREFIX, is_run
 from outlive.model.mail import Cancel
 from outlive.model.retention import Retention
 from outlive.model.run import ENDED, fold
@@ -88,10 +89,25 @@ class Orphans:
         async for found in find_marks(self._store, ORPHANS, self._now - ORPHAN_MS):
             reading = await self._store.read(found.head.run_id)
             mark = None if reading is None else read_events(reading)[0]
-            if isinstance(mark, Marked):
+            if isinstance(mark, Marked) and not await self._is_denied(mark.by):
                 self.dropped += await store.drop_family(mark.by)
                 self._failpoint("retain.orphan_dropped")
             await drop_mark(self._store, found.head.run_id, 0)
+        return False
+
+    async def _is_denied(self, family: str) -> bool:
+        """A run says by its journal that it belongs to this family, whatever its row says.
+
+        A family has the id of its first run, and the ids of children begin with their parent's,
+        unless they were given; a run that goes looks at those that it started itself.
+        """
+        page = await self._store.find(Query(prefix=f"{family[:ID_KEPT]}."), None, PAGE_MAX)
+        try:
+            for run_id in (family, *(found.head.run_id for found in page.items)):
+                await check_family(self._store, run_id)
+        except UNREADABLE as error:
+            logger.error("its family's values are kept: %s", error)
+            return True
         return False
 
 
@@ -329,7 +345,10 @@ class Sweep:
         try:
             if self._archive is not None:
                 reading = await with_nodes(self._store, reading)
-            return await retiree_of(self._store, reading, self._now), reading
+            retiree = await retiree_of(self._store, reading, self._now)
+            for child in retiree.children:
+                await check_family(self._store, child)
+            return retiree, reading
         except UNREADABLE as error:
             self._keep_unread(found, error)
             return None
