@@ -122,14 +122,28 @@ def test_search_knows_every_page(site: Path, pages: dict[Path, Page]) -> None:
     assert {path.parent.resolve() for path in pages} == found
 
 
-@pytest.mark.parametrize("link", ["nowhere.md", "howto/index.md#nowhere"])
-def test_a_dead_link_fails_the_build(link: str, tmp_path: Path) -> None:
+def test_dead_links_fail_the_build(tmp_path: Path) -> None:
     """Whoever breaks a link or an anchor is told which."""
+    dead = ["nowhere.md", "howto/index.md#nowhere"]
     copy(tmp_path)
     with (tmp_path / "docs" / "glossary.md").open("a") as page:
-        page.write(f"\n[a link]({link})\n")
+        page.writelines(f"\n[a link]({link})\n" for link in dead)
 
     built = build(tmp_path)
 
     assert 0 != built.returncode
-    assert link in built.stderr
+    for link in dead:
+        assert link in built.stderr
+
+
+def test_the_menu_has_every_page(site: Path, pages: dict[Path, Page]) -> None:
+    """Every page but single decisions can be reached from the menu of the first page."""
+    start = site / "index.html"
+    menu = {(site / link / "index.html").resolve() for link in pages[start].links}
+    single = re.compile(r"/decisions/\d{4}-")
+
+    assert [] == [
+        path.relative_to(site).as_posix()
+        for path in sorted(pages)
+        if path.resolve() not in menu and path != start and not single.search(path.as_posix())
+    ]
