@@ -16,8 +16,8 @@ from outlive.errors import StoreUnavailable, UsageError
 from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 from outlive.stores.sqlite.store import SQLiteStore
+from tests.harness.clocks import ShiftedClock
 from tests.harness.postgres_server import PostgresServer
-from tests.retention.calendar import Calendar
 
 CONTENT = b"planted-xyzzy " * 200_000
 ALL = Retention(completed=0)
@@ -107,7 +107,7 @@ async def test_what_a_kill_leaves_is_swept(
     places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the two stores, chunks stay; a sweep finds them, and drops them a day on."""
-    calendar = Calendar()
+    calendar = ShiftedClock()
     async with opened(places, ports=Ports(clock=calendar)) as app:
         await (await app.start(carried, 3_000, id="r"))
         with monkeypatch.context() as patch:
@@ -129,7 +129,7 @@ async def _killed(*_: object) -> Any:
 
 async def test_several_stores_may_share_a_place(places: dict[str, str], tmp_path: Path) -> None:
     """Runs of the same id do not meet, and nobody sweeps what is another's."""
-    calendar, other = Calendar(), places | {"url": f"sqlite:///{tmp_path}/other.db"}
+    calendar, other = ShiftedClock(), places | {"url": f"sqlite:///{tmp_path}/other.db"}
     ports = Ports(clock=calendar)
     async with opened(places, ports=ports) as app, opened(other, ports=ports) as second:
         blobs = [await (await each.start(carried, 2_000, id="r")) for each in (app, second)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.engine.world import theatre_of
 from tests.harness.theatre import Theatre
+from tests.harness.world import theatre_of
 
 
 @pytest_asyncio.fixture(params=["memory-2", "sqlite-0"])

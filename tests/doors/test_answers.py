@@ -14,8 +14,8 @@ import outlive
 from outlive.errors import AnswerRefused, QuestionNotOpen, RunEnded, RunNotFound, TimedOut
 from outlive.model.events import Answered, MailRead, Parked, QuestionClosed
 from outlive.model.mail import Answer
-from tests.engine.world import pay
 from tests.harness.theatre import START_MS, Theatre
+from tests.harness.world import pay
 
 
 @dataclass

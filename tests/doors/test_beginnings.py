@@ -20,8 +20,8 @@ from outlive.errors import (
     ValueRefused,
 )
 from outlive.model.events import DeadlinePassed
-from tests.engine.world import note, world
 from tests.harness.theatre import START_MS, Theatre
+from tests.harness.world import note, world
 
 
 @dataclass

@@ -26,8 +26,8 @@ from outlive.model.events import (
     RunStarted,
     SignalReceived,
 )
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, world
 
 
 @dataclass

@@ -9,8 +9,8 @@ from outlive.engine import people
 from outlive.engine import verbs as fanout
 from outlive.engine.verbs import carry
 from outlive.model.events import ChapterBegan, SignalReceived
-from tests.engine.world import note, pay
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay
 
 MESSAGES = 5
 

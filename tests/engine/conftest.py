@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.engine.world import theatre_of
 from tests.harness.theatre import Theatre
+from tests.harness.world import theatre_of
 
 IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
 #: (kind of store, seconds until a run that waits leaves memory): each of both, in two theatres.

@@ -6,8 +6,8 @@ import outlive
 from outlive.engine import verbs as fanout
 from outlive.errors import RunIdTaken
 from outlive.model.events import ChildIntended
-from tests.engine.world import note, pay
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay
 
 
 @outlive.flow

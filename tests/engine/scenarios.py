@@ -20,8 +20,8 @@ from outlive.model.events import (
     SignalReceived,
 )
 from tests.engine import chapters
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, world
 
 Tick = Callable[[Theatre], Awaitable[object]]
 

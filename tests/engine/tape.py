@@ -32,7 +32,7 @@ from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
 from outlive.stores.memory import MemoryStore
 from outlive.stores.types import Conflict, Entry, Posted, Posting
-from tests.engine.world import world
+from tests.harness.world import world
 
 Kept = tuple[dict[str, str], dict[str, str]]
 #: Events that consume mail, each one letter.

@@ -22,8 +22,8 @@ from outlive.model.events import (
     StepDone,
 )
 from outlive.model.events import RunCancelled as RunWasCancelled
-from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, ring, world
 
 
 @outlive.flow

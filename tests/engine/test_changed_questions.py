@@ -21,8 +21,8 @@ from outlive.model.events import (
     StepRaised,
 )
 from outlive.model.mail import Signal
-from tests.engine.world import pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import pay, world
 
 
 class Script:

@@ -26,8 +26,8 @@ from outlive.model.run import fold
 from outlive.stores.types import LAST_CHAPTER
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
-from tests.engine.world import note, world
 from tests.harness.theatre import STAYING, Theatre
+from tests.harness.world import note, world
 
 Figure = Callable[[str, object], None]
 

@@ -24,8 +24,8 @@ from outlive.model.events import (
     RunStarted,
 )
 from tests.engine.kids import calling, child, child_of, failing_child, naming, patient, sleepy
-from tests.engine.world import world
 from tests.harness.theatre import Theatre
+from tests.harness.world import world
 
 
 async def test_a_child_is_a_run_of_its_own(theatre: Theatre) -> None:

@@ -28,8 +28,8 @@ from outlive.testing.audit.auditor import JOURNAL_RULES
 from tests.engine.chapters import whispering
 from tests.engine.scenarios import SCENARIOS, Scenario, calling, leaf, waiting_leaf
 from tests.engine.tape import Deed, TapedStore, rebuild
-from tests.engine.world import world
 from tests.harness.theatre import EVICTING, PATIENCE_SECONDS, STAYING, Theatre, breathe
+from tests.harness.world import world
 
 Figure = Callable[[str, object], None]
 

@@ -27,8 +27,8 @@ from outlive.model.events import (
     recorded_key,
 )
 from outlive.stores.memory import MemoryStore
-from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, ring, world
 from tests.order.journals import write
 
 

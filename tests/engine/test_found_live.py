@@ -37,8 +37,8 @@ from outlive.model.mail import Cancel
 from outlive.model.run import fold
 from outlive.stores.types import Mail, StoredRecord
 from outlive.worker.poison import judge
-from tests.engine.world import note, world
 from tests.harness.theatre import STAYING, Theatre, breathe
+from tests.harness.world import note, world
 
 #: Records are full and too large at a 256th of the real sizes.
 SMALL_BODY = 2**20 - record.ENVELOPE_BYTES

@@ -20,8 +20,8 @@ from outlive.model.events import (
     SignalReceived,
     TimerFired,
 )
-from tests.engine.world import world
 from tests.harness.theatre import Theatre, breathe
+from tests.harness.world import world
 
 
 class Halt:

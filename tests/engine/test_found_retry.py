@@ -25,8 +25,8 @@ from outlive.model.events import (
 )
 from outlive.model.replay import past_of
 from outlive.testing.audit.auditor import JOURNAL_RULES
-from tests.engine.world import note, world
 from tests.harness.theatre import Theatre, breathe
+from tests.harness.world import note, world
 
 
 @outlive.flow

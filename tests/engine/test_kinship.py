@@ -34,8 +34,8 @@ from outlive.model.events import (
     RunStarted,
 )
 from tests.engine.kids import calling, child, child_of, patient, sleepy
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre, breathe
+from tests.harness.world import note, pay, world
 
 # ---------------------------------------------------------------- ending with their parent
 

@@ -20,8 +20,8 @@ from outlive.model.events import (
     StepDone,
     TimerFired,
 )
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, world
 
 
 @outlive.flow

@@ -11,8 +11,8 @@ import outlive
 from outlive.engine import verbs as fanout
 from outlive.errors import DefinitionRefused, RunCancelled, RunFailed
 from outlive.model.events import ChildIntended, Claimed, EffectDone, Parked, StepDone
-from tests.engine.world import pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import pay, world
 
 busy: list[int] = [0, 0]
 

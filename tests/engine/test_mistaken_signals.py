@@ -19,8 +19,8 @@ from outlive.model.events import (
 )
 from outlive.model.mail import Signal
 from outlive.views.timeline import timeline
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, world
 
 
 @outlive.flow

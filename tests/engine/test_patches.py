@@ -10,8 +10,8 @@ import outlive
 from outlive.engine.verbs import patched, pins
 from outlive.errors import NotInRun
 from outlive.model.events import Patched, StepDone
-from tests.engine.world import note
 from tests.harness.theatre import Theatre
+from tests.harness.world import note
 
 
 def flow_of(body: Any) -> Any:

@@ -25,8 +25,8 @@ from outlive.model.events import (
 )
 from outlive.model.ids import digest
 from outlive.model.mail import Answer
-from tests.engine.world import pay, world
 from tests.harness.theatre import START_MS, Theatre
+from tests.harness.world import pay, world
 
 
 @dataclass

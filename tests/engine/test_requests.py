@@ -7,8 +7,8 @@ from outlive.engine import people
 from outlive.engine.inputs import decode_as
 from outlive.model.events import Parked, Replied, SignalReceived, TimerFired
 from outlive.model.mail import Signal
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, world
 
 
 @outlive.flow

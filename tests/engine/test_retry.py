@@ -14,8 +14,8 @@ from outlive.engine import verbs as fanout
 from outlive.errors import RetryRefused, RunCancelled, RunFailed, TimedOut
 from outlive.model.events import Claimed, EffectDone, RunRetried, TimerFired
 from outlive.testing.audit.auditor import JOURNAL_RULES
-from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, ring, world
 
 
 async def failed(theatre: Theatre, flow: Any, *args: Any) -> App:

@@ -17,8 +17,8 @@ from outlive.errors import TimedOut, ValueRefused
 from outlive.journal.codec.codec import codec_for
 from outlive.model.events import MailRead, SignalReceived, TimerFired
 from outlive.model.mail import Signal
-from tests.engine.world import note, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, world
 
 
 @dataclass

@@ -19,8 +19,8 @@ from outlive.model.events import (
     recorded_key,
 )
 from outlive.model.events import RunFailed as RunHasFailed
-from tests.engine.world import find, pay, take_back, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import pay, take_back, world
 
 
 @outlive.flow
@@ -250,7 +250,7 @@ async def test_an_outcome_that_could_not_be_recorded_is_undone_all_the_same(
 async def test_what_another_run_did_under_the_same_key_is_not_undone(theatre: Theatre) -> None:
     """It took that run's outcome; it is that run's to undo."""
 
-    @outlive.effect(key="shared", check=find, undo=take_back)
+    @outlive.effect(key="shared", check=world.find, undo=take_back)
     async def shared(name: str) -> str:
         world.ran.append(name)
         world.done[outlive.key()] = name

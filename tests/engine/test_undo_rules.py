@@ -17,8 +17,8 @@ from outlive.model.events import (
     Parked,
 )
 from tests.engine.test_undo import failing, fails
-from tests.engine.world import note, pay, ring, world
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay, ring, world
 
 
 async def test_an_undo_gets_the_arguments_that_were_recorded(stage: Theatre) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from outlive.testing.audit.families import check_families
 from tests.golden import flows
 from tests.golden.flows import FLOWS, Errands, Here
 from tests.golden.restored import NAMES, Golden, restore
+from tests.harness.processes import eventually
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -142,11 +142,6 @@ async def settle(app: App, run_id: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    while not await condition():
-        await asyncio.sleep(0.05)
-
-
 async def until_over(app: App) -> None:
     """Every run that ends has ended, and every letter to it was read."""
     ending = {name for name, each in MANIFEST.items() if each["end"] in ENDED}
@@ -156,7 +151,7 @@ async def until_over(app: App) -> None:
         return ending <= {x.head.run_id for x in page.items if x.header.ended_at is not None}
 
     try:
-        await until(over)
+        await eventually(over, "the end of every run", seconds=2 * PATIENCE_SECONDS)
     except asyncio.CancelledError:
         page = await app.find(limit=1000)
         left = {x.head.run_id: x.header.status for x in page.items if x.header.ended_at is None}
@@ -203,7 +198,7 @@ async def check_schedules(app: App) -> None:
     async def fired() -> bool:
         return bool((await app.find(tag=("schedule", "minutely"))).items)
 
-    await asyncio.wait_for(until(fired), PATIENCE_SECONDS)
+    await eventually(fired, "a firing of the schedule", seconds=PATIENCE_SECONDS)
     page = await app.find(tag=("schedule", "minutely"))
     handle = await app.get(page.items[0].head.run_id)
     assert await handle.outcome(timeout="60s") == "thought of Berlin"

@@ -5,11 +5,12 @@ Each wait is bounded, and whoever opens a ``SharedFolder`` ends with nobody aliv
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +45,17 @@ def until(look: Callable[[], T], what: str, *, seconds: float = WAIT_SECONDS) ->
     while not (found := look()):
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
         time.sleep(LOOK_SECONDS)
+    return found
+
+
+async def eventually(
+    look: Callable[[], Awaitable[T]], what: str, *, seconds: float = WAIT_SECONDS
+) -> T:
+    """The same in a loop, where looking takes a while and others go on meanwhile."""
+    end = time.monotonic() + seconds
+    while not (found := await look()):
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        await asyncio.sleep(LOOK_SECONDS)
     return found
 
 

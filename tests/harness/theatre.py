@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from outlive.app.app import App
 from outlive.app.handle import Handle
@@ -22,7 +22,7 @@ from outlive.journal.reader import read_events
 from outlive.model.events import Event, QuestionAsked
 from outlive.model.mail import Answer, Cancel, Letter, Signal
 from outlive.model.run import Run, fold
-from outlive.ports import Ports
+from outlive.ports import Ports, SystemClock
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite.store import SQLiteStore
@@ -33,7 +33,12 @@ from outlive.testing.clock import START_MS, FakeClock
 EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
 STAYING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=2.0)
 
+#: In real time, with leases that end soon.
+QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=0.0)
+
 PATIENCE_SECONDS = 60.0
+#: A run, by its id or by a handle of it.
+Named: TypeAlias = str | Handle[Any]
 
 
 class Door:
@@ -86,6 +91,8 @@ class Theatre:
 
     #: What stands between an app and the store.
     door: Callable[[Any], Door] = Door
+    #: How far the clock goes on at each look, where nothing else is said.
+    step = 0.05
 
     def __init__(
         self,
@@ -94,35 +101,45 @@ class Theatre:
         file: Path | None = None,
         store: MemoryStore | None = None,
         now_ms: float = START_MS,
+        in_real_time: bool = False,
     ) -> None:
+        """``in_real_time``: the clock is the machine's, and can't be moved."""
         self.settings = settings
-        self.clock = FakeClock(int(now_ms))
-        self.clock.rule(asyncio.get_running_loop())
+        self.clock: Any = SystemClock()
+        if in_real_time:
+            self.step = 0.0
+        else:
+            self.clock = FakeClock(int(now_ms))
+            self.clock.rule(asyncio.get_running_loop())
         self.ports = Ports(clock=self.clock)
         self._file = file
         #: The store as people see it.
         self.store: Any = store or self._new_store()
         if store is not None:
             store._clock = self.clock
-        self.doors: dict[App, Door] = {}
+        self.doors: dict[App, Any] = {}
+        #: Moments of a process at which something is to happen: called by name.
+        self.moments: dict[str, Callable[[], object]] = {}
         self._posted = 0
 
     def _new_store(self) -> Any:
         if self._file is None:
-            return MemoryStore(ports=self.ports, lease_seconds=80_000)
-        return SQLiteStore(self._file, ports=self.ports, lease_seconds=80_000)
+            return MemoryStore(ports=self.ports, lease_seconds=self.settings.lease_seconds)
+        return SQLiteStore(self._file, ports=self.ports, lease_seconds=self.settings.lease_seconds)
 
     # processes
 
-    def open(self, failpoint: Callable[[str], None] | None = None) -> App:
+    def open(self, settings: Settings | None = None) -> App:
         """Another process on the same data."""
-        return self._open(self.settings, failpoint or (lambda moment: None))
-
-    def _open(self, settings: Settings, failpoint: Callable[[str], None]) -> App:
         door: Any = self.door(self.store if self._file is None else self._new_store())
-        app = App(door, ports=Ports(clock=self.clock, failpoint=failpoint), settings=settings)
+        ports = Ports(clock=self.clock, failpoint=self._pass_by)
+        app = App(door, ports=ports, settings=settings or self.settings)
         self.doors[app] = door
         return app
+
+    def _pass_by(self, moment: str) -> None:
+        if moment in self.moments:
+            self.moments[moment]()
 
     def kill(self, app: App) -> None:
         """Nothing of this process is written from here on; what it does meanwhile is lost."""
@@ -160,8 +177,9 @@ class Theatre:
                 if worker._pulse is not None:
                     worker._pulse.beat()  # type: ignore[attr-defined]
 
-    async def until(self, condition: Callable[[], Any], step: float = 0.05) -> Any:
+    async def until(self, condition: Callable[[], Any], step: float | None = None) -> Any:
         """Wait until it is true (maybe a coroutine's answer), the clock going on by steps."""
+        step = self.step if step is None else step
         began = time.monotonic()
         while True:
             met = condition()
@@ -189,9 +207,9 @@ class Theatre:
         reading: Reading | None = await self.store.read(run_id)
         return reading
 
-    async def events(self, run_id: str, *kinds: type[Any]) -> list[Any]:
+    async def events(self, run: Named, *kinds: type[Any]) -> list[Any]:
         """The journal's events of these kinds (all, if none is named)."""
-        reading = await self.read(run_id)
+        reading = await self.read(_id(run))
         found: list[Event] = [] if reading is None else read_events(reading)
         return [event for event in found if not kinds or isinstance(event, kinds)]
 
@@ -199,16 +217,18 @@ class Theatre:
         """Where the run stands by its journal."""
         return fold(await self.events(run_id))
 
-    async def status(self, run_id: str, *wanted: str, step: float = 0.05) -> None:
+    async def status(self, run: Named, *wanted: str, step: float | None = None) -> None:
         """Wait until the run has one of these statuses."""
 
         async def is_so() -> bool:
-            reading = await self.read(run_id)
+            reading = await self.read(_id(run))
             return reading is not None and reading.header.status in wanted
 
         await self.until(is_so, step)
 
-    async def has(self, run_id: str, kind: type[Any], count: int = 1, step: float = 0.05) -> Any:
+    async def has(
+        self, run_id: str, kind: type[Any], count: int = 1, step: float | None = None
+    ) -> Any:
         """Wait until the journal has so many events of a kind; returns the last of them."""
 
         async def found() -> Any:
@@ -217,7 +237,7 @@ class Theatre:
 
         return await self.until(found, step)
 
-    async def asked(self, run_id: str, step: float = 0.05) -> QuestionAsked:
+    async def asked(self, run_id: str, step: float | None = None) -> QuestionAsked:
         """Wait until the run has an open question."""
 
         async def found() -> Any:
@@ -247,6 +267,10 @@ class Theatre:
     async def cancel(self, run_id: str, by: str = "ann") -> str:
         """Ask a run to stop."""
         return await self.post(run_id, f"cancel/{by}", Cancel(by))
+
+
+def _id(run: Named) -> str:
+    return run if isinstance(run, str) else run.id
 
 
 async def breathe() -> None:

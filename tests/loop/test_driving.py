@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from outlive.errors import (
 )
 from outlive.loop import Loop, State, drive, load, resume
 from outlive.model.events import ChapterBegan
+from tests.harness.processes import eventually
 from tests.loop.agents import Agent, Kept, KeptClerk, Release, Stage, look_up
 
 PATIENCE_SECONDS = 20.0
@@ -38,9 +38,11 @@ class Patient(Agent):
 
 async def until(app: App, run_id: str, status: str) -> None:
     handle = await app.get(run_id)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await handle.status() != status:
-            await asyncio.sleep(0.01)
+
+    async def is_so() -> bool:
+        return await handle.status() == status
+
+    await eventually(is_so, f"{run_id} to be {status}")
 
 
 async def left_waiting(app: App, kind: type[Loop] = Patient, id: str = "x") -> None:

@@ -16,7 +16,7 @@ from outlive.loop import Loop, drive, step_once
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from tests.conftest import Figure
-from tests.unit.scene import Door
+from tests.harness.scene import Door
 
 MACHINES, MACHINES_FULL = 40, 1000
 #: Until then a loop does not end if it need not; from here on it goes to an end.

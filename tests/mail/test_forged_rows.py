@@ -16,6 +16,7 @@ from outlive.envelope import enclose_outcome
 from outlive.errors import OutliveError
 from outlive.model.events import ChapterBegan, Claimed, EffectDone, RunCompleted
 from outlive.settings import Settings
+from tests.harness.processes import eventually
 from tests.mail.forger import Forger, PostgresForger
 from tests.mail.waiting_scene import events_of, found
 
@@ -66,9 +67,10 @@ def booked(forger: Forger) -> list[str]:
 
 
 async def until(app: App, kind: type, count: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while count > sum(isinstance(each, kind) for each in await events_of(app, "b")):
-            await asyncio.sleep(0.02)
+    async def is_so() -> bool:
+        return count <= sum(isinstance(each, kind) for each in await events_of(app, "b"))
+
+    await eventually(is_so, f"{count} {kind.__name__}")
 
 
 def forge_outcome(forger: Forger, body: bytes) -> None:

@@ -33,6 +33,7 @@ from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Head, Reading, StoredRecord
 from outlive.testing.suite.entries import header
 from outlive.testing.suite.journals import JournalRules
+from tests.harness.clocks import ShiftedClock
 from tests.mutants import (
     killers_retention,
     killers_transactions,
@@ -290,13 +291,8 @@ class _Served(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.served = SystemClock()
-        self.clock = RemoteClock(_Ahead(), "the server")
+        self.clock = RemoteClock(ShiftedClock(3_600_000), "the server")
         self.clock.notice(self.served.now_ms(), self.served.monotonic())
-
-
-class _Ahead(SystemClock):
-    def now_ms(self) -> int:
-        return super().now_ms() + 3_600_000
 
 
 def runs_go_by_the_stores_clock(folder: Path) -> None:
@@ -308,7 +304,7 @@ def runs_go_by_the_stores_clock(folder: Path) -> None:
 
     async def main() -> tuple[float, int, int]:
         store = _Served()
-        async with App(store, ports=Ports(clock=_Ahead())) as app:
+        async with App(store, ports=Ports(clock=ShiftedClock(3_600_000))) as app:
             told = await (await app.start(asks, id="r")).outcome()
             return told, (await app.read("r")).header.started_at, store.served.now_ms()
 

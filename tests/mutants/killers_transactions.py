@@ -13,8 +13,8 @@ from outlive.ports import Ports
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.transactions import Attempt
 from outlive.testing.suite.entries import entry, held
+from tests.harness.places import SQLitePlace
 from tests.transactions.booking import booked, expected, recover, spawn
-from tests.transactions.places import SQLitePlace
 
 ATTEMPT = Attempt(run_id="r", step="0/book#1", seq=2, epoch=1)
 

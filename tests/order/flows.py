@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import outlive
-from tests.order.world import (
+from tests.order.bodies import (
     fail,
     fetch,
     fetch_plain,

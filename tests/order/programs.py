@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import outlive
-from tests.order.world import fail, fetch, fetch_plain, refuse, risk, send, stubborn, third_time
+from tests.order.bodies import fail, fetch, fetch_plain, refuse, risk, send, stubborn, third_time
 
 DEPTH_MAX = 3
 LEAVES: list[Callable[[str], Any]] = [fetch, fetch_plain, stubborn, third_time, send, risk]

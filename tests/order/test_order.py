@@ -12,9 +12,9 @@ from outlive.model.events import Claimed, DriveBegan, EffectDone, Event, RunComp
 from outlive.model.ids import derived_key
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite.store import SQLiteStore
+from tests.order.bodies import world
 from tests.order.cases import CASES, Case
 from tests.order.journals import EVICTING, STAYING, Driven, drive, drive_on
-from tests.order.world import world
 
 Figure = Callable[[str, object], None]
 PARTS = 3

@@ -9,10 +9,10 @@ import pytest
 
 from outlive.model.events import Claimed, DriveBegan
 from outlive.stores.memory import MemoryStore
+from tests.order.bodies import world
 from tests.order.journals import EVICTING, STAYING, Driven, drive, drive_on
 from tests.order.programs import program
 from tests.order.test_order import happened
-from tests.order.world import world
 
 Figure = Callable[[str, object], None]
 PARTS = 2

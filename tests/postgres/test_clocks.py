@@ -14,11 +14,12 @@ import outlive
 from outlive.app.app import App
 from outlive.engine.definitions import Flow
 from outlive.model.events import Claimed, TimerFired
-from outlive.ports import Ports, RemoteClock, SystemClock
+from outlive.ports import Ports, RemoteClock
 from outlive.settings import Settings
 from outlive.stores.postgres.store import PostgresStore
 from outlive.testing.suite.entries import HandClock
 from tests.conftest import Figure
+from tests.harness.clocks import ShiftedClock
 from tests.harness.processes import until
 from tests.processes import cast
 from tests.processes.stage import Stage
@@ -30,16 +31,6 @@ LATE_SECONDS_MAX = 1.0
 #: Its start, and a claim for each of the two times at which it wakes.
 EPOCHS_MAX = 3
 QUICK = Settings(lease_seconds=3.0, poll_seconds=0.25, idle_seconds=0.2)
-
-
-class Skewed(SystemClock):
-    """A clock that somebody has set wrong."""
-
-    def __init__(self, skew_ms: int) -> None:
-        self._skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._skew_ms
 
 
 @outlive.step
@@ -61,7 +52,7 @@ async def sleeper(seconds: float) -> list[float]:
 def work(folder: Path, skew_ms: int, url: str) -> None:
     """A worker on a machine whose clock is wrong, until it is killed."""
     cast.me = cast.Process(folder)
-    ports = Ports(clock=Skewed(skew_ms))
+    ports = Ports(clock=ShiftedClock(skew_ms))
 
     async def main() -> None:
         store = PostgresStore(url, ports=ports, lease_seconds=QUICK.lease_seconds)
@@ -117,7 +108,7 @@ async def test_now_is_the_servers(url: str, skew_ms: int, caplog: pytest.LogCapt
     async def asks() -> float:
         return outlive.now().timestamp()
 
-    ports = Ports(clock=Skewed(skew_ms))
+    ports = Ports(clock=ShiftedClock(skew_ms))
     store = PostgresStore(url, ports=ports)
     async with App(store, ports=ports) as app:
         told = await (await app.start(asks, id="r")).outcome()

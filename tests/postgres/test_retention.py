@@ -20,8 +20,8 @@ from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.seam import Store
 from outlive.stores.types import Query
 from tests.conftest import Figure
+from tests.harness.clocks import ShiftedClock
 from tests.harness.postgres_server import PostgresServer
-from tests.retention.calendar import Calendar
 from tests.retention.flows import double
 from tests.retention.rules import RetentionRules, runs_of
 from tests.retention.year import DAY_MS, fill
@@ -38,7 +38,7 @@ class TestPostgres(RetentionRules):
     """On a real server; only its clock is ours."""
 
     @pytest.fixture
-    def store(self, ports: Ports, calendar: Calendar, url: str) -> Store:
+    def store(self, ports: Ports, calendar: ShiftedClock, url: str) -> Store:
         store = PostgresStore(url, ports=ports, lease_seconds=30.0, server_time=calendar.now_ms)
         store.clock = SeenAtOnce(calendar, "the server")
         return store

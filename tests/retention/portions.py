@@ -14,7 +14,7 @@ from outlive.journal.retention import sweep as sweeping
 from outlive.journal.retention.sweep import runs_at_once
 from outlive.model.ids import is_run
 from outlive.stores.types import Conflict, Deletion, Entry, Query, Reading
-from tests.retention.calendar import Calendar
+from tests.harness.clocks import ShiftedClock
 from tests.retention.flows import double, shop, till
 
 OLD = Retention(completed="10d", id_window="30d")
@@ -29,7 +29,7 @@ class PortionRules:
     """Rules of deletion, several runs at once."""
 
     async def test_many_go_in_few_calls(
-        self, app: App, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+        self, app: App, calendar: ShiftedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """With one flush for a portion, and one for the keys that its runs hold."""
         monkeypatch.setattr(sweeping, "RUNS_AT_ONCE_SERVED", 8)
@@ -68,7 +68,7 @@ class PortionRules:
         return deleted, committed
 
     async def test_one_that_can_not_be_read_is_in_nobodys_way(
-        self, app: App, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+        self, app: App, calendar: ShiftedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is kept and told of; the others go."""
         for number in range(5):
@@ -89,7 +89,7 @@ class PortionRules:
         assert ["r3"] == await ids_in(app)
 
     async def test_a_run_whose_keys_can_not_be_kept_stays(
-        self, app: App, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+        self, app: App, calendar: ShiftedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Somebody is always faster: the next sweep tries again."""
         await (await app.start(shop, "7", id="shop"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.seam import Store
 from outlive.stores.types import Deletion, Query
-from tests.retention.calendar import Calendar
+from tests.harness.clocks import ShiftedClock
+from tests.harness.processes import eventually
 from tests.retention.flows import (
     FLOWS,
     bad_shop,
@@ -52,13 +52,6 @@ async def runs_of(app: App) -> list[str]:
     return sorted(each for each in await journals(app) if is_run(each))
 
 
-async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Wait for something that a worker does in its own time."""
-    async with asyncio.timeout(seconds):
-        while not await is_so():
-            await asyncio.sleep(0.02)
-
-
 class RetentionRules(PortionRules, OrphanRules):
     """Rules of deletion."""
 
@@ -66,11 +59,11 @@ class RetentionRules(PortionRules, OrphanRules):
     key = ""
 
     @pytest.fixture
-    def calendar(self) -> Calendar:
-        return Calendar()
+    def calendar(self) -> ShiftedClock:
+        return ShiftedClock()
 
     @pytest.fixture
-    def ports(self, calendar: Calendar) -> Ports:
+    def ports(self, calendar: ShiftedClock) -> Ports:
         return Ports(clock=calendar)
 
     @pytest.fixture
@@ -83,7 +76,7 @@ class RetentionRules(PortionRules, OrphanRules):
         async with App(store, ports=ports, settings=SETTINGS) as app:
             yield app
 
-    async def test_without_rules_nothing_goes(self, app: App, calendar: Calendar) -> None:
+    async def test_without_rules_nothing_goes(self, app: App, calendar: ShiftedClock) -> None:
         """However old; and asking for it without rules is refused, with the remedy."""
         await (await app.start(double, 1, id="old"))
         calendar.pass_days(10_000)
@@ -94,7 +87,7 @@ class RetentionRules(PortionRules, OrphanRules):
 
         assert (["old"], {}) == (await runs_of(app), dict(swept.fates))
 
-    async def test_status_flow_and_age_decide(self, app: App, calendar: Calendar) -> None:
+    async def test_status_flow_and_age_decide(self, app: App, calendar: ShiftedClock) -> None:
         """Each rule takes what it names when it is old enough, and nothing else."""
         for flow, run_id in ((double, "double"), (other, "other")):
             await (await app.start(flow, 1, id=run_id))
@@ -110,7 +103,7 @@ class RetentionRules(PortionRules, OrphanRules):
         everything = ["double", "failed", "other"]
         assert [everything, everything[1:], everything[1:], ["failed"]] == seen
 
-    async def test_the_last_of_a_flow_are_kept(self, app: App, calendar: Calendar) -> None:
+    async def test_the_last_of_a_flow_are_kept(self, app: App, calendar: ShiftedClock) -> None:
         """So many of those that ended last, of each flow by itself, however old."""
         for number in range(5):
             await (await app.start(double, number, id=f"double-{number}"))
@@ -123,7 +116,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert ["double-3", "double-4"] == await runs_of(app)
         assert {"deleted": 8, "kept: among the last of its flow": 2} == dict(swept.fates)
 
-    async def test_what_is_under_way_never_goes(self, app: App, calendar: Calendar) -> None:
+    async def test_what_is_under_way_never_goes(self, app: App, calendar: ShiftedClock) -> None:
         """However silent and old it is, whatever the rules say."""
         waiting = await app.start(waits, id="waiting")
         await app.submit("nobody_has_it", id="pending")
@@ -136,11 +129,11 @@ class RetentionRules(PortionRules, OrphanRules):
         assert ["pending", "waiting"] == await runs_of(app)
 
     async def test_a_child_stays_as_long_as_its_parent_lives(
-        self, app: App, calendar: Calendar
+        self, app: App, calendar: ShiftedClock
     ) -> None:
         """The parent may ask for it again; when it has ended, both may go."""
         handle = await app.start(parent, "child", id="parent")
-        await until(lambda: self._is_over(app, "child"))
+        await eventually(lambda: self._is_over(app, "child"), "the child's end")
         calendar.pass_days(11)
 
         kept = await app.retain(ALL)
@@ -159,7 +152,7 @@ class RetentionRules(PortionRules, OrphanRules):
             return False
 
     async def test_a_child_stays_for_a_parent_that_may_be_tried_again(
-        self, app: App, calendar: Calendar
+        self, app: App, calendar: ShiftedClock
     ) -> None:
         """A failed parent that is kept longer keeps its children."""
         with pytest.raises(RunFailed):
@@ -174,7 +167,7 @@ class RetentionRules(PortionRules, OrphanRules):
 
         assert (["child", "parent"], []) == (kept, await runs_of(app))
 
-    async def test_an_id_stays_taken_for_its_window(self, app: App, calendar: Calendar) -> None:
+    async def test_an_id_stays_taken_for_its_window(self, app: App, calendar: ShiftedClock) -> None:
         """And is free afterwards."""
         await (await app.start(double, 1, id="again"))
         calendar.pass_days(11)
@@ -191,7 +184,9 @@ class RetentionRules(PortionRules, OrphanRules):
 
         assert 2 == await (await app.start(double, 1, id="again"))
 
-    async def test_a_key_outlives_its_run_by_its_window(self, app: App, calendar: Calendar) -> None:
+    async def test_a_key_outlives_its_run_by_its_window(
+        self, app: App, calendar: ShiftedClock
+    ) -> None:
         """Who asks for it gets the outcome of the run that is gone; later the key is free."""
         first = await (await app.start(shop, "7", id="first"))
         calendar.pass_days(11)
@@ -212,7 +207,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert first != await (await app.start(shop, "7", id="fourth"))
 
     async def test_a_key_whose_effect_did_not_happen_says_so(
-        self, app: App, calendar: Calendar
+        self, app: App, calendar: ShiftedClock
     ) -> None:
         """The run that is gone told why, and that is what the next one is told."""
         with pytest.raises(RunFailed):
@@ -224,7 +219,7 @@ class RetentionRules(PortionRules, OrphanRules):
             await (await app.start(bad_shop, "7", id="second"))
 
     async def test_a_key_that_several_steps_asked_for_is_kept(
-        self, app: App, calendar: Calendar
+        self, app: App, calendar: ShiftedClock
     ) -> None:
         """Whichever of them held it."""
         first = await (await app.start(twin_shop, "7", id="first"))
@@ -234,7 +229,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert first == await (await app.start(twin_shop, "7", id="second"))
         assert ["7"] == till.paid
 
-    async def test_every_chapters_keys_are_kept(self, app: App, calendar: Calendar) -> None:
+    async def test_every_chapters_keys_are_kept(self, app: App, calendar: ShiftedClock) -> None:
         """Also those of chapters that were over long before the run was."""
         await (await app.start(chapters, 2, id="long"))
         calendar.pass_days(11)
@@ -245,12 +240,12 @@ class RetentionRules(PortionRules, OrphanRules):
         assert ["chapter-2", "chapter-1", "chapter-0"] == till.paid
 
     async def test_a_silent_run_ends_by_an_event_before_it_goes(
-        self, app: App, calendar: Calendar
+        self, app: App, calendar: ShiftedClock
     ) -> None:
         """Its ttl cancels it; only what ended is deleted, and in its own time."""
         handle = await app.start(waits, id="silent")
         rules = Retention(cancelled="10d", ttl="5d")
-        await until(lambda: self._is_parked(app, "silent"))
+        await eventually(lambda: self._is_parked(app, "silent"), "a run that waits")
         calendar.pass_days(4)
         early = await app.retain(rules)
         calendar.pass_days(2)
@@ -275,11 +270,11 @@ class RetentionRules(PortionRules, OrphanRules):
     async def _is_parked(self, app: App, run_id: str) -> bool:
         return (await app.read(run_id, 1 << 62)).head.worker is None
 
-    async def test_a_dry_run_changes_nothing(self, app: App, calendar: Calendar) -> None:
+    async def test_a_dry_run_changes_nothing(self, app: App, calendar: ShiftedClock) -> None:
         """It lists what would become of each."""
         await (await app.start(double, 1, id="old"))
         await app.start(waits, id="silent")
-        await until(lambda: self._is_parked(app, "silent"))
+        await eventually(lambda: self._is_parked(app, "silent"), "a run that waits")
         calendar.pass_days(11)
         before = await journals(app)
 
@@ -292,7 +287,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert 0 == (await app.read("silent", 1 << 62)).head.posted
 
     async def test_what_goes_is_archived_first(
-        self, app: App, calendar: Calendar, tmp_path: Path
+        self, app: App, calendar: ShiftedClock, tmp_path: Path
     ) -> None:
         """In files that are whole, verifiable, and can be restored into another store."""
         await (await app.start(shop, "7", id="shop"))
@@ -320,7 +315,7 @@ class RetentionRules(PortionRules, OrphanRules):
             await app.restore(found["shop"])
 
     async def test_what_goes_may_be_archived_in_another_store(
-        self, app: App, calendar: Calendar, tmp_path: Path
+        self, app: App, calendar: ShiftedClock, tmp_path: Path
     ) -> None:
         """As it was, record by record."""
         await (await app.start(shop, "7", id="shop"))
@@ -337,7 +332,7 @@ class RetentionRules(PortionRules, OrphanRules):
         assert list(before.records) == list(after.records)
 
     async def test_a_run_that_somebody_goes_on_with_stays(
-        self, app: App, calendar: Calendar, monkeypatch: pytest.MonkeyPatch
+        self, app: App, calendar: ShiftedClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Also if that happens between the look and the deletion."""
         with pytest.raises(RunFailed):
@@ -365,7 +360,7 @@ class RetentionRules(PortionRules, OrphanRules):
         return retry_entry(reading, now=app._ports.clock.now_ms(), by="somebody")
 
     async def test_one_of_many_workers_sweeps(
-        self, app: App, calendar: Calendar, ports: Ports, caplog: pytest.LogCaptureFixture
+        self, app: App, calendar: ShiftedClock, ports: Ports, caplog: pytest.LogCaptureFixture
     ) -> None:
         """In each period the first to mark it; the others rest, and no mark is left behind."""
         caplog.set_level("INFO", logger="outlive")
@@ -375,8 +370,8 @@ class RetentionRules(PortionRules, OrphanRules):
         app._set_rules(ALL)
 
         async with app.worker(FLOWS), app.worker(FLOWS), app.worker(FLOWS):
-            await until(lambda: self._is_empty(app))
-            await until(lambda: self._has_no_mark(app))
+            await eventually(lambda: self._is_empty(app), "an empty store")
+            await eventually(lambda: self._has_no_mark(app), "the last mark's end")
 
         told = [record.getMessage() for record in caplog.records if "deleted" in record.message]
         counts = [int(text.split()[1]) for text in told]

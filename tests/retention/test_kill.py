@@ -20,8 +20,8 @@ from outlive.settings import Settings
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Query
 from tests.conftest import Figure
+from tests.harness.clocks import ShiftedClock
 from tests.harness.programs import run_python
-from tests.retention.calendar import Calendar
 from tests.retention.flows import double, shop, till, waits
 from tests.retention.orphan_rules import CHUNK
 from tests.retention.victim import rules
@@ -83,7 +83,7 @@ def runs_in(path: Path) -> set[str]:
 
 async def go_on(path: Path) -> None:
     """The next sweep finds the rest; ids and keys are taken, and nothing is paid twice."""
-    calendar = Calendar()
+    calendar = ShiftedClock()
     calendar.pass_days(20)
     ports = Ports(clock=calendar)
     store = SQLiteStore(path, ports=ports)

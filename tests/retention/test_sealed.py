@@ -18,7 +18,7 @@ from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store
 from tests.forks.rules import ForkRules
-from tests.retention.calendar import Calendar
+from tests.harness.clocks import ShiftedClock
 from tests.retention.flows import shop
 from tests.retention.rules import RetentionRules
 
@@ -40,7 +40,7 @@ class TestSealed(RetentionRules):
         return sealed_store(ports)
 
     @pytest.fixture
-    async def file(self, app: App, calendar: Calendar, tmp_path: Path) -> Path:
+    async def file(self, app: App, calendar: ShiftedClock, tmp_path: Path) -> Path:
         """An archive of two runs."""
         for number in (1, 2):
             await (await app.start(shop, f"{SECRET}-{number}", id=f"shop-{number}"))

@@ -14,7 +14,7 @@ from outlive import Retention
 from outlive.app.app import App
 from outlive.ports import Ports
 from outlive.stores.sqlite.store import SQLiteStore
-from tests.retention.calendar import Calendar
+from tests.harness.clocks import ShiftedClock
 
 
 def main(path: str, archive: str, what: str, moment: str, number: str) -> None:
@@ -26,7 +26,7 @@ def main(path: str, archive: str, what: str, moment: str, number: str) -> None:
         if name == moment and not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    calendar = Calendar()
+    calendar = ShiftedClock()
     calendar.pass_days(20)
     ports = Ports(clock=calendar, failpoint=failpoint)
 

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from outlive import sync
-from tests.engine.world import theatre_of
 from tests.harness.theatre import Theatre
+from tests.harness.world import theatre_of
 
 PATIENCE_SECONDS = 20.0
 #: Threads that are left behind on purpose are named so by their tests.

@@ -17,8 +17,8 @@ from outlive.model.events import (
     EffectIntended,
     StepDone,
 )
-from tests.engine.world import world
 from tests.harness.theatre import Theatre
+from tests.harness.world import world
 
 
 class Hall:

@@ -9,8 +9,8 @@ import pytest
 import outlive as awaiting
 from outlive import sync as outlive
 from outlive.model.events import ChapterBegan, Patched
-from tests.engine.world import note, world
 from tests.harness.theatre import EVICTING, STAYING, Theatre
+from tests.harness.world import note, world
 
 
 @outlive.flow(name="chaptered")

@@ -13,8 +13,8 @@ import pytest
 import outlive as awaiting
 from outlive import sync as outlive
 from outlive.errors import DefinitionRefused, NotInRun, UsageError
-from tests.engine.world import note, pay
 from tests.harness.theatre import Theatre
+from tests.harness.world import note, pay
 from tests.sync.twins import plain_note
 
 #: What the flow below does; a test says it.

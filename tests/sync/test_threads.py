@@ -25,8 +25,8 @@ from outlive.model.events import (
     StepDone,
     TimerFired,
 )
-from tests.engine.world import note, pay, world
 from tests.harness.theatre import EVICTING, STAYING, Theatre
+from tests.harness.world import note, pay, world
 from tests.sync.twins import plain_note
 
 seen: list[str] = []

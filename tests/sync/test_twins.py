@@ -17,8 +17,8 @@ from outlive.model.events import (
 )
 from tests.engine.scenarios import Scenario
 from tests.engine.test_cuts import ENDS, by_name, check, go_on, play, record, same
-from tests.engine.world import world
 from tests.harness.theatre import EVICTING, STAYING, Theatre
+from tests.harness.world import world
 from tests.sync.twins import PLAIN, TWINS
 
 Figure = Callable[[str, object], None]

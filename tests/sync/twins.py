@@ -15,7 +15,7 @@ from outlive import sync as outlive
 from outlive.errors import RunFailed, TimedOut
 from tests.engine import scenarios as awaited
 from tests.engine.scenarios import Scenario, check_item, leaf, waiting_leaf
-from tests.engine.world import world
+from tests.harness.world import world
 
 # What a type checker sees of an async step is what it returns when it is called; in plain code
 # that is awaited for the caller.

@@ -19,7 +19,7 @@ from outlive.app.app import App
 from outlive.app.open import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
-from tests.transactions.places import Place, place_of
+from tests.harness.places import Place, place_of
 
 QUICK = Settings(lease_seconds=1.0, poll_seconds=0.05, idle_seconds=0.0)
 #: What a trip books, and so how often each of these moments comes.

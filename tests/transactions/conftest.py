@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transactions.places import Place, PostgresPlace, SQLitePlace
+from tests.harness.places import Place, PostgresPlace, SQLitePlace
 
 
 @pytest.fixture

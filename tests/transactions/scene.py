@@ -7,8 +7,8 @@ import os
 from outlive.testing.audit.auditor import Receipt
 from outlive.testing.crash.child import Stage
 from outlive.testing.crash.points import url_of
+from tests.harness.places import place_of
 from tests.transactions.booking import Here, booked, expected, trip
-from tests.transactions.places import place_of
 
 #: The variable that names the server, if the trials are on one.
 SERVER = "TRIP_SERVER"

@@ -12,7 +12,7 @@ import pytest
 
 import outlive
 from outlive.errors import TimedOut, UsageError
-from tests.transactions.places import Place, PostgresPlace, SQLitePlace
+from tests.harness.places import Place, PostgresPlace, SQLitePlace
 from tests.transactions.test_steps import drive, write
 
 ENDINGS: dict[str, Callable[[Any], Any]] = {

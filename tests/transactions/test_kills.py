@@ -14,9 +14,9 @@ import pytest
 
 from outlive.testing.crash.lab import Lab, Play
 from tests.conftest import Figure
+from tests.harness.places import Place
 from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, booked, expected, recover, spawn
-from tests.transactions.places import Place
 from tests.transactions.scene import SERVER
 
 pytestmark = [pytest.mark.alone("sweep"), pytest.mark.timeout(3600)]

@@ -24,11 +24,11 @@ from outlive.stores.postgres.transactions import TRANSACTIONS_MAX
 from outlive.stores.transactions import Attempt, Unsure
 from outlive.stores.types import Reading
 from outlive.testing.suite.entries import HandClock, entry, header, held
+from tests.harness.places import Place, PostgresPlace, SQLitePlace
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy
 from tests.transactions.booking import QUICK, Here, booked, expected, recover, trip
-from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
 
 def opened(place: Place) -> Any:

@@ -13,9 +13,9 @@ import pytest
 from outlive.app.open import open_app
 from outlive.ports import Ports
 from outlive.settings import Settings
+from tests.harness.places import PostgresPlace
 from tests.harness.postgres_server import PostgresServer
 from tests.transactions.booking import PARTS, Here, booked, expected, trip
-from tests.transactions.places import PostgresPlace
 
 pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from outlive.errors import DefinitionRefused, InsideStep, NotInRun, RunFailed
 from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
-from tests.transactions.places import Place, PostgresPlace, SQLitePlace
+from tests.harness.places import Place, PostgresPlace, SQLitePlace
 
 TWICE = outlive.Retry(attempts=2, delay="0s")
 

@@ -20,8 +20,8 @@ from outlive.errors import RunIdTaken, RunNotFound, UnsafeSettings, UsageError
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres.url import parse_place
+from tests.harness.places import Place, PostgresPlace, SQLitePlace
 from tests.harness.postgres_server import PostgresServer
-from tests.transactions.places import Place, PostgresPlace, SQLitePlace
 
 
 @outlive.flow

@@ -9,9 +9,9 @@ import signal
 import pytest
 
 from tests.conftest import Figure
+from tests.harness.places import PostgresPlace
 from tests.harness.processes import state_of, until
 from tests.transactions.booking import booked, expected, recover, spawn
-from tests.transactions.places import PostgresPlace
 
 pytestmark = [pytest.mark.alone("postgres"), pytest.mark.timeout(600)]
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.unit.scene import Scene
+from tests.harness.scene import Scene
 
 
 @pytest_asyncio.fixture

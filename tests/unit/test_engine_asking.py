@@ -11,8 +11,8 @@ import outlive
 from outlive.app.handle import Handle
 from outlive.errors import RunFailed, StepNotInDoubt
 from outlive.model.events import EffectDone, EffectDoubted, EffectRaised, MailRead
-from tests.unit.bank import Bank, Receipt, crash_in_body
-from tests.unit.scene import STAYING, Scene
+from tests.harness.bank import Bank, Receipt, crash_in_body
+from tests.harness.scene import STAYING, Scene
 
 # ---------------------------------------------------------------- ask and fail
 

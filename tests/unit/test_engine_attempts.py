@@ -15,7 +15,7 @@ from outlive.app.handle import Handle
 from outlive.errors import RunFailed, StepFailed
 from outlive.model.events import AttemptFailed, Parked, RunStarted, StepDone, StepRaised
 from outlive.testing.clock import FakeClock
-from tests.unit.scene import EVICTING, Scene
+from tests.harness.scene import EVICTING, Scene
 
 #: Set by a test; bodies see what the flow that called them set.
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")

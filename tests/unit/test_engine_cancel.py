@@ -15,8 +15,8 @@ from outlive.model.events import (
     EffectRaised,
     StepDone,
 )
+from tests.harness.scene import EVICTING, Scene
 from tests.order.journals import drive_on
-from tests.unit.scene import EVICTING, Scene
 
 
 class Stage:

@@ -16,7 +16,7 @@ from outlive.journal.log import RunLog
 from outlive.model.events import EffectIntended, StepDone
 from outlive.settings import Settings
 from outlive.stores.sqlite.store import SQLiteStore
-from tests.unit.scene import Door, Scene
+from tests.harness.scene import Door, Scene
 
 Figure = Callable[[str, object], None]
 BUSY = Settings(lease_seconds=60.0, poll_seconds=5.0, idle_seconds=60.0)

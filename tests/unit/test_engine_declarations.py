@@ -10,7 +10,7 @@ import pytest
 import outlive
 from outlive.errors import DefinitionRefused
 from outlive.model.events import EffectDone
-from tests.unit.scene import Scene
+from tests.harness.scene import Scene
 
 
 @pytest.mark.parametrize(

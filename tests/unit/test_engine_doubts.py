@@ -20,8 +20,8 @@ from outlive.model.events import (
 )
 from outlive.settings import Settings
 from outlive.views.timeline import timeline
-from tests.unit.bank import Bank, crash_in_body, seconds_after
-from tests.unit.scene import EVICTING, STAYING, Scene
+from tests.harness.bank import Bank, crash_in_body, seconds_after
+from tests.harness.scene import EVICTING, STAYING, Scene
 
 # ---------------------------------------------------------------- check
 

@@ -14,7 +14,7 @@ from outlive.errors import StoreFailed
 from outlive.model.events import EffectIntended, StepDone
 from outlive.stores.types import Offer
 from outlive.worker.entries import claim_entry
-from tests.unit.scene import STAYING, Scene
+from tests.harness.scene import STAYING, Scene
 
 # ---------------------------------------------------------------- back-pressure
 

@@ -21,7 +21,7 @@ from outlive.errors import (
     TimedOut,
 )
 from outlive.journal.codec.codec import codec_for
-from tests.unit.scene import Scene, live_and_replayed
+from tests.harness.scene import Scene, live_and_replayed
 
 CODEC = codec_for([], registry)
 OURS = [each for each in vars(errors).values() if inspect.isclass(each)]

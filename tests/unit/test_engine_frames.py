@@ -14,7 +14,7 @@ from outlive.errors import RunFailed, StepFailed
 from outlive.journal.codec.codec import codec_for
 from outlive.model.events import EffectDoubted, EffectRaised, StepRaised
 from outlive.model.events import RunFailed as HasFailed
-from tests.unit.scene import Scene, live_and_replayed
+from tests.harness.scene import Scene, live_and_replayed
 
 CODEC = codec_for([], registry)
 #: No variable and no source of it may be seen.

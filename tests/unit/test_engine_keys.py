@@ -11,40 +11,14 @@ import outlive
 from outlive.errors import DefinitionRefused, KeyTaken, RunFailed
 from outlive.model.events import EffectDone, EffectIntended, EffectRaised
 from outlive.model.ids import derived_key
-from tests.unit.scene import EVICTING, Scene
-
-
-class Bank:
-    """Counts what it did, under which key; a gate holds it up."""
-
-    def __init__(self) -> None:
-        self.paid: list[tuple[str, int]] = []
-        self.asked = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def pay(self, cents: int) -> str:
-        self.asked += 1
-        await self.gate.wait()
-        self.paid.append((outlive.key(), cents))
-        return f"receipt {len(self.paid)}"
-
-    def flow(self, key: Any, **options: Any) -> outlive.Flow[..., Any]:
-        @outlive.effect(key=key, **options)
-        async def pay(order: str, cents: int) -> str:
-            return await self.pay(cents)
-
-        @outlive.flow
-        async def paying(order: str, cents: int) -> str:
-            return str(await pay(order, cents))
-
-        return paying
+from tests.harness.bank import Bank
+from tests.harness.scene import EVICTING, Scene
 
 
 async def test_a_derived_key_belongs_to_run_and_step(scene: Scene) -> None:
     """Another run or another step has another; nobody else can claim it."""
-    bank = Bank()
-    flow = bank.flow(None)
+    bank = Bank(scene)
+    flow = bank.ordering(None)
 
     await scene.run(flow, "a", 5, id="one")
     await scene.run(flow, "a", 5, id="two")
@@ -77,8 +51,8 @@ async def test_every_attempt_has_the_same_key(scene: Scene) -> None:
 )
 async def test_a_key_is_made_from_the_arguments(scene: Scene, key: Any) -> None:
     """By a template or by a function; the intent has it."""
-    bank = Bank()
-    handle = await scene.open().start(bank.flow(key), "77", 5, id="r")
+    bank = Bank(scene)
+    handle = await scene.open().start(bank.ordering(key), "77", 5, id="r")
 
     await scene.outcome(handle)
 
@@ -90,26 +64,26 @@ async def test_a_key_is_made_from_the_arguments(scene: Scene, key: Any) -> None:
 @pytest.mark.parametrize("made", ["", 7, None])
 async def test_a_key_that_is_no_text_is_refused(scene: Scene, made: Any) -> None:
     """Before anything is recorded."""
-    bank = Bank()
+    bank = Bank(scene)
 
     with pytest.raises(RunFailed, match=DefinitionRefused.__name__):
-        await scene.run(bank.flow(lambda order, cents: made), "77", 5)
+        await scene.run(bank.ordering(lambda order, cents: made), "77", 5)
     assert bank.paid == []
 
 
 async def test_a_template_with_a_part_that_is_not_there_says_so(scene: Scene) -> None:
     """The flow fails with the name that is missing; nothing was done."""
-    bank = Bank()
+    bank = Bank(scene)
 
     with pytest.raises(RunFailed, match="nobody"):
-        await scene.run(bank.flow("refund:{order.nobody}"), "77", 5)
+        await scene.run(bank.ordering("refund:{order.nobody}"), "77", 5)
     assert bank.paid == []
 
 
 async def test_the_same_key_with_the_same_arguments_is_one_effect(scene: Scene) -> None:
     """A second run gets the outcome of the first; the receiver is not asked again."""
-    bank = Bank()
-    flow = bank.flow("refund:{order}")
+    bank = Bank(scene)
+    flow = bank.ordering("refund:{order}")
 
     first = await scene.run(flow, "77", 5, id="one")
     second = await scene.open().start(flow, "77", 5, id="two")
@@ -122,11 +96,11 @@ async def test_the_same_key_with_the_same_arguments_is_one_effect(scene: Scene) 
 
 async def test_whoever_comes_second_waits_for_the_first(scene: Scene) -> None:
     """Also if the first one's effect takes its time, and leaves memory meanwhile."""
-    bank = Bank()
+    bank = Bank(scene)
     bank.gate.clear()
-    flow = bank.flow("refund:{order}")
+    flow = bank.ordering("refund:{order}")
     first = await scene.open().start(flow, "77", 5, id="one")
-    await scene.until(lambda: bank.asked)
+    await scene.until(lambda: bank.calls)
     second = await scene.open(EVICTING).start(flow, "77", 5, id="two")
     await scene.status(second, "waiting")
     assert len(bank.paid) == 0
@@ -139,8 +113,8 @@ async def test_whoever_comes_second_waits_for_the_first(scene: Scene) -> None:
 
 async def test_the_same_key_with_other_arguments_is_taken(scene: Scene) -> None:
     """The error names both: who holds it, and who wanted it."""
-    bank = Bank()
-    flow = bank.flow("refund:{order}")
+    bank = Bank(scene)
+    flow = bank.ordering("refund:{order}")
     await scene.run(flow, "77", 5, id="one")
 
     @outlive.flow
@@ -153,7 +127,7 @@ async def test_the_same_key_with_other_arguments_is_taken(scene: Scene) -> None:
 
     @outlive.effect(name="pay", key="refund:{order}")
     async def pay_again(order: str, cents: int) -> str:
-        return await bank.pay(cents)
+        return await bank.order(cents)
 
     handle = await scene.open().start(catching, id="two")
 
@@ -169,11 +143,11 @@ async def test_the_same_key_with_other_arguments_is_taken(scene: Scene) -> None:
 
 async def test_two_effects_of_one_run_share_a_key_as_two_runs_do(scene: Scene) -> None:
     """Called twice with the same arguments it happens once, also side by side."""
-    bank = Bank()
+    bank = Bank(scene)
 
     @outlive.effect(key="refund:{order}")
     async def pay(order: str) -> str:
-        return await bank.pay(1)
+        return await bank.order(1)
 
     @outlive.flow
     async def eager() -> list[str]:
@@ -204,16 +178,16 @@ async def test_the_holders_failure_is_everybodys(scene: Scene) -> None:
 
 async def test_a_claim_survives_its_process(scene: Scene) -> None:
     """Killed between intent and outcome: the same run and step still hold the key."""
-    bank = Bank()
+    bank = Bank(scene)
     bank.gate.clear()
 
     def find(key: str) -> Any:
         return "found" if bank.paid else outlive.NOT_HAPPENED
 
-    flow = bank.flow("refund:{order}", check=find, settle_after=0)
+    flow = bank.ordering("refund:{order}", check=find, settle_after=0)
     app = scene.open()
     await app.start(flow, "77", 5, id="one")
-    await scene.until(lambda: bank.asked)
+    await scene.until(lambda: bank.calls)
     scene.kill(app)
     bank.gate = asyncio.Event()
     bank.gate.set()
@@ -226,8 +200,8 @@ async def test_a_claim_survives_its_process(scene: Scene) -> None:
 
 async def test_a_long_key_is_a_key(scene: Scene) -> None:
     """However long, whatever is in it."""
-    bank = Bank()
-    flow = bank.flow("refund:{order}")
+    bank = Bank(scene)
+    flow = bank.ordering("refund:{order}")
     order = "../" + "ä" * 5000
 
     first = await scene.run(flow, order, 5, id="one")

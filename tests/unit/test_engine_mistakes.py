@@ -12,7 +12,7 @@ import pytest
 import outlive
 from outlive.errors import IoInFlow, RunFailed
 from outlive.model.events import EffectIntended, EffectRaised, StepDone
-from tests.unit.scene import Scene
+from tests.harness.scene import Scene
 
 
 @outlive.step

@@ -21,7 +21,7 @@ from outlive.errors import (
 from outlive.model.events import EffectIntended, Parked, StepDone, StepRaised
 from outlive.model.events import RunFailed as Failed
 from outlive.stores.memory import MemoryStore
-from tests.unit.scene import Scene
+from tests.harness.scene import Scene
 
 
 @outlive.step

@@ -26,7 +26,7 @@ from outlive.model.events import Claimed, StepDone
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite.store import SQLiteStore
-from tests.unit.scene import STAYING, Scene
+from tests.harness.scene import STAYING, Scene
 
 QUICK = Settings(lease_seconds=1.0, poll_seconds=0.02, idle_seconds=60.0)
 

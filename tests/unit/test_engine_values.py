@@ -15,7 +15,7 @@ from outlive.errors import (
 )
 from outlive.model.events import StepDone, StepRaised
 from outlive.stores.seam import Store
-from tests.unit.scene import Scene, live_and_replayed
+from tests.harness.scene import Scene, live_and_replayed
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Any
 import outlive
 from outlive.engine.place import RunStopped
 from outlive.model.events import Claimed, Event, Parked, StepDone, TimerFired
+from tests.harness.scene import EVICTING, STAYING, Scene
 from tests.order.journals import drive_on
-from tests.unit.scene import EVICTING, STAYING, Scene
 
 span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="outside")
 

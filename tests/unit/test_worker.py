@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 import outlive
 from outlive.errors import AppClosed, StoreFailed
@@ -21,18 +22,17 @@ from outlive.model.events import (
 from outlive.model.run import fold
 from outlive.testing.clock import FakeClock
 from outlive.worker.heartbeat import LeaseTime
-from tests.unit.worker_scene import BreakingStore, Open, opening_apps
+from tests.harness.theatre import QUICK, Theatre
 
 
-@pytest.fixture
-def store() -> BreakingStore:
-    return BreakingStore(lease_seconds=1.0)
+@pytest_asyncio.fixture
+async def theatre() -> AsyncIterator[Theatre]:
+    made = Theatre(QUICK, in_real_time=True)
+    yield made
+    await made.close()
 
 
-@pytest.fixture
-def open_app(store: BreakingStore) -> Iterator[Open]:
-    with opening_apps(store) as begin:
-        yield begin
+DISK_GONE = StoreFailed("the disk is gone")
 
 
 @outlive.step
@@ -54,9 +54,9 @@ async def sleepy(seconds: float) -> str:
 # ---------------------------------------------------------------- waiting for an outcome
 
 
-async def test_a_run_that_parked_here_may_end_elsewhere(open_app: Open) -> None:
+async def test_a_run_that_parked_here_may_end_elsewhere(theatre: Theatre) -> None:
     """Whoever started it gets its outcome, though another worker woke it."""
-    here, there = open_app(), open_app()
+    here, there = theatre.open(), theatre.open()
     handle = await here.start(sleepy, 0.2, id="r")
     outcome = asyncio.ensure_future(handle.outcome(timeout=5))
     while "waiting" != await handle.status():
@@ -72,13 +72,11 @@ async def test_a_run_that_parked_here_may_end_elsewhere(open_app: Open) -> None:
 # ---------------------------------------------------------------- the end of the keeper
 
 
-async def test_the_end_of_the_keeper_fails_every_waiter(
-    open_app: Open, store: BreakingStore
-) -> None:
+async def test_the_end_of_the_keeper_fails_every_waiter(theatre: Theatre) -> None:
     """Runs, submits and starts under way are told; nobody waits for ever."""
-    app = open_app()
+    app = theatre.open()
     handle = await app.start(sleepy, 60, id="parked")
-    store.broken = True
+    theatre.doors[app].faults["commit"] = [DISK_GONE] * 10
 
     waiters = [
         asyncio.ensure_future(app.submit(short, 1)),
@@ -94,14 +92,14 @@ async def test_the_end_of_the_keeper_fails_every_waiter(
         await app.start(short, 1)
 
 
-async def test_a_failed_commit_is_the_last(open_app: Open, store: BreakingStore) -> None:
+async def test_a_failed_commit_is_the_last(theatre: Theatre) -> None:
     """Nothing is written after a failure, though the store would take it again."""
-    app = open_app()
+    app = theatre.open()
     await (await app.start(short, 1, id="before"))
-    store.broken = True
+    theatre.doors[app].faults["commit"] = [DISK_GONE] * 10
     with pytest.raises(StoreFailed):
         await app.start(short, 1, id="during")
-    store.broken = False
+    theatre.doors[app].faults.clear()
 
     with pytest.raises(StoreFailed):
         await app.submit(short, 1, id="after")
@@ -111,16 +109,16 @@ async def test_a_failed_commit_is_the_last(open_app: Open, store: BreakingStore)
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_keeper_that_dies_by_a_surprise_fails_every_waiter(
-    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that no store may raise ends the keeper as loudly as one that it may."""
-    app = open_app()
+    app = theatre.open()
     handle = await app.start(sleepy, 60, id="r")
 
     async def surprise(*_: object) -> None:
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr(store, "commit", surprise)
+    monkeypatch.setattr(theatre.store, "commit", surprise)
 
     for waiter in (app.start(short, 1), handle.outcome(), app.submit(short, 1)):
         with pytest.raises(StoreFailed, match="surprise"):
@@ -128,40 +126,40 @@ async def test_a_keeper_that_dies_by_a_surprise_fails_every_waiter(
 
 
 async def test_a_worker_that_can_not_beat_ends(
-    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without beats there is no lease: it says so to those who wait."""
-    app = open_app()
+    app = theatre.open()
     handle = await app.start(sleepy, 60, id="r")
 
     async def fail(*_: object) -> int:
         raise StoreFailed("no beat")
 
-    monkeypatch.setattr(store, "beat", fail)
+    monkeypatch.setattr(theatre.store, "beat", fail)
 
     with pytest.raises(StoreFailed, match="no beat"):
         await asyncio.wait_for(handle.outcome(), 5)
 
 
 async def test_a_worker_that_ends_by_a_surprise_tells_its_handles(
-    open_app: Open, store: BreakingStore, monkeypatch: pytest.MonkeyPatch
+    theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that nobody foresaw ends the worker as loudly as a broken store."""
-    app = open_app()
+    app = theatre.open()
     handle = await app.start(sleepy, 60, id="r")
 
     async def surprise(*_: object) -> None:
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr(store, "claim", surprise)
+    monkeypatch.setattr(theatre.store, "claim", surprise)
 
     with pytest.raises(outlive.errors.OutliveError, match="surprise"):
         await asyncio.wait_for(handle.outcome(), 5)
 
 
-async def test_a_closed_app_says_so(open_app: Open) -> None:
+async def test_a_closed_app_says_so(theatre: Theatre) -> None:
     """Every verb and every handle of it, at once."""
-    app = open_app()
+    app = theatre.open()
     handle = await app.submit(short, 1, id="r")
     await app.aclose()
 
@@ -221,7 +219,7 @@ def test_an_attempt_of_a_silent_driver_is_not_over() -> None:
     assert 60_000 == over_at(intent(), silent, doubted, Claimed(900, 3, "third", True))
 
 
-async def test_a_handed_over_effect_may_still_run(open_app: Open) -> None:
+async def test_a_handed_over_effect_may_still_run(theatre: Theatre) -> None:
     """A worker that stops leaves its bodies running: its successor must not take them for over."""
     begun = asyncio.Event()
     release = asyncio.Event()
@@ -236,7 +234,7 @@ async def test_a_handed_over_effect_may_still_run(open_app: Open) -> None:
     async def paying() -> str:
         return str(await pay())
 
-    first, second = open_app(), open_app()
+    first, second = theatre.open(), theatre.open()
     handle = await first.start(paying, id="r")
     await asyncio.wait_for(begun.wait(), 5)
     await first._stop_workers()
@@ -248,9 +246,9 @@ async def test_a_handed_over_effect_may_still_run(open_app: Open) -> None:
     assert [True, False] == [claim.certain for claim in claims]
 
 
-async def test_a_start_that_was_given_up_leaves_no_run_behind(open_app: Open) -> None:
+async def test_a_start_that_was_given_up_leaves_no_run_behind(theatre: Theatre) -> None:
     """If the caller goes away while a run is being started, somebody drives it all the same."""
-    app = open_app()
+    app = theatre.open()
     starting = asyncio.ensure_future(app.start(short, 1, id="r"))
     while not app._writer.keeper._logs:
         await asyncio.sleep(0)

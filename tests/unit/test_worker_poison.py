@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 import outlive
 from outlive.errors import RunQuarantined
@@ -15,28 +16,23 @@ from outlive.model.run import Run
 from outlive.stores.types import Head, Header, Offer, Reading
 from outlive.worker.chapters import EVENTS_AT_ONCE, Chapter
 from outlive.worker.poison import Probation
-from tests.unit.worker_scene import BreakingStore, Open, kill_worker, opening_apps
+from tests.harness.theatre import QUICK, Theatre
 
 
-@pytest.fixture
-def store() -> BreakingStore:
-    return BreakingStore(lease_seconds=1.0)
+@pytest_asyncio.fixture
+async def theatre() -> AsyncIterator[Theatre]:
+    made = Theatre(QUICK, in_real_time=True)
+    yield made
+    await made.close()
 
 
-@pytest.fixture
-def open_app(store: BreakingStore) -> Iterator[Open]:
-    with opening_apps(store) as begin:
-        yield begin
-
-
-async def make_poison(open_app: Open, store: BreakingStore, flow: outlive.Flow[[], Any]) -> None:
+async def make_poison(theatre: Theatre, flow: outlive.Flow[[], Any]) -> None:
     """Claim a run again and again, and die before anything comes of it."""
     for _ in range(5):
-        app = open_app()
+        app = theatre.open()
         await app.start(flow, id="poison")
-        while not app._workers[asyncio.get_running_loop()][0].driving:
-            await asyncio.sleep(0.005)
-        await kill_worker(app, store)
+        await theatre.until(lambda app=app: app._workers[asyncio.get_running_loop()][0].driving)
+        await theatre.crash(app)
 
 
 @outlive.step
@@ -50,12 +46,10 @@ async def hopeless() -> str:
     return await never()
 
 
-async def test_five_claims_without_an_outcome_are_enough(
-    open_app: Open, store: BreakingStore
-) -> None:
+async def test_five_claims_without_an_outcome_are_enough(theatre: Theatre) -> None:
     """The sixth worker does not drive the run; it says why."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
+    await make_poison(theatre, hopeless)
+    app = theatre.open()
     handle = await app.get("poison")
 
     async with app.worker([hopeless]):
@@ -65,12 +59,10 @@ async def test_five_claims_without_an_outcome_are_enough(
         assert "quarantined" == await handle.status()
 
 
-async def test_a_quarantined_run_stays_so_though_it_has_mail(
-    open_app: Open, store: BreakingStore
-) -> None:
+async def test_a_quarantined_run_stays_so_though_it_has_mail(theatre: Theatre) -> None:
     """Mail that it never came to read does not set it free again."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
+    await make_poison(theatre, hopeless)
+    app = theatre.open()
     await app.nudge("poison", "posted while it was dying")
     handle = await app.get("poison")
 
@@ -83,17 +75,15 @@ async def test_a_quarantined_run_stays_so_though_it_has_mail(
     assert any(isinstance(event, MailRead) for event in await handle.read())
 
 
-async def test_starting_a_quarantined_run_gives_it_new_chances(
-    open_app: Open, store: BreakingStore
-) -> None:
+async def test_starting_a_quarantined_run_gives_it_new_chances(theatre: Theatre) -> None:
     """Whoever starts it by hand gets what comes of it, not the old verdict."""
-    await make_poison(open_app, store, hopeless)
-    app = open_app()
+    await make_poison(theatre, hopeless)
+    app = theatre.open()
     async with app.worker([hopeless]):
         while "quarantined" != await (await app.get("poison")).status():
             await asyncio.sleep(0.01)
 
-    again = open_app()
+    again = theatre.open()
     handle = await again.start(hopeless, id="poison")
 
     with pytest.raises(outlive.errors.TimedOut):

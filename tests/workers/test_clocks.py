@@ -6,20 +6,14 @@ import asyncio
 
 import outlive
 from outlive.app.app import App
-from outlive.ports import Ports, SystemClock
+from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
+from tests.harness.clocks import ShiftedClock
 
 #: Whoever waits for the next look that has no reason waits in vain.
 SETTINGS = Settings(lease_seconds=120.0, poll_seconds=60.0, idle_seconds=0.0)
 BEHIND_MS = 300
-
-
-class Behind(SystemClock):
-    """A clock that is late."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() - BEHIND_MS
 
 
 async def test_a_timer_fires_by_the_clock_of_a_store_that_is_behind() -> None:
@@ -30,6 +24,6 @@ async def test_a_timer_fires_by_the_clock_of_a_store_that_is_behind() -> None:
         await outlive.sleep("50ms")
         return "awake"
 
-    store = MemoryStore(ports=Ports(clock=Behind()))
+    store = MemoryStore(ports=Ports(clock=ShiftedClock(-BEHIND_MS)))
     async with App(store, settings=SETTINGS) as app, asyncio.timeout(20):
         assert "awake" == await (await app.start(nap, id="n"))

@@ -118,7 +118,8 @@ class PostgresPlace:
     def count(self, table: str) -> int:
         with self.connect() as db:
             found = db.execute(f"SELECT count(*) FROM {self._place.schema}.{table}")
-            return int(found.fetchone()[0])
+            (number,) = found.fetchone() or (0,)
+            return int(number)
 
     def dump(self, table: str) -> bytes:
         with self.connect() as db:

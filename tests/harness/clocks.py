@@ -1,4 +1,4 @@
-"""Days that go by at once: a clock whose wall time is moved while its seconds stay real."""
+"""A clock whose wall time is moved, or set wrong, while its seconds stay real."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from outlive.ports import SystemClock
 DAY_MS = 86_400_000
 
 
-class Calendar(SystemClock):
-    """The machine's clock, some days ahead."""
+class ShiftedClock(SystemClock):
+    """The machine's clock, ahead of its time, or behind (below 0)."""
 
-    def __init__(self) -> None:
-        self._ahead_ms = 0
+    def __init__(self, ahead_ms: int = 0) -> None:
+        self._ahead_ms = ahead_ms
 
     def now_ms(self) -> int:
         return super().now_ms() + self._ahead_ms

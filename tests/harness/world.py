@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import outlive
@@ -18,8 +19,9 @@ class World:
     def __init__(self) -> None:
         self.begin()
 
-    def begin(self) -> None:
-        """Forget everything."""
+    def begin(self, seed: int = 0) -> None:
+        """Forget everything; delays come from this seed on."""
+        self.random = Random(seed)
         #: Names of bodies that ran, in this order.
         self.ran: list[str] = []
         #: By key: what happened and was not undone.
@@ -40,6 +42,24 @@ class World:
         """Another process, the same outside."""
         self.begin()
         self.done, self.undone = dict(kept[0]), dict(kept[1])
+
+    def go_on(self, seed: int, *, remembers: set[str]) -> None:
+        """Another process: it ran nothing yet; the outside has these keys, and maybe others."""
+        kept = {
+            key: value
+            for key, value in self.done.items()
+            if key in remembers or self.random.random() < 0.5
+        }
+        self.begin(seed)
+        self.done = kept
+
+    def delay(self) -> float:
+        """How long the next body takes: mostly differently long, at times not at all."""
+        return self.random.choice((0.0, 0.001, 0.002, 0.003, 0.004))
+
+    def find(self, key: str) -> Any:
+        """Whether it happened."""
+        return self.done.get(key, outlive.NOT_HAPPENED)
 
     def names(self) -> list[str]:
         """What happened and was not undone, by name."""
@@ -87,11 +107,6 @@ async def note(text: str) -> str:
     return text.upper()
 
 
-def find(key: str) -> Any:
-    """Whether it happened."""
-    return world.done.get(key, outlive.NOT_HAPPENED)
-
-
 def _break(table: dict[str, list[BaseException]], name: str) -> None:
     if table.get(name):
         raise table[name].pop(0)
@@ -108,7 +123,7 @@ async def take_back(name: str, key: str, outcome: str) -> None:
     _break(world.breaks_after, f"undo {name}")
 
 
-@outlive.effect(check=find, undo=take_back, settle_after=0, timeout="1h")
+@outlive.effect(check=world.find, undo=take_back, settle_after=0, timeout="1h")
 async def pay(name: str) -> str:
     """An effect that can be asked for and undone."""
     key = outlive.key()

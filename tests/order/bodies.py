@@ -1,45 +1,12 @@
-"""What flows under test touch: bodies that take a random while, and a ledger of effects.
-
-One ``World`` per run under test, set by the test; every body that runs leaves a trace here, so
-that a replay which runs one is caught.
-"""
+"""Bodies that take a random while, and effects of every kind, on a world of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from random import Random
-from typing import Any
 
 import outlive
-
-
-class World:
-    """The outside, as far as these flows can see it."""
-
-    def __init__(self) -> None:
-        self.begin(0)
-
-    def begin(self, seed: int) -> None:
-        """Forget everything; delays come from this seed on."""
-        self.random = Random(seed)
-        self.ran: list[str] = []
-        self.ledger: dict[str, str] = {}
-
-    def go_on(self, seed: int, *, remembers: set[str]) -> None:
-        """Another process: it ran nothing yet; the ledger has these keys, and maybe others."""
-        kept = {
-            key: value
-            for key, value in self.ledger.items()
-            if key in remembers or self.random.random() < 0.5
-        }
-        self.begin(seed)
-        self.ledger = kept
-
-    def delay(self) -> float:
-        """How long the next body takes: mostly differently long, at times not at all."""
-        return self.random.choice((0.0, 0.001, 0.002, 0.003, 0.004))
-
+from tests.harness.world import World
 
 world = World()
 
@@ -90,24 +57,19 @@ async def third_time(name: str) -> str:
     return f"{name} at {outlive.attempt()}"
 
 
-def find(key: str) -> Any:
-    """Whether the ledger has it."""
-    return world.ledger.get(key, outlive.NOT_HAPPENED)
-
-
-@outlive.effect(check=find, settle_after=0, timeout="30s")
+@outlive.effect(check=world.find, settle_after=0, timeout="30s")
 async def send(name: str) -> str:
     """An effect that can be asked for; it happens in the middle of its body."""
     key = outlive.key()
     world.ran.append(name)
     await asyncio.sleep(world.delay() / 2)
-    assert key not in world.ledger, f"{name} was sent twice"
-    world.ledger[key] = f"sent {name}"
+    assert key not in world.done, f"{name} was sent twice"
+    world.done[key] = f"sent {name}"
     await asyncio.sleep(world.delay() / 2)
-    return world.ledger[key]
+    return world.done[key]
 
 
-@outlive.effect(check=find, settle_after=0, timeout="30s", not_happened=(ConnectionError,))
+@outlive.effect(check=world.find, settle_after=0, timeout="30s", not_happened=(ConnectionError,))
 async def refuse(name: str) -> str:
     """An effect that never happens, and says so."""
     world.ran.append(name)
@@ -116,7 +78,7 @@ async def refuse(name: str) -> str:
 
 
 @outlive.effect(
-    check=find,
+    check=world.find,
     settle_after=0,
     timeout="30s",
     retry=outlive.Retry(attempts=2, delay=0.001, jitter=False),
@@ -129,8 +91,8 @@ async def risk(name: str) -> str:
     fate = world.random.choice(("returns", "breaks before", "breaks after"))
     if fate == "breaks before":
         raise OSError(name)
-    assert key not in world.ledger, f"{name} was risked twice"
-    world.ledger[key] = f"risked {name}"
+    assert key not in world.done, f"{name} was risked twice"
+    world.done[key] = f"risked {name}"
     if fate == "breaks after":
         raise OSError(name)
-    return world.ledger[key]
+    return world.done[key]

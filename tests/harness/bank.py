@@ -1,4 +1,4 @@
-"""A bank that does what a script says, and can be asked about it: for tests of doubts."""
+"""A bank that does what a script says, can be held up, and can be asked about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import outlive
 from outlive.errors import InDoubt
-from tests.unit.scene import Scene
+from tests.harness.theatre import Theatre
 
 
 @dataclass
@@ -20,11 +20,16 @@ class Receipt:
 class Bank:
     """Does what the script says at each call; answers checks from its own ledger."""
 
-    def __init__(self, scene: Scene, *script: str) -> None:
+    def __init__(self, scene: Theatre, *script: str) -> None:
         self.scene = scene
         self.script = list(script)
         self.ledger: dict[str, Receipt] = {}
+        #: Keys and amounts of what was ordered, in this order, once each.
+        self.paid: list[tuple[str, int]] = []
         self.calls: list[int] = []
+        #: Cleared: orders wait until it is set again.
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.checks: list[int] = []
         self.unsure = False
         self.never = asyncio.Event()
@@ -40,6 +45,26 @@ class Bank:
         if act.endswith("breaks"):
             raise OSError("connection lost")
         return self.ledger[outlive.key()]
+
+    async def order(self, cents: int) -> str:
+        """Pay an amount; whoever asks twice under one key pays twice, and it is seen."""
+        self.calls.append(self.scene.clock.now_ms())
+        await self.gate.wait()
+        self.paid.append((outlive.key(), cents))
+        return f"receipt {len(self.paid)}"
+
+    def ordering(self, key: Any, **options: Any) -> outlive.Flow[..., Any]:
+        """A flow that pays an amount under this key."""
+
+        @outlive.effect(key=key, **options)
+        async def pay(order: str, cents: int) -> str:
+            return await self.order(cents)
+
+        @outlive.flow
+        async def paying(order: str, cents: int) -> str:
+            return str(await pay(order, cents))
+
+        return paying
 
     def find(self, key: str) -> Any:
         self.checks.append(self.scene.clock.now_ms())
@@ -63,7 +88,7 @@ class Bank:
         return paying
 
 
-async def crash_in_body(scene: Scene, bank: Bank, flow: outlive.Flow[[], Any]) -> None:
+async def crash_in_body(scene: Theatre, bank: Bank, flow: outlive.Flow[[], Any]) -> None:
     """Start a run and kill its process while the effect's body hangs."""
     app = scene.open()
     await app.start(flow, id="r")

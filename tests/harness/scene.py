@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from outlive.app.app import App
-from outlive.app.handle import Handle
 from outlive.engine.definitions import Flow
-from outlive.model.events import Event
 from outlive.settings import Settings
 from outlive.stores.types import Conflict, Entry
 from tests.harness import theatre
@@ -50,18 +47,13 @@ class Door(theatre.Door):
 
 
 class Scene(Theatre):
-    """Apps on one store in memory, and the time they live in."""
+    """Apps on one store in memory, and the time they live in: it stands still where nobody asks."""
 
     door = Door
+    step = 0.0
 
     def __init__(self) -> None:
         super().__init__(STAYING)
-        #: Moments at which something is to happen: called by name.
-        self.moments: dict[str, Callable[[], None]] = {}
-
-    def open(self, settings: Settings = STAYING) -> App:
-        """Another process on the same store."""
-        return self._open(settings, lambda moment: self.moments.get(moment, int)())
 
     async def close(self) -> None:
         for door in self.doors.values():
@@ -72,23 +64,6 @@ class Scene(Theatre):
         """Start a run in a process of its own and let time pass until it is over."""
         handle = await self.open().start(flow, *args, id=id)
         return await self.outcome(handle)
-
-    async def until(self, condition: Callable[[], Any], step: float = 0.0) -> Any:
-        """Wait for a condition (maybe a coroutine's), while the fake clock goes on by steps."""
-        return await super().until(condition, step)
-
-    async def status(self, handle: Handle, wanted: str, step: float = 0.0) -> None:
-        """Wait until the run has this status."""
-
-        async def is_so() -> bool:
-            return await handle.status() == wanted
-
-        await self.until(is_so, step)
-
-    async def events(self, handle: Handle, *kinds: type[Any]) -> list[Any]:
-        """The journal's events of these kinds (all, if none is named)."""
-        found: list[Event] = await handle.read()
-        return [event for event in found if not kinds or isinstance(event, kinds)]
 
 
 async def live_and_replayed(scene: Scene, flow: Flow[[], Any]) -> list[Any]:
