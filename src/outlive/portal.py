@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -41,7 +41,13 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def interrupted(run_id: str | None, module: str) -> KeyboardInterrupt:
+#: Steps that are named where many were under way.
+NAMED_MAX = 3
+
+
+def interrupted(
+    run_id: str | None, module: str, under_way: Sequence[tuple[str, bool]] = ()
+) -> KeyboardInterrupt:
     """What a Ctrl-C raises out of ``run()``: what became of the run, and how it goes on."""
     if run_id is None:
         return KeyboardInterrupt(
@@ -52,10 +58,22 @@ def interrupted(run_id: str | None, module: str) -> KeyboardInterrupt:
         module = Path(getattr(sys.modules[module], "__file__", None) or "MODULE").stem
     again = shlex.join(["outlive", "resume", run_id, module])
     return KeyboardInterrupt(
-        f"run {run_id} was stopped and is safe: what was recorded is kept, a step that was under "
-        f"way is repeated, an effect settled. `{again}` goes on with it, and so does this program "
-        f"if it asks for id={run_id!r} again"
+        f"run {run_id} was stopped and is safe: what was recorded is kept, {_cut_off(under_way)}. "
+        f"`{again}` goes on with it, and so does this program if it asks for id={run_id!r} again"
     )
+
+
+def _cut_off(under_way: Sequence[tuple[str, bool]]) -> str:
+    """What becomes of the steps that a Ctrl-C interrupted."""
+    said = []
+    for kind, fate in (("step", "repeated"), ("effect", "settled")):
+        ids = [each for each, is_effect in under_way if is_effect == (kind == "effect")]
+        names = ", ".join(ids[:NAMED_MAX]) + (", …" if len(ids) > NAMED_MAX else "")
+        if len(ids) > 1:
+            said.append(f"{len(ids)} {kind}s that were under way ({names}) are {fate}")
+        elif ids:
+            said.append(f"{kind} {names}, which was under way, is {fate}")
+    return " and ".join(said) or "no step was under way"
 
 
 def check_may_block(name: str) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import outlive
+import outlive.sync
 from outlive.app.app import App
 from outlive.app.open import open_app
+from outlive.errors import StoreFailed
 from outlive.journal.seal.keys import new_key
+from outlive.model.decide import CLAIMS_MAX
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
+from outlive.worker.repertoire import all_of
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0)
 own = logging.getLogger("shop")
@@ -60,6 +66,33 @@ def asks_otherwise() -> Any:
         return await look(what + "!")
 
     return changed
+
+
+@outlive.flow
+async def naps() -> None:
+    await doze()
+
+
+@outlive.flow
+async def stirs() -> None:
+    for _ in range(200):
+        await doze(0.1)
+
+
+@outlive.step
+async def doze(seconds: float = 60) -> None:
+    await asyncio.sleep(seconds)
+
+
+SHOP = """
+import outlive
+
+@outlive.flow
+async def buys(what: str) -> str:
+    if what == "nettles":
+        raise ValueError("nobody sells them")
+    return what
+"""
 
 
 def an_app() -> App:
@@ -115,6 +148,94 @@ async def test_a_mismatch_is_a_warning(caplog: pytest.LogCaptureFixture) -> None
     assert "outlive show a" in line
     assert "waiting" == await handle.status()
     assert (await handle.run()).reason.startswith("mismatch: ")
+
+
+async def test_a_failure_is_logged_with_the_users_frames(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it was raised stands below the line, as in a traceback."""
+    app = an_app()
+    async with app.worker([buys]):
+        await app.submit(buys, "nettles", id="b")
+        line, *frames = (await see(caplog, 30, "run b (flow buys) failed")).split("\n")
+
+    assert "run b (flow buys) failed: ValueError: nobody sells nettles" == line
+    assert any("test_worker_log.py" in frame and "in buys" in frame for frame in frames)
+    assert any("test_worker_log.py" in frame and "in look" in frame for frame in frames)
+
+
+async def test_a_takeover_is_logged_with_the_worker_that_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "outlive")
+    store = MemoryStore(ports=Ports(), lease_seconds=60)
+    gone = App(store, settings=QUICK)
+    worker = gone._new_worker(all_of([naps]), everything=True, concurrency=1)
+    worker.start()
+    await gone.submit(naps, id="n")
+    await see(caplog, 20, "run n (flow naps) started")
+    gone._writer.keeper.end(StoreFailed("the process is gone"))
+    await worker.stop()
+    gone._closed = True
+    store.kill(worker.id)
+
+    async with App(store, settings=QUICK) as app, app.worker([naps]):
+        await see(caplog, 20, f"run n (flow naps) taken over from worker {worker.id}")
+
+
+async def test_a_lost_lease_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker that drove the run is told by the store that another one does."""
+    store = MemoryStore(ports=Ports(), lease_seconds=60)
+    app, other = App(store, settings=QUICK), App(store, settings=QUICK)
+    async with app.worker([stirs]) as worker:
+        await app.submit(stirs, id="n")
+        async with asyncio.timeout(20):
+            while "n" not in worker.driving:
+                await asyncio.sleep(0.01)
+        store.kill(worker.id)  # as others see it: it goes on
+        async with other.worker([stirs]):
+            line = await see(caplog, 30, "run n (flow stirs) was taken over")
+
+    assert "this worker lost its lease" in line
+
+
+async def test_a_quarantine_is_a_warning_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(ports=Ports(), lease_seconds=60)
+    app = App(store, settings=QUICK)
+    await app.submit(naps, id="n")
+    for _ in range(CLAIMS_MAX):
+        doomed = App(store, settings=QUICK)
+        worker = doomed._new_worker(all_of([naps]), everything=True, concurrency=1)
+        worker.start()
+        async with asyncio.timeout(20):
+            while "n" not in worker.driving or worker.log_of("n").durable < worker.log_of("n").seq:
+                await asyncio.sleep(0.01)
+        doomed._writer.keeper.end(StoreFailed("the process is gone"))
+        await worker.stop()
+        doomed._closed = True
+        store.kill(worker.id)
+    async with app.worker([naps]):
+        line = await see(caplog, 30, "run n (flow naps) is quarantined, for it killed its workers")
+
+    assert "`outlive show n`, then `outlive resume n MODULE`" in line
+
+
+@pytest.mark.parametrize(("level", "said"), [("info", True), ("warning", False)])
+def test_the_level_of_a_workers_log_is_chosen(tmp_path: Path, level: str, *, said: bool) -> None:
+    """At warning ordinary runs are not told of; a failure is, at any level."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    environment = {**os.environ, "OUTLIVE_STORE": f"sqlite:///{tmp_path}/s.db"}
+    words = [sys.executable, "-m", "outlive", "worker", "shop", "--log-level", level]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=-1, text=True) as worker:
+        assert worker.stderr is not None
+        with outlive.sync.open(environment["OUTLIVE_STORE"]) as app:
+            for name in ("tulips", "nettles"):
+                app.submit("buys", name, id=name)
+        text = ""
+        while "nettles (flow buys) failed" not in text:
+            text += (line := worker.stderr.readline())
+            assert line, text
+        worker.terminate()
+
+    assert said is ("run tulips (flow buys) completed" in text)
 
 
 async def test_of_a_sealed_run_no_payload_is_logged(

@@ -281,7 +281,7 @@ class App(Scheduling, Forking):
         """
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
-        begun = id
+        begun, under_way = id, list[tuple[str, bool]]()
 
         async def main() -> Any:
             nonlocal begun
@@ -289,13 +289,16 @@ class App(Scheduling, Forking):
                 handle = await self.start(flow, *args, id=id, **kwargs)
                 begun = handle.id
                 return await handle.outcome(on_wait=on_wait)
+            except asyncio.CancelledError:
+                under_way.extend(self._under_way(begun))
+                raise
             finally:
                 await self._stop_workers()
 
         try:
             return run_blocking(main)
         except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__) from None
+            raise interrupted(begun, flow.fn.__module__, under_way) from None
 
     @asynccontextmanager
     async def worker(
@@ -345,6 +348,11 @@ class App(Scheduling, Forking):
         """Something happened to this run: who drives it here need not wait to find out."""
         for worker in self._here.get(asyncio.get_running_loop(), ()):
             worker.has_mail(run_id)
+
+    def _under_way(self, run_id: str | None) -> list[tuple[str, bool]]:
+        """The steps of a run whose bodies run on this loop; of each, whether it is an effect."""
+        workers = self._here.get(asyncio.get_running_loop(), ())
+        return [each for worker in workers for each in worker.under_way(run_id or "")]
 
     def _own_worker(self) -> Worker:
         """The worker that drives what was started on this loop."""

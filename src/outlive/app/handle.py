@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from outlive.app.feed import Follower, RunEvent, decoded
@@ -18,12 +18,21 @@ from outlive.engine.definitions import Flow, registry
 from outlive.engine.end import FlowEnd
 from outlive.engine.faults import exception_of
 from outlive.engine.inputs import decode_as
-from outlive.engine.notices import Notices, OnWait, Wait, check_on_wait, unattended, wait_of
+from outlive.engine.notices import (
+    Notices,
+    OnWait,
+    Wait,
+    check_on_wait,
+    stopped_by,
+    unattended,
+    wait_of,
+)
 from outlive.engine.place import refuse_in_flow
 from outlive.errors import (
     AppClosed,
     CorruptRecord,
     NoReply,
+    OutliveError,
     RequestRefused,
     RunCancelled,
     RunEnded,
@@ -178,6 +187,8 @@ class Handle(Generic[T]):
                 still.seen, still.wait = head.seq, await self._look_up()
             return still.wait
         still.seen, still.wait = 0, None
+        if header.reason and still.is_time(STILL_LOOKS):
+            return stopped_by(self.id, header.flow, header.reason)  # its mail does not help it
         if self._worker is None and still.may_be_forsaken() and self._is_due(reading):
             still.offers = still.offers + 1 if await self._is_offered(header) else 0
         is_forsaken = still.offers >= OFFERS_MIN
@@ -374,11 +385,24 @@ class Handle(Generic[T]):
         is_new = await self._letterbox.signal(name, value, request_id)
         # The reply to a message that is just being sent can't be in the journal yet.
         tail = Tail(head if is_new else None)
-        async with aclosing(self._follower().events(tail)) as found:
-            async for _, event in found:
-                if isinstance(event, Replied) and event.signal_id == request_id:
-                    return event
-        raise NoReply(self.id, request_id, await self.status())
+        telling = asyncio.ensure_future(self._tell_waits())
+        try:
+            async with aclosing(self._follower().events(tail)) as found:
+                async for _, event in found:
+                    if isinstance(event, Replied) and event.signal_id == request_id:
+                        return event
+        finally:
+            telling.cancel()
+        header = (await self._read()).header
+        raise NoReply(self.id, request_id, header.status, header.reason)
+
+    async def _tell_waits(self) -> None:
+        """While somebody waits for a reply: say what keeps the run from going on."""
+        still = Still()
+        with suppress(OutliveError):  # whoever reads the journal beside this is told
+            while True:
+                await asyncio.sleep(HANDLE_POLL_SECONDS)
+                await self._look_closer(await self._read(after_all=True), still, "log")
 
     def _check_process(self) -> None:
         refuse_in_flow()

@@ -421,7 +421,10 @@ class Calls:
 def _name_of_call(call: Any) -> str:
     """The step or verb that a coroutine would have done."""
     made_from = call.cr_frame.f_locals.get("call")
-    return made_from.name if isinstance(made_from, Definition) else f"outlive.{call.__name__}"
+    if isinstance(made_from, Definition):
+        return made_from.name
+    owner, _, name = call.__qualname__.rpartition(".")
+    return f"{owner.lower() or 'outlive'}.{name}"  # request.reply, outlive.sleep
 
 
 def _is_cancelled(loop: FlowLoop) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import shlex
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -29,6 +31,7 @@ from outlive.engine.definitions import (
 )
 from outlive.engine.faults import fault_of
 from outlive.engine.host import Cancellable
+from outlive.engine.notices import one_line
 from outlive.engine.ops import Op, Recorder
 from outlive.engine.pending import PendingOps
 from outlive.engine.redaction import own_copy, without_marks
@@ -51,6 +54,8 @@ from outlive.model.events import (
 )
 from outlive.model.ids import derived_key, digest
 from outlive.model.retry import ONCE, Retry
+
+logger = logging.getLogger("outlive")
 
 
 class Undoables:
@@ -323,6 +328,8 @@ class Ending:
             self._undo_next()
 
     def _undo_next(self, ended: Event | None = None) -> None:
+        if isinstance(ended, EffectRaised) and self._drive.is_live:
+            self._say_it_stands(ended)
         if not self._to_undo:
             return
         op, event = self._to_undo.popleft()
@@ -332,6 +339,19 @@ class Ending:
         self._drive.waiting.add(undo)
         if self._drive.is_live:
             self._drive.to_start.append(undo)
+
+    def _say_it_stands(self, ended: EffectRaised) -> None:
+        """Nothing undoes this effect any more: somebody has to know."""
+        drive, step = self._drive, ended.step.removeprefix("undo:")
+        why = ended.error.type_name
+        if not drive.env.notices.secret:
+            why += f": {one_line(ended.error.message)}"
+        says = (
+            "run %s (flow %s): effect %s could not be undone and stands (%s); "
+            "undo it by hand: `outlive show %s` shows it"
+        )
+        run_id = drive.run_id
+        logger.warning(says, run_id, drive.flow.name, step, why, shlex.quote(run_id))
 
 
 class Deadline:

@@ -97,7 +97,7 @@ def decode_as(hint: Any, raw: bytes, *, is_json: bool) -> Any:
         return from_json(hint, raw)
     value = _codec(hint).decode(raw)
     if not _is_of(value, hint):
-        raise ValueRefused(f"{type(value).__name__} was sent, {hint!r} is waited for")
+        raise ValueRefused(f"{type(value).__name__} was sent, the flow waits for {name_of(hint)}")
     return value
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from outlive.engine.place import Branch, Plain, place
 from outlive.errors import InDoubt, ReplayMismatch, RunError, UsageError, ValueRefused, Waiting
-from outlive.model.events import QuestionAsked, recorded_key
+from outlive.model.events import Fault, QuestionAsked, recorded_key
 from outlive.model.run import OpenEffect, Run
 from outlive.model.schema import example, wanted
 from outlive.ports import Clock
@@ -301,3 +301,9 @@ def one_line(text: str, chars: int = TEXT_CHARS) -> str:
     line = " ".join(text.split())
     line = "".join(each if each.isprintable() else "?" for each in line)
     return line if len(line) <= chars else f"{line[:chars]}…"
+
+
+def failure_text(fault: Fault) -> str:
+    """The message of an error, and below it where it was raised, as Python prints it."""
+    frames = (one_line(each) for each in fault.trace.split("\n") if each.strip())
+    return f": {one_line(fault.message)}" + "".join(f"\n  {frame}" for frame in frames)

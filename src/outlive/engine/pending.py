@@ -38,6 +38,14 @@ class PendingOps:
         """Every op that is open."""
         return [*self._ops.values(), *self._orphans.values()]
 
+    def under_way(self) -> list[tuple[str, bool]]:
+        """The id of each op whose body runs, and whether it is an effect."""
+        return [
+            (op.id, op.definition.effect is not None)
+            for op in self.all()
+            if op.has_begun and op.wait == "busy" and not op.is_over
+        ]
+
     @property
     def is_busy(self) -> bool:
         """Something is under way that is no wait."""

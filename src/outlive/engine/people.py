@@ -235,6 +235,7 @@ class Request(Generic[T]):
         self._branch = branch
         self.id, self.value = request_id, value
 
+    @awaited
     async def reply(self, value: object) -> None:
         """Answer it; whoever asked gets this, once."""
         self._branch.drive.reply(self.id, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -317,12 +318,27 @@ def both_sides(op: Op, event: Event) -> str:
         names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     except Exception:
         return ""  # today's types can't read what was recorded, or can't be compared
-    return "".join(f"\n{sign} {_shown(side, names)}" for sign, side in (("-", before), ("+", now)))
+    texts = {name: [f"{side[name]!r}" for side in (before, now) if name in side] for name in names}
+    starts = {name: _parting_at(*found) for name, found in texts.items() if len(found) == 2}
+
+    def shown(side: dict[str, Any]) -> str:
+        given = [name for name in names if name in side]
+        return ", ".join(f"{n}={_excerpt(repr(side[n]), starts.get(n, 0))}" for n in given)
+
+    return f"\n- {shown(before)}\n+ {shown(now)}"
 
 
-def _shown(arguments: dict[str, Any], names: Sequence[str]) -> str:
-    text = ", ".join(f"{name}={arguments[name]!r}" for name in names if name in arguments)
-    return text if len(text) <= SIDE_CHARS else f"{text[:SIDE_CHARS]}…"
+def _parting_at(one: str, other: str) -> int:
+    """The place of the first character that differs."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _excerpt(text: str, start: int) -> str:
+    """The part of a long text from which on the other side differs, with a little before it."""
+    begin = 0 if len(text) <= SIDE_CHARS else max(0, start - SIDE_CHARS // 2)
+    end = begin + SIDE_CHARS
+    return ("…" if begin else "") + text[begin:end] + ("…" if end < len(text) else "")
 
 
 def mismatch(
@@ -338,7 +354,7 @@ def mismatch(
         recorded=recorded,
         code=code,
         remedy="put the old code back to finish this run, or give the changed flow a new "
-        f"version=; run `outlive show` to see what was recorded{sides}",
+        f"version=; `outlive show {shlex.quote(run_id)}` shows what was recorded{sides}",
     )
 
 

@@ -144,12 +144,14 @@ class RequestRefused(RunError):
 class NoReply(RunError):
     """The run ended before it replied to a request; its outcome says why."""
 
-    def __init__(self, run_id: str, request_id: str, status: str) -> None:
+    def __init__(self, run_id: str, request_id: str, status: str, reason: str = "") -> None:
+        ended = f"{status}: {reason}" if reason else status
         super().__init__(
-            f"run {run_id} ended ({status}) without a reply to request {request_id}; "
+            f"run {run_id} ended ({ended}) without a reply to request {request_id}; "
             f"`outlive show {run_id}` tells what happened"
         )
-        self.run_id, self.request_id, self.status = run_id, request_id, status
+        self.run_id, self.request_id = run_id, request_id
+        self.status, self.reason = status, reason
 
 
 class ReplayMismatch(RunError):

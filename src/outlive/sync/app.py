@@ -127,7 +127,7 @@ class App:
             begun = handle.id
             return handle.outcome(on_wait=on_wait)
         except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__) from None
+            raise interrupted(begun, flow.fn.__module__, self._under_way(begun)) from None
 
     def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is."""
@@ -256,6 +256,12 @@ class App:
             self.call(partial(working.__aexit__, None, None, None))
 
     # parts
+
+    def _under_way(self, run_id: str | None) -> list[tuple[str, bool]]:
+        async def look() -> list[tuple[str, bool]]:
+            return self._app._under_way(run_id)  # noqa: SLF001  # its twin
+
+        return self._loop.call(look)
 
     def _handle(self, work: Callable[[], Awaitable[Any]]) -> Handle[Any]:
         return Handle(self.call(work), self.call)

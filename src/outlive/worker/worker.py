@@ -20,7 +20,7 @@ from outlive.engine.drive import Drive
 from outlive.engine.end import FlowEnd
 from outlive.engine.exit import How
 from outlive.engine.host import Host
-from outlive.engine.notices import Notices, one_line, reason_of, stopped_by
+from outlive.engine.notices import Notices, failure_text, reason_of, stopped_by
 from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
@@ -388,6 +388,11 @@ class Worker:
         if not self._postman.expect(run_id):
             self._poke.set()
 
+    def under_way(self, run_id: str) -> list[tuple[str, bool]]:
+        """The steps of this run whose bodies run here; of each, whether it is an effect."""
+        drive = self._drives.get(run_id)
+        return [] if drive is None else drive.waiting.under_way()
+
     def watch(self, run_id: str) -> asyncio.Future[FlowEnd | None]:
         """Done with the verdict when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
@@ -564,7 +569,7 @@ class Worker:
             if fault is None:
                 logger.info("run %s (flow %s) %s", run_id, flow, verdict.status)
                 return
-            why = "" if self._env.notices.secret else f": {one_line(fault.message)}"
+            why = "" if self._env.notices.secret else failure_text(fault)
             says = "run %s (flow %s) %s: %s%s"
             # Whoever started it here is told by an exception.
             level = logging.WARNING if self._everything else logging.INFO
