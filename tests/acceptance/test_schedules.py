@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 from outlive import sync as outlive
 from tests.acceptance.conftest import Cli
-from tests.acceptance.shop import greet
+from tests.acceptance.shop import fail, greet
 from tests.harness.processes import until
 
 
@@ -56,6 +59,35 @@ def test_a_worker_fires_them(cli: Cli, shop: Any) -> None:
     assert "hello ann" == shop.get(first.id).outcome()
     assert shop.unschedule("often")
     assert not shop.unschedule("often")
+
+
+def test_doctor_names_one_whose_runs_fail(cli: Cli, shop: Any) -> None:
+    """With the last of them and the command that shows it; the exit code says so, too."""
+    shop.schedule("often", fail, Decimal(7), every="1s")
+    assert "some need you" not in cli("doctor").out
+    cli.start_worker()
+    until(lambda: [run for run in shop.schedules()[0].recent if run.status == "failed"], "a run")
+
+    ran = cli("doctor")
+    assert 1 == ran.code
+    line, command = ran.out.partition("  schedule: ")[2].splitlines()[:2]
+    assert line.startswith("run schedule/often (flow fail): its last ")
+    assert " failed: often@" in line
+    assert f"    outlive show {line.rpartition(' ')[2]}" == command
+    (told,) = cli("doctor", "--json").json["human"]
+    assert ("schedule", "schedule/often") == (told["kind"], told["run"])
+
+
+def test_doctor_names_one_that_is_quarantined(cli: Cli, shop: Any) -> None:
+    """It starts nothing any more until somebody frees it."""
+    shop.schedule("often", greet, "ann", every="1h")
+    with closing(sqlite3.connect(cli.database)) as db, db:  # as a worker would that died of it
+        db.execute("UPDATE runs SET status = 'quarantined' WHERE run_id = 'schedule/often'")
+
+    ran = cli("doctor")
+    assert 1 == ran.code
+    assert "quarantine: run schedule/often" in ran.out
+    assert "outlive retry schedule/often" in ran.out
 
 
 @pytest.mark.parametrize(

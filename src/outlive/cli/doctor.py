@@ -16,6 +16,7 @@ from outlive.engine.notices import MISMATCH, wait_of
 from outlive.errors import RunError, StoreError
 from outlive.journal.reader import read_events
 from outlive.model.run import Run, fold
+from outlive.model.schedules import SCHEDULE_PREFIX
 from outlive.settings import Settings
 from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Health
 from outlive.views.runs import shown
@@ -25,6 +26,8 @@ PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
 #: A question that was asked so long ago is one that nobody has seen.
 OLD_QUESTION_MS = 24 * 60 * 60 * 1000
+#: How a run of a schedule ended that somebody should look at, and how it ended as it should.
+_ENDED_BADLY, _ENDED_WELL = ("failed", "quarantined"), ("completed", "cancelled")
 QUARANTINED = "outlive show {}, then outlive retry {}"
 #: What of a store's URL is nobody's business: the password, also that of another place in it.
 _SECRET = re.compile(r"(://[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
@@ -85,7 +88,7 @@ async def _look(asked: argparse.Namespace) -> DoctorReport:
         for run in await forsaken(app, found):
             name = f"{run.header.flow} (version {run.header.version})"
             report.forsaken.setdefault(name, []).append(run.head.run_id)
-        report.human = await _for_humans(app, found)
+        report.human = [*await _for_humans(app, found), *await _failing_schedules(app)]
         return report
 
 
@@ -104,6 +107,22 @@ async def _for_humans(app: App, found: list[Found]) -> list[dict[str, str]]:
             wait = wait_of(run_id, state)
             if wait is not None and (wait.kind == "doubt" or _is_old(state, old_at)):
                 told.append(_needs(run, wait.kind, f"{wait.step}: {wait.why}", wait.command))
+    return told
+
+
+async def _failing_schedules(app: App) -> list[dict[str, str]]:
+    """Schedules whose last run failed or was put aside: the next will probably do so, too."""
+    told = []
+    for schedule in await app.schedules():
+        ended = [run for run in schedule.recent if run.status in _ENDED_BADLY + _ENDED_WELL]
+        if not ended or ended[-1].status in _ENDED_WELL:
+            continue
+        well = [run.status in _ENDED_WELL for run in reversed(ended)]
+        bad = well.index(True) if True in well else len(well)
+        why = f"its last {bad} runs failed" if bad > 1 else "its last run failed"
+        last, name = ended[-1].id, f"{SCHEDULE_PREFIX}{schedule.name}"
+        about = {"run": name, "flow": schedule.flow, "kind": "schedule", "why": f"{why}: {last}"}
+        told.append(about | {"command": f"outlive show {shlex.quote(last)}"})
     return told
 
 
