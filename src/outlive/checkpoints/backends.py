@@ -37,7 +37,7 @@ from outlive.stores.seam import Store, Tabling, timed_by
 from outlive.stores.types import Statement
 
 SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS snapshots (
+    """CREATE TABLE IF NOT EXISTS {tables}snapshots (
     snapshot_id TEXT PRIMARY KEY,
     run_id TEXT NOT NULL,
     step_id TEXT NOT NULL,
@@ -46,12 +46,15 @@ SCHEMA = (
     metadata TEXT,
     UNIQUE(run_id, step_id)
 )""",
-    "CREATE INDEX IF NOT EXISTS idx_snapshots_run ON snapshots(run_id)",
-    "CREATE INDEX IF NOT EXISTS idx_snapshots_created ON snapshots(created_at)",
+    "CREATE INDEX IF NOT EXISTS idx_snapshots_run ON {tables}snapshots(run_id)",
+    "CREATE INDEX IF NOT EXISTS idx_snapshots_created ON {tables}snapshots(created_at)",
 )
-_PUT = "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)"
-_DROP = "DELETE FROM snapshots WHERE run_id = ? AND step_id = ?"
-_CLEAR = "DELETE FROM snapshots WHERE run_id = ?"
+_PUT = (
+    "INSERT INTO {tables}snapshots (snapshot_id, run_id, step_id, created_at, state, metadata)"
+    " SELECT ?, ?, ?, ?, ?, ? WHERE {committed}"
+)
+_DROP = "DELETE FROM {tables}snapshots WHERE run_id = ? AND step_id = ? AND {committed}"
+_CLEAR = "DELETE FROM {tables}snapshots WHERE run_id = ? AND {committed}"
 
 
 async def make(store: Store) -> None:
@@ -62,8 +65,8 @@ async def make(store: Store) -> None:
     """
     if not isinstance(store, Tabling):
         raise UsageError(
-            "table=True needs a SQLite file that is not sealed: states would stand in the table "
-            "as plain JSON; leave it out, or open the storage without a key"
+            "table=True needs a SQLite file or a PostgreSQL database that is not sealed: states "
+            "would stand in the table as plain JSON; leave it out, or open it without a key"
         )
     await store.commit_with(None, [(sql, ()) for sql in SCHEMA])
 
@@ -79,7 +82,7 @@ async def rows(
                 began = event
             case SnapshotSaved():
                 assert began is not None, "a journal begins with that"
-                found.append(await _put(journal, began, Saved(seq, event)))
+                found += await _put(journal, began, Saved(seq, event))
             case RolledBack():
                 assert began is not None, "a journal begins with that"
                 found += await _cut(journal, began, fold, event.seq)
@@ -98,20 +101,22 @@ async def _cut(
     kept = {saved.event.step: saved for saved in fold.line if saved.seq <= seq}
     gone = [saved for saved in fold.current if saved.seq > seq]
     found: list[Statement] = [(_DROP, (began.run_id, saved.event.step)) for saved in gone]
-    steps = [saved.event.step for saved in gone if saved.event.step in kept]
-    return found + [await _put(journal, began, kept[step]) for step in steps]
+    for step in [saved.event.step for saved in gone if saved.event.step in kept]:
+        found += await _put(journal, began, kept[step])
+    return found
 
 
 async def _put(
     journal: SharedJournal[Checkpoints], began: CheckpointsBegan, saved: Saved
-) -> Statement:
+) -> list[Statement]:
     state, metadata = [
         _json(began, saved, await _whole(journal, saved.seq, raw))
         for raw in (saved.event.state, saved.event.metadata)
     ]
     when = text_of(created_at(began, saved))
-    place = (id_of(began, saved), began.run_id, saved.event.step, when)
-    return _PUT, (*place, state, metadata)
+    run_id, step = began.run_id, saved.event.step
+    row = (id_of(began, saved), run_id, step, when, state, metadata)
+    return [(_DROP, (run_id, step)), (_PUT, row)]
 
 
 async def _whole(journal: SharedJournal[Checkpoints], seq: int, raw: bytes) -> bytes:
@@ -250,12 +255,13 @@ class SQLiteStorageBackend(StorageBackend):
 
 
 class PostgresStorageBackend(StorageBackend):
-    """Checkpoints in a PostgreSQL database, for any number of machines."""
+    """Checkpoints in a PostgreSQL database, for any number of machines; ``table`` as above."""
 
     def __init__(
         self,
         dsn: str,
         *,
+        table: bool = False,
         key: str | None = None,
         ports: Ports | None = None,
         settings: Settings | None = None,
@@ -266,6 +272,7 @@ class PostgresStorageBackend(StorageBackend):
                 "StorageBackend(url)"
             )
         super().__init__(dsn, key=key, ports=ports, settings=settings)
+        self.has_table = table
 
 
 def _url_of(db_path: object) -> str:

@@ -111,7 +111,8 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
 
-#: A statement of SQL with its values.
+#: A statement of SQL with its values, one for each "?". In place of {tables} the store puts what
+#: its tables' names begin with, in place of {committed} a condition: the entry was not refused.
 Statement = tuple[str, tuple[str | int | None, ...]]
 
 

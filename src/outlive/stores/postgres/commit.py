@@ -224,6 +224,24 @@ def _asking(
     return sql, f"outlive.{function}.{blake2b(sql.encode(), digest_size=8).hexdigest()}".encode()
 
 
+def table_statement(
+    schema: str, sql: str, values: Sequence[str | int | None], *, entry: Entry | None = None
+) -> Statement:
+    """What changes a table, together with this entry if its run has come to where it puts it."""
+    given = [int8(each) if isinstance(each, int) else text(each) for each in values]
+    committed = "true"
+    if entry is not None:
+        run_id, seq, link = (f"${len(values) + more}" for more in (1, 2, 3))
+        given += [text(entry.run_id), int8(entry.last), blob(entry.link)]
+        committed = (
+            f'EXISTS (SELECT FROM "{schema}".runs'
+            f" WHERE run_id = {run_id} AND seq = {seq} AND link = {link})"
+        )
+    for number in range(1, len(values) + 1):
+        sql = sql.replace("?", f"${number}", 1)
+    return Statement(sql.format(tables=f'"{schema}".', committed=committed), given)
+
+
 #: How long a loop waits for a server that was quick each time before.
 MOMENT_SECONDS = 0.002
 #: What fits into a socket at once.

@@ -29,7 +29,14 @@ from outlive.stores.postgres.claim import (
     next_of,
     offers_of,
 )
-from outlive.stores.postgres.commit import TAKEN, Ask, Commits, TooLate, commit_batch
+from outlive.stores.postgres.commit import (
+    TAKEN,
+    Ask,
+    Commits,
+    TooLate,
+    commit_batch,
+    table_statement,
+)
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.deletion import delete_runs, read_runs
 from outlive.stores.postgres.enlist import enlist, enlist_async
@@ -68,6 +75,7 @@ from outlive.stores.types import (
     StoredRecord,
     Wanted,
 )
+from outlive.stores.types import Statement as TableStatement
 
 FACTS = (
     "SELECT name, setting FROM pg_settings WHERE name = ANY ('{server_version, fsync,"
@@ -177,14 +185,33 @@ class PostgresStore:
         answers = iter(await self.commit(rest))
         return [taken[x.run_id] if x.run_id in taken else next(answers) for x in batch]
 
-    def _commit_settled(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    def _commit_settled(
+        self, batch: Sequence[Entry], run: Ask | None = None
+    ) -> Sequence[Conflict | None]:
         """To a server that is known to have all that it acknowledged."""
         while True:
             self._regression.admit()
             try:
-                return self._commit(batch, self._commits.run)
+                return self._commit(batch, run or self._commits.run)
             except Moved:
                 self._regression.compare()
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[TableStatement]
+    ) -> Conflict | None:
+        """See ``Tabling``. All is sent at once: what is refused makes no row either."""
+        if entry is None:
+            lock = self._ask("SELECT pg_advisory_xact_lock(hashtext('outlive tables'))")
+            self.pool.run(
+                "other", lock, *(table_statement(self._schema, *each) for each in statements)
+            )
+            return None
+        rows = [table_statement(self._schema, *each, entry=entry) for each in statements]
+
+        def run(_: Sequence[Entry], statement: Statement) -> list[Row]:
+            return self.pool.run("commit", statement, *rows)[0]
+
+        return self._commit_settled([entry], run)[0]
 
     def _taken(self, batch: Sequence[Entry]) -> dict[str, Conflict]:
         afters = int8s([entry.after for entry in batch])

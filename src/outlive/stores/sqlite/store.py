@@ -178,7 +178,7 @@ class SQLiteStore:
             refused = commit_batch(db, batch, self._ports.clock.now_ms())
             if not any(refused):
                 for sql, values in statements:
-                    db.execute(sql, values)
+                    db.execute(sql.format(tables="", committed="true"), values)
         self._log.committed()
         self._ports.failpoint("commit.after")
         return refused[0] if refused else None
