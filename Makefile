@@ -46,7 +46,7 @@ picture: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy src tests/typing tests/harness examples
+	$(BIN)/mypy src tests/typing tests/harness tests/programs examples
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/run_tests.py --quick

@@ -51,9 +51,9 @@ class Program:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def end(self) -> str:
-        """What it said, once it has ended well."""
-        assert 0 == self.process.wait(SECONDS_MAX), self.said()
+    def end(self, code: int = 0) -> str:
+        """What it said, once it has ended with this code."""
+        assert code == self.process.wait(SECONDS_MAX), self.said()
         return self.said()
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_snippets import blocks
+from tests.programs.conftest import PROGRAMS as PROGRAM_NAMES
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted(path for path in Path(__file__).parent.glob("*.py") if "test_" not in path.name)
+#: Written by a user, from the documents alone.
+PROGRAMS = [ROOT / "tests" / "programs" / name for name in PROGRAM_NAMES]
 #: What a new user reads first.
 FILE_NAME = re.compile(r"# (\w+\.py)$", re.M)
 PAGES = ("README.md", "docs/tutorial/index.md")
@@ -21,14 +24,14 @@ PAGES = ("README.md", "docs/tutorial/index.md")
 
 def test_mypy_infers_what_users_expect() -> None:
     """It accepts what users write, infers what they expect, and finds their mistakes."""
-    command = [sys.executable, "-m", "mypy", *map(str, FILES)]
+    command = [sys.executable, "-m", "mypy", *map(str, [*FILES, *PROGRAMS])]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     assert 0 == ran.returncode, ran.stdout
 
 
 def test_pyright_infers_what_users_expect() -> None:
-    """The same for the checker that most editors run; it also reads the examples."""
+    """The same for the checker that most editors run; it also reads examples and programs."""
     command = [sys.executable, "-m", "pyright"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
