@@ -45,3 +45,17 @@ def test_every_page_is_linked() -> None:
         for page in sorted(ROOT.glob("docs/**/*.md"))
         if page.resolve() not in linked
     ]
+
+
+ABOUT_THE_CODE = [
+    ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/decisions/*.md")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ABOUT_THE_CODE, ids=lambda page: page.name)
+def test_files_of_the_code_are_there(page: Path) -> None:
+    """A page about the code names files that are there, from the root or from the package."""
+    named = set(re.findall(r"`([\w/]+\.(?:py|sql|sh))`", page.read_text()))
+    tops = (ROOT, ROOT / "src" / "outlive")
+
+    assert [] == sorted(path for path in named if not any((top / path).exists() for top in tops))
