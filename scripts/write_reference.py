@@ -168,7 +168,7 @@ def settings(_: str) -> str:
     for found in SETTING.finditer(source):
         said = " ".join(found["said"].replace("#:", "").split())
         value = getattr(standard, found["variable"].removeprefix("OUTLIVE_").lower())
-        text = f"{value:g}" if isinstance(value, float) else f"`{value}`"
+        text = f"{value:g}" if isinstance(value, float) else f"`{value}`" if value else "none"
         rows.append((f"`{found['variable']}`", said, text))
     return table(("variable", "means", "default"), rows)
 
