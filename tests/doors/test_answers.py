@@ -149,7 +149,7 @@ async def test_several_questions_are_named(stage: Theatre) -> None:
         ("many", r"\$: integer is wanted, not str"),
         (1.5, r"\$: integer is wanted, not float"),
         (None, r"\$: integer is wanted, not NoneType"),
-        (object(), "it is no JSON: object has no JSON"),
+        (object(), "it is not JSON: object has no JSON"),
     ],
 )
 async def test_an_answer_of_another_type_is_refused(

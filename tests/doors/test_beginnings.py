@@ -74,8 +74,7 @@ async def test_ensure_starts_once_and_compares_no_arguments(theatre: Theatre) ->
 
 async def test_ensure_where_nothing_is_driven_submits(stage: Theatre) -> None:
     """A web app that only makes sure that there is a run."""
-    app = stage.open()
-    app._drives = False
+    app = stage.open(drive=False)
     handle = await app.ensure(greet, "Ada", id="r")
     await app.ensure(greet, "Bob", id="r")
     assert "pending" == await handle.status()

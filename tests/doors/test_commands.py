@@ -249,7 +249,7 @@ def test_a_fork_changes_one_outcome(desk: Desk) -> None:
     code, _, why = desk("fork", "r", "--set", "ask=5", "--set", "ask=6")
 
     assert 2 == code
-    assert "one outcome at a time can be another" in why
+    assert "a fork can replace one outcome" in why
     assert 0 == desk("fork", "r", "--set", "ask=5", "--id", "f")[0]
     assert 6 == desk.end("f")["outcome"]
 

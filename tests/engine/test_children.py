@@ -49,7 +49,7 @@ async def test_a_parent_waits_outside_memory(theatre: Theatre) -> None:
     child_id = await child_of(theatre)
     await theatre.has("r", Parked)
     await theatre.has(child_id, Parked)
-    (worker,) = app._workers[asyncio.get_running_loop()]
+    (worker,) = app._workers.own[asyncio.get_running_loop()]
     await theatre.until(lambda: not worker.driving, step=0)
     theatre.pass_time(3600)
 

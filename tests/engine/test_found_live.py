@@ -63,7 +63,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def worker_of(app: App) -> Any:
     """The one worker of an app."""
-    (worker,) = [each for workers in app._workers.values() for each in workers]
+    (worker,) = [each for workers in app._workers.own.values() for each in workers]
     return worker
 
 
@@ -274,11 +274,11 @@ async def test_a_damaged_run_with_mail_takes_no_place(stage: Theatre) -> None:
     await other.submit(noting, id="fine")
 
     async with other.worker([waiting, noting], concurrency=1) as worker:
-        other._workers.setdefault(asyncio.get_running_loop(), []).append(worker)
+        other._workers.own.setdefault(asyncio.get_running_loop(), []).append(worker)
         try:
             await stage.status("fine", "completed")
         finally:
-            other._workers.clear()
+            other._workers.own.clear()
 
 
 async def test_mail_of_a_newer_release_waits_for_it(theatre: Theatre) -> None:

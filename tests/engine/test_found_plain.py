@@ -76,7 +76,7 @@ async def replayed(theatre: Theatre, flow: Any, begin: Halt) -> Handle:
 
 def worker_of(app: App) -> Any:
     """The one worker of an app."""
-    (worker,) = [each for workers in app._workers.values() for each in workers]
+    (worker,) = [each for workers in app._workers.own.values() for each in workers]
     return worker
 
 

@@ -149,7 +149,7 @@ async def test_mail_in_time_beats_the_limit_of_a_driver_that_did_not_look(
 
     app = theatre.open()
     handle = await app.start(soon, id="r")
-    await theatre.until(lambda: app._workers, step=0)
+    await theatre.until(lambda: app._workers.own, step=0)
     await theatre.signal("r", "s", "in time")
     theatre.pass_time(5)
 
@@ -257,7 +257,9 @@ async def test_a_store_that_is_out_of_reach_for_a_moment_loses_no_limit(stage: T
     )
     app = stage.open()
     handle = await app.start(soon, id="r")
-    await stage.until(lambda: "r" in app._workers[asyncio.get_running_loop()][0].driving, step=0)
+    await stage.until(
+        lambda: "r" in app._workers.own[asyncio.get_running_loop()][0].driving, step=0
+    )
     stage.doors[app].faults["mail_of"] = [StoreUnavailable("locked"), StoreUnavailable("locked")]
 
     waiting_for = asyncio.ensure_future(handle.outcome())

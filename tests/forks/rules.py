@@ -180,12 +180,12 @@ class ForkRules:
         await asking.outcome("20s")
         before = await app.store.find(Query())
         wrong: list[tuple[dict[str, Any], str]] = [
-            ({"at": "3"}, "at='3' is no seq"),
-            ({"at": True}, "at=True is no seq"),
+            ({"at": "3"}, "at='3' is not a seq"),
+            ({"at": True}, "at=True is not a seq"),
             ({"set": ["ask"]}, r"write set=\{'plan#1': value\}"),
-            ({"set": {1: "a"}}, "set is no step"),
-            ({"set": {"ask": object()}}, "the outcome of ask is no JSON"),
-            ({"set": {"ask": "a", "other": 1}}, "one outcome at a time .* fork that for the next"),
+            ({"set": {1: "a"}}, "set is not a dict"),
+            ({"set": {"ask": object()}}, "the outcome of ask is not JSON"),
+            ({"set": {"ask": "a", "other": 1}}, "replace one outcome.* fork the fork there"),
             ({"set": {"ask": 5}}, "0/ask#1 refuses this answer: .*string is wanted, not int"),
         ]
 
@@ -309,7 +309,7 @@ class ForkRules:
                 forks.append(await app.fork("first", at=at, id="fork"))
             return await real(batch)
 
-        monkeypatch.setattr(app, "_lane", _here)
+        monkeypatch.setattr(app._reader, "lane", _here)
         monkeypatch.setattr(app.store, "delete_all", delete_all)
         await app.retain(Retention(completed=0))
 

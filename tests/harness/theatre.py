@@ -129,11 +129,11 @@ class Theatre:
 
     # processes
 
-    def open(self, settings: Settings | None = None) -> App:
+    def open(self, settings: Settings | None = None, *, drive: bool = True) -> App:
         """Another process on the same data."""
         door: Any = self.door(self.store if self._file is None else self._new_store())
         ports = Ports(clock=self.clock, failpoint=self._pass_by)
-        app = App(door, ports=ports, settings=settings or self.settings)
+        app = App(door, ports=ports, settings=settings or self.settings, drive=drive)
         self.doors[app] = door
         return app
 
@@ -172,7 +172,7 @@ class Theatre:
                     raise
 
     def _beat(self, app: App) -> None:
-        for workers in list(app._workers.values()):
+        for workers in list(app._workers.own.values()):
             for worker in workers:
                 if worker._pulse is not None:
                     worker._pulse.beat()  # type: ignore[attr-defined]

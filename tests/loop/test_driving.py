@@ -360,7 +360,7 @@ async def test_newer_code_goes_on_where_upcasters_lead(app: App) -> None:
             2: lambda old: {**old, "results": [f"{each}!" for each in old["results"]]},
         },
     )
-    await app._stop_workers()
+    await app._workers.stop()
     for _ in range(2):
         await (await app.get("x")).signal("go")
     loop = await drive(newer("a b", id="x"), app)

@@ -84,7 +84,7 @@ def what_goes_is_archived_first(folder: Path) -> None:
 
     async def scene(app: App, _: MemoryStore) -> Any:
         await (await app.start(shop, "7", id="once"))
-        app._archives["memory://"] = StoreArchive(archive)
+        app._retention._archives["memory://"] = StoreArchive(archive)
         await app.retain(Retention(completed=0, archive="memory://"))
 
     play(scene, store)

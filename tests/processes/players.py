@@ -85,7 +85,7 @@ def start_beside(folder: Path, rude: list[tuple[str, str, list[Any]]], turns: in
         try:
             return await (await app.start(getattr(cast, flow), *args, id=run_id))
         finally:
-            await app._stop_workers()
+            await app._workers.stop()
 
     runs = [*rude, ("busy", "busy", [turns])]
     with ThreadPoolExecutor(len(runs)) as threads:

@@ -300,8 +300,8 @@ async def test_more_than_a_rate_ever_allows_is_refused(open_app: OpenApp) -> Non
     [
         ({"flows": visiting}, r"a list of flows: write \[visiting\]"),
         ({"flows": [visit]}, "is not a flow"),
-        ({"flows": ALL, "queues": "models"}, "queues='models': a worker is given a list"),
-        ({"flows": ALL, "queues": outlive.Queue("q", per_key=1)}, "a worker is given a list"),
+        ({"flows": ALL, "queues": "models"}, "queues='models': a worker takes a list"),
+        ({"flows": ALL, "queues": outlive.Queue("q", per_key=1)}, "a worker takes a list"),
         ({"flows": ALL, "queues": [outlive.Queue("q", per_key=1), 5]}, "named by a text"),
         ({"flows": [5], "queues": [outlive.Queue("q", per_key=1)]}, "5 is not a flow"),
         ({"flows": ALL, "concurrency": 0}, "concurrency=0"),
@@ -320,7 +320,7 @@ async def test_workers_that_make_no_sense(options: dict[str, Any], why: str) -> 
 async def test_limits_are_those_of_a_queue() -> None:
     """A name alone sets none."""
     async with App(MemoryStore(), settings=STAYING) as app:
-        with pytest.raises(UsageError, match="'models' is no queue with limits"):
+        with pytest.raises(UsageError, match="'models' is not a Queue"):
             await app.set_queue("models")  # type: ignore[arg-type]
 
 

@@ -357,7 +357,7 @@ class RetentionRules(PortionRules, OrphanRules):
 
         reading = await app.store.read(run_id)
         assert reading is not None
-        return retry_entry(reading, now=app._ports.clock.now_ms(), by="somebody")
+        return retry_entry(reading, now=app._reader.ports.clock.now_ms(), by="somebody")
 
     async def test_one_of_many_workers_sweeps(
         self, app: App, calendar: ShiftedClock, ports: Ports, caplog: pytest.LogCaptureFixture
@@ -367,7 +367,7 @@ class RetentionRules(PortionRules, OrphanRules):
         for number in range(30):
             await (await app.start(double, number, id=f"r{number}"))
         calendar.pass_days(11)
-        app._set_rules(ALL)
+        app._retention.rules = ALL
 
         async with app.worker(FLOWS), app.worker(FLOWS), app.worker(FLOWS):
             await eventually(lambda: self._is_empty(app), "an empty store")

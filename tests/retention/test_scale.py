@@ -53,7 +53,7 @@ async def sweep(app: App, gate: Gate) -> int:
     while more:
         await gate.is_open.wait()
         began = time.monotonic()
-        more = await app._lane(sweep.step())
+        more = await app._reader.lane(sweep.step())
         await asyncio.sleep(rest_after(time.monotonic() - began))
     return sweep.swept.fates["deleted"]
 

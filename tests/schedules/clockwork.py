@@ -78,7 +78,7 @@ class Clockwork(Theatre):
         """A process with a worker."""
         app = app or self.open()
         known = all_of(flows, queues)
-        self.working[app] = app._new_worker(known, everything=True, concurrency=100)
+        self.working[app] = app._workers.make(known, everything=True, concurrency=100)
         self.working[app].start()
         return app
 
@@ -170,7 +170,7 @@ class Clockwork(Theatre):
         try:
             return [await (await reader.get(run_id)).outcome() for run_id in await self.fired(name)]
         finally:
-            reader._lane.close()
+            reader._reader.close()
 
 
 def _is_open(each: Any) -> bool:

@@ -329,7 +329,7 @@ async def test_a_taken_id_stops_nothing(clockwork: Clockwork) -> None:
         ({"cron": "* * * *"}, "five fields"),
         ({"cron": 5}, "cron 5: it is a text"),
         ({"cron": "* * * * *", "tz": "Mars/Olympus"}, "Mars/Olympus"),
-        ({"cron": "* * * * *", "tz": "/etc/passwd"}, "is no zone"),
+        ({"cron": "* * * * *", "tz": "/etc/passwd"}, "is not a time zone"),
         ({"every": "0.5s"}, "less than a second"),
         ({"every": "soon"}, "is not a duration"),
         ({"every": "1h", "tz": "Europe/Berlin"}, "the same in any"),

@@ -45,7 +45,7 @@ async def grown(key: str) -> MemoryStore:
     app = App(opened(disk, key))
     for number in range(3):
         await (await app.start(tree, f"word {number}", id=f"r{number}")).outcome()
-    await app._stop_workers()
+    await app._workers.stop()
     return disk
 
 

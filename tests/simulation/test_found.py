@@ -386,7 +386,7 @@ async def test_a_worker_that_stopped_drives_nothing_new() -> None:
     async with App(store, settings=Settings(poll_seconds=0.01)) as app:
         starting = asyncio.ensure_future(app.start(story, id="r"))
         await asyncio.to_thread(store.asked.wait, 20)
-        stopping = asyncio.ensure_future(app._stop_workers())
+        stopping = asyncio.ensure_future(app._workers.stop())
         await asyncio.sleep(0)
         store.allowed.set()
         await stopping

@@ -112,7 +112,7 @@ async def events_of(store: MemoryStore) -> list[Event]:
 
 def deadline_of(app: App, run_id: str) -> Any:
     """The deadline of a run in memory."""
-    for workers in app._workers.values():
+    for workers in app._workers.own.values():
         for worker in workers:
             return worker._drives[run_id].deadline
     raise AssertionError("nobody drives it")

@@ -175,7 +175,9 @@ async def test_a_fenced_run_stops_where_it_is(scene: Scene) -> None:
 
 
 def driven(app: App) -> set[str]:
-    return {run for workers in app._workers.values() for each in workers for run in each.driving}
+    return {
+        run for workers in app._workers.own.values() for each in workers for run in each.driving
+    }
 
 
 async def test_an_effect_that_runs_when_its_run_is_fenced_runs_out(scene: Scene) -> None:

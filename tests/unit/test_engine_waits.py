@@ -42,7 +42,7 @@ async def test_a_sleep_leaves_memory_and_wakes(scene: Scene) -> None:
     await scene.status(handle, "waiting")
     (parked,) = await scene.events(handle, Parked)
     assert parked.wake_at - scene.clock.now_ms() <= 3600 * 1000
-    assert all("r" not in worker.driving for ws in app._workers.values() for worker in ws)
+    assert all("r" not in worker.driving for ws in app._workers.own.values() for worker in ws)
 
     assert await scene.outcome(handle, step=60) == ["before", "after"]
     assert kinds(await handle.read()) == [

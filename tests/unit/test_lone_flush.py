@@ -89,7 +89,7 @@ async def test_a_slow_disk_is_the_keepers(monkeypatch: pytest.MonkeyPatch) -> No
     """Whoever appends does not wait for it."""
     store = Watched()
     async with App(store) as app:
-        writer = app._writer
+        writer = app._writer.thread
         time = writer._pace._clock.monotonic
 
         class Slow:

@@ -29,8 +29,11 @@ async def app() -> AsyncIterator[App]:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"status": "complete"}, "status='complete' is no status; one of pending, .*completed"),
-        ({"status": ["completed"]}, r"status=\['completed'\] is no status"),
+        (
+            {"status": "complete"},
+            "'complete' is not a status; use one of pending, .*completed",
+        ),
+        ({"status": ["completed"]}, r"status=\['completed'\] is not a status"),
         ({"flow": ["greet"]}, "give one flow, or its name"),
         ({"tag": "customer=7"}, "give a pair of texts: tag="),
         ({"tag": {"customer": "7"}}, "give a pair of texts"),

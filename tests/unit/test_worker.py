@@ -61,7 +61,7 @@ async def test_a_run_that_parked_here_may_end_elsewhere(theatre: Theatre) -> Non
     outcome = asyncio.ensure_future(handle.outcome(timeout=5))
     while "waiting" != await handle.status():
         await asyncio.sleep(0.01)
-    (own,) = here._workers[asyncio.get_running_loop()]
+    (own,) = here._workers.own[asyncio.get_running_loop()]
     own._only.clear()  # it loses the race for the run
 
     async with there.worker([sleepy]):
@@ -237,7 +237,7 @@ async def test_a_handed_over_effect_may_still_run(theatre: Theatre) -> None:
     first, second = theatre.open(), theatre.open()
     handle = await first.start(paying, id="r")
     await asyncio.wait_for(begun.wait(), 5)
-    await first._stop_workers()
+    await first._workers.stop()
     async with second.worker([paying]):
         while len(claims := [e for e in await handle.read() if isinstance(e, Claimed)]) < 2:
             await asyncio.sleep(0.01)

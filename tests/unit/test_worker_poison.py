@@ -31,7 +31,8 @@ async def make_poison(theatre: Theatre, flow: outlive.Flow[[], Any]) -> None:
     for _ in range(5):
         app = theatre.open()
         await app.start(flow, id="poison")
-        await theatre.until(lambda app=app: app._workers[asyncio.get_running_loop()][0].driving)
+        (worker,) = app._workers.here
+        await theatre.until(lambda worker=worker: worker.driving)
         await theatre.crash(app)
 
 

@@ -98,7 +98,7 @@ async def die_with(store: Counted, *run_ids: str) -> None:
     app = App(store, settings=QUIET)
     for run_id in run_ids:
         await app.start(long, id=run_id)
-    worker = app._own_worker()
+    worker = app._workers.of_loop()
     while any(d.log.durable < COUNT + 2 for d in worker._drives.values()):
         await asyncio.sleep(0.001)
     store.dead.add(worker.id)
@@ -179,7 +179,7 @@ async def test_an_app_with_many_sleepers_looks_at_few(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "o.db", connect=None)
     async with App(store, settings=QUIET) as app:
         await asyncio.gather(*(app.start(doze, 3600.0, id=f"r{n}") for n in range(1000)))
-        worker = app._own_worker()
+        worker = app._workers.of_loop()
         while worker.driving:
             await asyncio.sleep(0.01)
         statements: list[str] = []

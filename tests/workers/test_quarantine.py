@@ -74,7 +74,7 @@ async def die_often(store: MemoryStore, times: int) -> None:
     """Workers that drive the run and die of it, with nothing to show for it."""
     for _ in range(times):
         doomed = App(store, settings=QUICK)
-        worker = doomed._new_worker(all_of([poisoned]), everything=True, concurrency=1)
+        worker = doomed._workers.make(all_of([poisoned]), everything=True, concurrency=1)
         worker.start()
         while "r" not in worker.driving or worker.log_of("r").seq != worker.log_of("r").durable:
             await asyncio.sleep(0.002)
@@ -83,7 +83,7 @@ async def die_often(store: MemoryStore, times: int) -> None:
         doomed._writer.keeper.end(StoreFailed("the process is gone"))
         await worker.stop()
         store.kill(worker.id)
-        doomed._closed = True
+        doomed._reader.is_closed = True
 
 
 async def reaches(app: App, status: str) -> Handle:
@@ -157,13 +157,13 @@ async def test_a_cancelled_one_that_kills_again_ends_without_its_code(
     """After one more death it is over; its last event says that nothing was undone."""
     await post(store, "c1", Cancel("ann"))
     doomed = App(store, settings=QUICK)
-    worker = doomed._new_worker(all_of([poisoned]), everything=True, concurrency=1)
+    worker = doomed._workers.make(all_of([poisoned]), everything=True, concurrency=1)
     monkeypatch.setattr(worker, "_drive", None)
     worker._loading._take = lambda *claimed: doomed._writer.keeper.end(StoreFailed("gone"))
     worker.start()
     await worker.wait()
     store.kill(worker.id)
-    doomed._closed = True
+    doomed._reader.is_closed = True
 
     async with app.worker([poisoned]):
         handle = await reaches(app, "cancelled")

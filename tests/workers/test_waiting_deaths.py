@@ -66,7 +66,7 @@ async def while_it_waits(worker: Worker) -> None:
 
 async def dies(store: MemoryStore, flow: Flow[[], object], when: When) -> None:
     doomed = App(store, settings=PATIENT)
-    worker = doomed._new_worker(all_of([flow]), everything=True, concurrency=10)
+    worker = doomed._workers.make(all_of([flow]), everything=True, concurrency=10)
     worker.start()
     try:
         async with asyncio.timeout(1):
@@ -77,7 +77,7 @@ async def dies(store: MemoryStore, flow: Flow[[], object], when: When) -> None:
     worker._leave_loop()
     await worker.stop()
     store.kill(worker.id)
-    doomed._closed = True
+    doomed._reader.is_closed = True
 
 
 async def after_deaths(flow: Flow[[], object], when: When) -> tuple[Handle[object], MemoryStore]:

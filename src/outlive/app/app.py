@@ -1,78 +1,56 @@
-"""The composition root: the only place that knows all parts and puts them together."""
+"""The composition root: makes the parts of an app and gives each public verb to one of them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from functools import partial
-from typing import Any, Self, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, Self
+from weakref import finalize
 
-from outlive.app.forks import Forking
-from outlive.app.handle import Handle
-from outlive.app.mail import Letterbox, check_by, resolve_letter, retry_entry
-from outlive.app.schedules import Scheduling
+from outlive.app.forks import Forks
+from outlive.app.handle import Handle, Handles
+from outlive.app.mail import Letterboxes
+from outlive.app.queues import Queues
+from outlive.app.reader import StoreReader
+from outlive.app.retention import StoreRetention
+from outlive.app.schedules import Schedule, Schedules
 from outlive.app.signatures import AppRunVerb, EnsureVerb, StartVerb, SubmitVerb
-from outlive.app.start import (
-    Asked,
-    Call,
-    begin_within,
-    begin_within_async,
-    by_fitness,
-    by_flow,
-    check_found,
-    fitting,
-    hidden,
-    start_of,
-    to_submit,
-)
+from outlive.app.start import AnyFlow, Call, Starter
+from outlive.app.workers import WorkerOptions, Workers, Writer
+from outlive.engine.blob import Blob
 from outlive.engine.definitions import Flow
-from outlive.engine.host import LoopHost, Occupation
-from outlive.engine.notices import Notices, OnWait, check_on_wait
-from outlive.engine.place import refuse_in_run
+from outlive.engine.notices import Notices, OnWait
 from outlive.engine.signatures import typed
-from outlive.engine.transactions import transactions_of
-from outlive.errors import (
-    RetryRefused,
-    StepNotInDoubt,
-    UsageError,
-)
-from outlive.journal.codec.restore import read_whole
-from outlive.journal.headers import find_or_begin
-from outlive.journal.keeper import ThreadKeeper, commit_one
 from outlive.journal.lane import run_immediate
-from outlive.journal.mail import Outbox, write_letter
-from outlive.journal.reader import read_first
+from outlive.journal.redaction import Hider, LogFilter
+from outlive.journal.retention.archive import Archived
+from outlive.journal.retention.sweep import Swept
 from outlive.journal.seal.places import is_sealed
-from outlive.model.defaults import BODY_THREADS, WORKER_CONCURRENCY
-from outlive.model.ids import check_run_id
+from outlive.model.defaults import (
+    FIND_LIMIT,
+    SCHEDULE_MISSED,
+    SCHEDULE_OVERLAP,
+    SCHEDULE_TIME_ZONE,
+    WORKER_CONCURRENCY,
+)
 from outlive.model.mail import Verdict
-from outlive.model.queues import COUNT_MAX, Queue, check_count
-from outlive.model.redaction import Redaction
+from outlive.model.queues import Queue
+from outlive.model.redaction import Redaction, parse_redaction
 from outlive.model.retention import Retention
-from outlive.model.retry import Duration, parse_duration
-from outlive.portal import interrupted, run_blocking
+from outlive.model.retry import Duration
+from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.seam import Store, timed_by
-from outlive.stores.types import DEFAULT_QUEUE, LAST_CHAPTER, Entry, Posted, Reading
-from outlive.worker.dependencies import Setting
-from outlive.worker.entries import start_entry
-from outlive.worker.heartbeat import BlockWatch, LeaseTime, thread_pulses
-from outlive.worker.repertoire import Repertoire, all_of, check_flows
+from outlive.stores.types import Found, Health, Page, QueueState, Reading
 from outlive.worker.worker import Worker
 
-T = TypeVar("T")
-AnyFlow: TypeAlias = Flow[Any, Any]
-ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
 
-
-class App(Scheduling, Forking):
+class App:
     """Outlive on one store. Use it as a context manager, async where a loop runs."""
 
     def __init__(
@@ -85,79 +63,42 @@ class App(Scheduling, Forking):
         retention: Retention | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        super().__init__(store)
-        self._ports = timed_by(store, ports or Ports())
-        self._settings = settings or Settings.from_environment()
-        self._set_rules(retention)
-        self._set_redaction(redaction)
-        self._drives = drive
-        self._notices = Notices(self._ports.clock, secret=is_sealed(store))
-        self._writer = ThreadKeeper(store)
-        self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
-        #: By loop: the worker that drives what is started there, all that drive there, the mail.
-        self._workers: ByLoop[list[Worker]] = WeakKeyDictionary()
-        self._here: ByLoop[WeakSet[Worker]] = WeakKeyDictionary()
-        self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
+        settings = settings or Settings.from_environment()
+        ports = timed_by(store, ports or Ports())
+        hider = Hider(redaction or parse_redaction(settings.redact, settings.redact_pattern))
+        notices = Notices(ports.clock, secret=is_sealed(store))
+        self.store = store
+        self._leave_logs = _redact_logs(self, hider)
+        self._reader = StoreReader(store, ports, hider)
+        self._writer = Writer(self._reader)
+        self._retention = StoreRetention(self._reader, settings, retention)
+        options = WorkerOptions(
+            settings=settings, notices=notices, retention=self._retention, drives=drive
+        )
+        self._workers = Workers(self._reader, self._writer, options)
+        self._letterboxes = Letterboxes(self._reader, self._workers.wake)
+        forks = Forks(self._reader, self._writer.commit)
+        self._handles = Handles(self._letterboxes, forks, self._workers, notices)
+        self._starter = Starter(self._reader, self._writer, self._workers, self._handles)
+        self._queues = Queues(self._reader)
+        self._schedules = Schedules(self._reader, self._starter, self._letterboxes)
+
+    # start
 
     @typed[StartVerb]()
     async def start(
         self, flow: AnyFlow, /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[Any]:
-        """Start a run here, or go on with the one of that id; durable when this returns."""
-        self._check_open()
-        return await self._start(self._asked(flow, (args, kwargs), id))
+        """Start a run here, or continue the one of that id; durable when this returns."""
+        return await self._starter.start(flow, (args, kwargs), id)
 
     @typed[EnsureVerb]()
     async def ensure(self, flow: AnyFlow, /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
-        """Start a run unless there is one of that id: then its arguments are not compared.
+        """Start a run unless there is one of that id, whatever its arguments.
 
         An app that does not drive submits it.
         """
-        self._check_open()
-        asked = self._asked(flow, (args, kwargs), id)
-        if self._drives:
-            return await self._start(asked, compare=False)
-        return await self._submit(asked, compare=False)
-
-    async def _start(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
-        flow, run_id = asked.flow, asked.run_id
-        assert flow is not None, "what is driven here has code"
-        is_first = asked.is_named and not self._workers.get(asyncio.get_running_loop())
-        worker = self._own_worker()
-        worker.learn(flow)
-        # What a process asks for first is often what it drove when it died: then it is there.
-        there = await self._peek(run_id) if is_first else None
-        is_new = there is None and await self._begin(worker, asked)
-        if not is_new and await self._check_same(asked, there, compare=compare):
-            worker.want(run_id)
-        return self._handle(run_id, flow, worker)
-
-    async def _begin(self, worker: Worker, asked: Asked) -> bool:
-        """Whether the run is new; one of a queue has to wait for its turn like all others."""
-        if asked.event.queue == DEFAULT_QUEUE:
-            return await worker.start_run(asked.run_id, asked.event)
-        await self._check_place(asked.event)
-        is_new = await self._commit(start_entry(asked.run_id, asked.event))
-        if is_new:
-            worker.want(asked.run_id)
-        return is_new
-
-    async def _peek(self, run_id: str) -> Reading | None:
-        return await self._lane(read_whole(self.store, run_id, LAST_CHAPTER, limit=1))
-
-    async def _check_same(self, asked: Asked, there: Reading | None, *, compare: bool) -> bool:
-        """The run of that id is the one that is asked for; whether it is to be driven."""
-        run_id = asked.run_id
-        entry, read = start_entry(run_id, asked.event), partial(self._peek, run_id)
-        found = there or await find_or_begin(self.store, self._lane, entry, read)
-        header = check_found(asked, found, compare=compare)
-        if header.status == "quarantined" or (header.reason and header.ended_at is None):
-            await self.nudge(run_id, "started again")
-        return header.ended_at is None
-
-    async def nudge(self, run_id: str, why: str) -> None:
-        """Make a run due now."""
-        await self._letterbox(run_id).nudge(why)
+        return await self._starter.ensure(flow, (args, kwargs), id)
 
     @typed[SubmitVerb]()
     async def submit(
@@ -175,95 +116,21 @@ class App(Scheduling, Forking):
         connection: Any = None,
         **kwargs: Any,
     ) -> Handle[Any]:
-        """Start a run that a worker elsewhere will drive; durable when this returns.
+        """Start a run that a worker elsewhere drives; durable when this returns.
 
-        By name it needs no code here: whoever drives it binds the arguments. ``version="2"`` then
-        says which version of the flow is meant. With a ``connection`` to the store's own database
-        it begins when your transaction commits, and never if that does not.
+        A flow that is given by name needs no code here: the worker binds the arguments, and
+        ``version="2"`` says which version of the flow is meant. With a ``connection`` to the
+        store's own database the run begins when your transaction commits.
         """
-        self._check_open()
         options = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
         options |= {"queue_key": queue_key, "priority": priority, "units": units}
-        asked = hidden(to_submit(flow, (args, kwargs), options, self._ports), self._hider)
-        if connection is None:
-            return await self._submit(asked)
-        await self._check_place(asked.event)
-        await begin_within_async(self.store, connection, asked)
-        return self._handle(asked.run_id, asked.flow, None)
+        return await self._starter.submit(flow, (args, kwargs), connection, **options)
 
     def submit_within(
         self, connection: Any, flow: AnyFlow | str, call: Call, options: Mapping[str, Any]
     ) -> Handle[Any]:
-        """Start a run in the transaction of a connection that plain code has, on its thread."""
-        self._check_open()
-        asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
-        self._check_place_here(asked.event)
-        begin_within(self.store, connection, asked)
-        return self._handle(asked.run_id, asked.flow, None)
-
-    async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
-        await self._check_place(asked.event)
-        if await self._commit(start_entry(asked.run_id, asked.event)):
-            self._look_at(asked.run_id)
-        else:
-            await self._check_same(asked, None, compare=compare)
-        return self._handle(asked.run_id, asked.flow, None)
-
-    async def _commit(self, entry: Entry) -> bool:
-        """Whether the entry is in; it is durable then."""
-        self._check_open()
-        host = LoopHost(asyncio.get_running_loop(), self._bodies)
-        return await commit_one(self._writer.keeper, host, entry)
-
-    async def retry(self, run_id: str, by: str = "") -> Handle[Any]:
-        """Give a run that failed, or that is quarantined, another try, by whoever drives it.
-
-        What failed is run again; what was done stays done.
-        """
-        reading = await self.read(check_run_id(run_id), LAST_CHAPTER)
-        if reading.header.status == "quarantined":
-            await self.nudge(run_id, "retried")
-        else:
-            now, events = self._ports.clock.now_ms(), await self._whole(reading)
-            entry = retry_entry(reading, now=now, by=check_by(by), events=events)
-            if not await self._commit(entry):
-                raise RetryRefused(run_id, "somebody else was faster")
-        return self._handle(run_id, None, None)
-
-    async def resolve(
-        self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null"
-    ) -> None:
-        """Settle an effect in doubt by a human's word: "happened", "not_happened" or "fail".
-
-        ``value`` is the outcome, if it happened, as JSON.
-        """
-        now = self._ports.clock.now_ms()
-        mail_id, letter = resolve_letter(await self.read(run_id), step, verdict, value, now)
-        body = write_letter(run_id, mail_id, self._hider.letter(letter))
-        answer = await self._post(run_id, mail_id, body)
-        if answer != "posted":
-            raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
-        self._look_at(run_id)
-
-    async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
-        """The handle of a run that there is; an outcome of a class of yours needs the flow."""
-        await self.read(check_run_id(run_id), 1 << 62)
-        return self._handle(run_id, flow, None)
-
-    async def resume(self, run_id: str, flows: Iterable[AnyFlow] = ()) -> Handle[Any]:
-        """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
-        reading = await self.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
-        start = start_of(read_first(reading))
-        known = by_fitness(flows, start)
-        if reading.header.ended_at is not None:
-            return self._handle(run_id, known.get(start.flow), None)
-        flow = fitting(known, run_id, start)
-        worker = self._own_worker()
-        worker.learn(flow)
-        if reading.header.wake_at is None or reading.header.reason:
-            await self.nudge(run_id, "resumed")
-        worker.want(run_id)
-        return self._handle(run_id, flow, worker)
+        """Start a run in the transaction of a connection of plain code, on its thread."""
+        return self._starter.submit_within(connection, flow, call, options)
 
     @typed[AppRunVerb]()
     def run(
@@ -275,10 +142,11 @@ class App(Scheduling, Forking):
         on_wait: OnWait = "log",
         **kwargs: Any,
     ) -> Any:
-        """Blocking: start or go on, and return the outcome.
+        """Blocking: start a run, or continue the one of that id, and return its outcome.
 
         What the run waits for meanwhile is logged, or raised with ``on_wait="raise"``.
         """
+<<<<<<< HEAD
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
         begun, under_way = id, list[tuple[str, bool]]()
@@ -299,22 +167,128 @@ class App(Scheduling, Forking):
             return run_blocking(main)
         except KeyboardInterrupt:
             raise interrupted(begun, flow.fn.__module__, under_way) from None
+=======
+        return self._starter.run(flow, (args, kwargs), id, on_wait)
 
-    @asynccontextmanager
-    async def worker(
+    async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
+        """The handle of an existing run; ``flow`` is needed to decode an outcome of your class."""
+        return await self._starter.get(run_id, flow)
+
+    async def resume(self, run_id: str, flows: Iterable[AnyFlow] = ()) -> Handle[Any]:
+        """Drive an existing run here, at once unless it sleeps or another worker drives it."""
+        return await self._starter.resume(run_id, flows)
+>>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
+
+    async def retry(self, run_id: str, by: str = "") -> Handle[Any]:
+        """Continue a run that failed or is quarantined, on any worker.
+
+        The step that failed runs again; completed steps and effects do not.
+        """
+        return await self._starter.retry(run_id, by)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        set: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[Any]:
+        """Start a run that continues after event ``at`` of another one; durable when this returns.
+
+        ``set={"plan#1": value}`` gives a step another outcome, and forks after that step. Any
+        worker that has the flow drives the fork.
+
+        Raises:
+            ForkRefused: it can't be forked there; the message says where it can.
+        """
+        return await self._handles.fork(None, run_id, at=at, set=set, id=id)
+
+    # mail
+
+    async def resolve(
+        self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null"
+    ) -> None:
+        """Settle an effect in doubt by a human's word: "happened", "not_happened" or "fail".
+
+        ``value`` is the outcome as JSON, if it happened.
+        """
+        await self._letterboxes.resolve(run_id, step, verdict, value)
+
+    async def nudge(self, run_id: str, why: str) -> None:
+        """Make a run due now."""
+        await self._letterboxes.nudge(run_id, why)
+
+    # schedules
+
+    async def schedule(
+        self,
+        name: str,
+        flow: Flow[..., Any] | str,
+        *args: Any,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = SCHEDULE_TIME_ZONE,
+        missed: Missed = SCHEDULE_MISSED,
+        overlap: Overlap = SCHEDULE_OVERLAP,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
+        **kwargs: Any,
+    ) -> Schedule:
+        """Start a run of this flow at each instant of ``cron``, or ``every`` so often.
+
+        The same call again changes nothing; another definition replaces the first from now on.
+        Of the instants that no worker fired at most the last is made up for; ``missed`` says
+        whether that holds for one more than five minutes ago: "skip" it, or fire it "once".
+        ``overlap="skip"`` skips an instant while the last run is still going.
+        """
+        options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
+        options |= {"priority": priority, "units": units}
+        times: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
+        return await self._schedules.schedule(
+            name, flow, (args, kwargs), options, overlap=overlap, **times
+        )
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; runs that it started continue. False: there was no such schedule."""
+        return await self._schedules.remove(name)
+
+    async def pause_schedule(self, name: str) -> Schedule:
+        """Fire nothing until it is resumed; instants meanwhile do not count as missed."""
+        return await self._schedules.pause(name)
+
+    async def resume_schedule(self, name: str) -> Schedule:
+        """Fire again, from the next instant on."""
+        return await self._schedules.resume(name)
+
+    async def fire_schedule(self, name: str) -> Handle[Any]:
+        """Start a run of a schedule now, in addition to its instants, even if it is paused."""
+        return await self._schedules.fire(name)
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        return await self._schedules.all()
+
+    # workers and queues
+
+    def worker(
         self,
         flows: Iterable[Flow[Any, Any]],
         concurrency: int = WORKER_CONCURRENCY,
         *,
         drain: Duration | None = None,
         queues: Iterable[Queue | str] | None = None,
-    ) -> AsyncIterator[Worker]:
-        """Drive whatever runs of these flows may be driven, as long as this is open.
+    ) -> AbstractAsyncContextManager[Worker]:
+        """Drive every run of these flows that is due, as long as this context is open.
 
-        With ``queues``, only runs of these; a ``Queue`` sets its limits where there are none.
-        At the end what has begun reaches a durable point, for as long as ``drain`` says (default:
-        ``OUTLIVE_DRAIN_SECONDS``); then the rest is handed over.
+        With ``queues``, only runs of these; a ``Queue`` sets its limits where the store has none.
+        At the end the worker waits up to ``drain`` (default: ``OUTLIVE_DRAIN_SECONDS``) until its
+        runs reach a durable point; then other workers may claim them.
         """
+<<<<<<< HEAD
         self._check_open()
         check_count("a worker", "concurrency", concurrency, COUNT_MAX)
         able = check_flows(flows)
@@ -397,30 +371,117 @@ class App(Scheduling, Forking):
     async def _stop_workers(self) -> None:
         for worker in self._workers.pop(asyncio.get_running_loop(), []):
             await worker.stop()
+=======
+        return self._workers.open(flows, concurrency, drain, queues)
+>>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
 
     async def drain(self, seconds: float | None = None) -> bool:
-        """Let what was started on this loop reach a durable point and hand it over.
+        """Bring what was started on this loop to a durable point, and let other workers claim it.
 
         False: something was cut off at the limit (default: ``OUTLIVE_DRAIN_SECONDS``).
         """
-        workers = self._workers.get(asyncio.get_running_loop(), [])
-        return all([await worker.drain(seconds) for worker in workers])
+        return await self._workers.drain(seconds)
+
+    async def set_queue(self, queue: Queue, *, replace: bool = True) -> None:
+        """Set a queue's limits for all workers, from now on.
+
+        Without ``replace`` existing limits stay, and a warning names both if they differ.
+        """
+        await self._queues.set_queue(queue, replace=replace)
+
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs: how many wait, how many are claimed, since when."""
+        return await self._queues.states()
+
+    # queries
+
+    async def find(
+        self,
+        *,
+        status: str | None = None,
+        flow: str | Flow[Any, Any] | None = None,
+        tag: tuple[str, str] | None = None,
+        limit: int = FIND_LIMIT,
+        after: str | None = None,
+        keys: bool = False,
+    ) -> Page:
+        """A page of runs, in the order of their start.
+
+        With ``keys`` also the journals of keys.
+        """
+        query: dict[str, Any] = {"status": status, "flow": flow, "tag": tag, "limit": limit}
+        return await self._reader.find(after=after, keys=keys, **query)
+
+    def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
+        """The bytes of a blob, one verified chunk at a time."""
+        return self._reader.chunks(blob)
+
+    async def read(self, journal: str, after: int = 0, *, limit: int | None = None) -> Reading:
+        """The journal of a run or a key as it is stored, not verified yet."""
+        return await self._reader.read(journal, after, limit=limit)
+
+    async def health(self) -> Health:
+        """The store's own report, after a check of its file."""
+        return await self._reader.health()
+
+    async def unattended(self, found: Iterable[Found]) -> set[str]:
+        """The runs among these that are due and that no living worker holds.
+
+        A worker that has their flow claims them within a moment. A run that is named again after
+        that has no living worker with its code.
+        """
+        return await self._reader.unattended(found)
+
+    # retention
+
+    @property
+    def retention(self) -> Retention | None:
+        """What may be deleted; None: nothing."""
+        return self._retention.rules
+
+    async def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
+        """Delete what these rules, or the app's own, allow; returns what was deleted.
+
+        With ``dry_run`` nothing is changed, and each run is listed.
+        """
+        return await self._retention.retain(retention, dry_run=dry_run)
+
+    async def delete(self, run_id: str) -> bool:
+        """Delete a run that has ended; its id and keys stay taken. False: it is still needed.
+
+        Its parent or a fork of it may need it. A run that has not ended must be cancelled first.
+        """
+        return await self._retention.delete(run_id)
+
+    async def restore(self, run: Archived) -> bool:
+        """Put an archived run back as it was; False: a run of that id is there."""
+        return await self._retention.restore(run)
+
+    def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
+        """The runs in an archive's file; a sealed file opens with the key of its store.
+
+        Raises:
+            CorruptArchive: the file is damaged, cut off, or not an archive.
+            WrongKey: it is sealed with another key than this store's.
+        """
+        return self._retention.archived(path)
+
+    # end
 
     async def aclose(self) -> None:
-        """Hand over what is driven here, write what is queued, let go of the store."""
-        await self._stop_workers()
+        """Hand over what is driven on this loop, write what is queued, and close the store."""
+        await self._workers.stop()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """The same, where no loop runs. Closing twice is fine."""
-        if self._closed or os.getpid() != self._pid:
+        """``aclose`` where no loop runs. Closing twice is allowed."""
+        if self._reader.is_closed or not self._reader.is_of_this_process:
             return
-        self._closed = True
+        self._reader.is_closed = True
         self._writer.close()
-        self._lane.close()
-        self._bodies.shutdown(wait=False, cancel_futures=True)
-        self._let_logs_be()
-        self._close_archive()
+        self._reader.close()
+        self._leave_logs()
+        self._retention.close()
         run_immediate(self.store.close())
 
     def __enter__(self) -> Self:
@@ -434,3 +495,11 @@ class App(Scheduling, Forking):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
+
+
+def _redact_logs(app: App, hider: Hider) -> finalize[Any, App]:
+    """Redact our log records until the app is closed or gone; returns what ends that."""
+    redacts = LogFilter(hider, is_sealed=is_sealed(app.store))
+    logger = logging.getLogger("outlive")
+    logger.addFilter(redacts)
+    return finalize(app, logger.removeFilter, redacts)

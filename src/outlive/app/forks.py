@@ -1,26 +1,19 @@
-"""Forks: a run goes on from some place of another one's journal, which both share from then on.
+"""Forks: a new run that continues from a place in another run's journal, which both then share.
 
-Where a run can be forked follows from what must never happen: an effect or a child that was under
-way at the cut belongs to the run that began it, so no fork begins there.
+A fork can't begin where an effect or a child was under way: that belongs to the run that began it
+and must not happen twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
-from outlive.app.handle import Handle
-from outlive.app.mail import Letterbox
-from outlive.app.retention import Tending
-from outlive.engine.definitions import Flow
-from outlive.engine.notices import Notices
+from outlive.app.reader import StoreReader
 from outlive.errors import ForkRefused, RunIdTaken, RunNotFound
-from outlive.journal.fork import events_of, link_of
+from outlive.journal.fork import link_of
 from outlive.journal.headers import first_entry, header_of, next_entry
 from outlive.journal.reader import begin_of, read_events
 from outlive.journal.shared import drop_mark, fork_entry
@@ -42,102 +35,68 @@ from outlive.model.replay import past_of
 from outlive.model.run import ENDED, Run, apply, fold
 from outlive.model.schema import misfit, wanted
 from outlive.stores.types import LAST_CHAPTER, Entry, Reading
-from outlive.worker.worker import Worker
 
-#: What can be given another outcome.
+#: Events whose outcome a fork can replace.
 Outcome: TypeAlias = StepDone | StepRaised | EffectDone | EffectRaised | Answered
 _OUTCOMES = (StepDone, StepRaised, EffectDone, EffectRaised, Answered)
 TRIES_MAX = 5
 ONE_CHANGE = (
-    "one outcome at a time can be another: what comes after it is run anew; let the fork go on, "
-    "and fork that for the next"
+    "a fork can replace one outcome: what comes after it runs again; let the fork reach the next "
+    "one, and fork the fork there"
 )
 
 
-class Forking(Tending):
-    """One store, whose runs can be forked."""
+class Forks:
+    """Makes forks; ``commit`` writes an entry and says whether the store took it."""
 
-    _workers: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Worker]]
-    _notices: Notices
-
-    async def _commit(self, entry: Entry) -> bool:
-        raise NotImplementedError
-
-    def _letterbox(self, run_id: str) -> Letterbox:
-        raise NotImplementedError
-
-    def _handle(
-        self, run_id: str, flow: Flow[Any, Any] | None, worker: Worker | None
-    ) -> Handle[Any]:
-        fork = partial(self._fork, flow)
-        letterbox, notices = self._letterbox(run_id), self._notices
-        return Handle(letterbox, flow=flow, worker=worker, fork=fork, notices=notices)
-
-    async def _whole(self, reading: Reading) -> list[Event]:
-        return await self._lane(events_of(self.store, reading))
+    def __init__(self, reader: StoreReader, commit: Callable[[Entry], Awaitable[bool]]) -> None:
+        self._reader, self._ports, self._commit = reader, reader.ports, commit
 
     async def fork(
-        self,
-        run_id: str,
-        *,
-        at: int | None = None,
-        set: Mapping[str, object] | None = None,
-        id: str | None = None,
-    ) -> Handle[Any]:
-        """A new run that goes on from behind event ``at`` of another one; durable when it returns.
-
-        ``set={"plan#1": value}`` gives a step of it another outcome, and forks behind that.
-        Whoever drives the flow goes on with the fork.
+        self, run_id: str, at: int | None, set: Mapping[str, object] | None, id: str | None
+    ) -> str:
+        """The id of a new run that continues after event ``at`` of another one; it is durable.
 
         Raises:
-            ForkRefused: it can't be forked there; the message says where.
+            ForkRefused: it can't be forked there; the message says where it can.
         """
-        return await self._fork(None, run_id, at=at, set=set, id=id)
-
-    async def _fork(
-        self,
-        flow: Flow[Any, Any] | None,
-        run_id: str,
-        *,
-        at: int | None,
-        set: Mapping[str, object] | None,
-        id: str | None,
-    ) -> Handle[Any]:
         name = check_run_id(self._ports.entropy(8).hex() if id is None else id)
         check_run_id(run_id)
         json = _changes(run_id, {} if set is None else set)
         if at is not None and type(at) is not int:
-            raise ForkRefused(run_id, f"at={at!r} is no seq; `outlive show` lists them")
+            raise ForkRefused(run_id, f"at={at!r} is not a seq; `outlive show` lists them")
         mark = fork_entry(run_id, name, self._ports.clock.now_ms())
         await self._commit(mark)
         self._ports.failpoint("fork.marked")
         try:
-            event = await self._plan_fork(run_id, name, at, json)
+            event = await self._plan(run_id, name, at, json)
         except (ForkRefused, RunNotFound):
-            await self._lane(drop_mark(self.store, mark.run_id, 0))
+            await self._reader.lane(drop_mark(self._reader.store, mark.run_id, 0))
             raise
         self._ports.failpoint("fork.planned")
         entry = first_entry(name, event, header_of(fold([event])))
         if not await self._commit(msgspec.structs.replace(entry, joins=run_id)):
-            await self.read(run_id, 1 << 62)  # or it was deleted meanwhile
+            await self._reader.read(run_id, 1 << 62)  # or it was deleted meanwhile
             raise RunIdTaken(name, "it is another run")
-        workers = self._workers.get(asyncio.get_running_loop(), [])
-        for worker in workers:
-            worker.want(name)
-        return self._handle(name, flow, workers[0] if workers else None)
+        return name
 
-    async def _plan_fork(
+    async def _plan(
         self, run_id: str, name: str, at: int | None, json: Mapping[str, bytes]
     ) -> Forked:
-        """The fork's first event. A run that ended is moved on, so that it can't go meanwhile."""
+        """The fork's first event.
+
+        A run that has ended gets an event about its fork, so that retention does not delete it
+        meanwhile.
+        """
         for _ in range(TRIES_MAX):
-            reading = await self.read(run_id, LAST_CHAPTER)
-            cut = ForkSource(reading, read_events(reading), await self._whole(reading))
+            reading = await self._reader.read(run_id, LAST_CHAPTER)
+            events = await self._reader.events(reading)
+            source = ForkSource(reading, read_events(reading), events)
             now, seed = self._ports.clock.now_ms(), self._ports.entropy(16)
-            event = cut.fork(at, json, now=now, seed=seed)
-            event = msgspec.structs.replace(event, value=self._hider.json(event.value))
+            event = source.fork(at, json, now=now, seed=seed)
+            event = msgspec.structs.replace(event, value=self._reader.hider.json(event.value))
             is_live = reading.header.ended_at is None
-            if is_live or await self._commit(cut.noted(name, event)):
+            if is_live or await self._commit(source.noted(name, event)):
                 return event
         raise ForkRefused(run_id, "it changes all the time; try again")
 
@@ -160,7 +119,7 @@ class ForkSource:
         return next_entry(self._reading.head, made, header, epoch=self._reading.head.epoch)
 
     def fork(self, at: int | None, json: Mapping[str, bytes], *, now: int, seed: bytes) -> Forked:
-        """The first event of a fork behind event ``at``.
+        """The first event of a fork after event ``at``.
 
         Raises:
             ForkRefused: there is no such place.
@@ -170,11 +129,14 @@ class ForkSource:
             place, step = self._place_of(step)
             self._check_answer(step, value)
             if at not in (None, place):
-                why = f"{step} ended at seq {place}, and all that came after it is run anew"
+                why = f"{step} ended at seq {place}, and all that came after it runs again"
                 raise ForkRefused(self._run_id, f"{why}: fork it at {place}")
             at = place
         if at is None:
-            raise ForkRefused(self._run_id, "say where: a seq, as `outlive show` lists them")
+            raise ForkRefused(
+                self._run_id,
+                "at= is missing: say where, as a seq; `outlive show` lists them",
+            )
         run = self._check(at)
         start = run.start
         return Forked(
@@ -191,7 +153,7 @@ class ForkSource:
         )
 
     def _place_of(self, step: str) -> tuple[int, str]:
-        """Where a step ended, and its id; its name will do, if there is no other of it."""
+        """The seq at which a step ended, and its id; ``step`` may be a name that is unique."""
         found = {
             _id_of(event): seq
             for seq, event in past_of(self._own, self._first).events
@@ -206,7 +168,7 @@ class ForkSource:
         return seq, name
 
     def _check_answer(self, step: str, value: bytes) -> None:
-        """What a question asks for is in the journal; what a step returns, only its code knows."""
+        """Refuse an answer that does not fit the question; the journal has its schema."""
         for event in reversed(self._own):
             if isinstance(event, QuestionAsked) and event.question == step and event.schema:
                 schema = msgspec.json.decode(event.schema)
@@ -217,7 +179,7 @@ class ForkSource:
                 return
 
     def _check(self, at: int) -> Run:
-        """The run as it was then, if nothing was under way."""
+        """The run as it was at that seq; refused if something was under way."""
         last = self._first + len(self._own) - 1
         if not self._first <= at <= last:
             why = f"its chapter goes from seq {self._first} to {last}"
@@ -265,7 +227,7 @@ def _nearest(good: Sequence[int], at: int) -> str:
 
 
 def _own_start(start: RunStarted) -> RunStarted:
-    """As the other run was started, but nobody waits for it and no deadline is over yet."""
+    """The start of the other run, without its parent and its deadline."""
     return msgspec.structs.replace(start, parent=None, is_awaited=False, deadline_at=None)
 
 
@@ -279,9 +241,9 @@ def _is_named(step_id: str, asked: str) -> bool:
 
 
 def _changes(run_id: str, given: object) -> dict[str, bytes]:
-    """Another outcome as JSON, by its step."""
+    """The new outcome as JSON, by its step."""
     if not isinstance(given, Mapping) or not all(type(step) is str and step for step in given):
-        why = "set is no step with its outcome; write set={'plan#1': value}"
+        why = "set is not a dict of a step and its outcome; write set={'plan#1': value}"
         raise ForkRefused(run_id, why)
     if len(given) > 1:
         raise ForkRefused(run_id, ONE_CHANGE)
@@ -292,4 +254,4 @@ def _json(step: str, run_id: str, value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ForkRefused(run_id, f"the outcome of {step} is no JSON: {error}") from None
+        raise ForkRefused(run_id, f"the outcome of {step} is not JSON: {error}") from None

@@ -1,7 +1,4 @@
-"""A handle: a run as its owner sees it. Whatever it says comes from what is durable.
-
-What it is told (signals, answers, a wish to stop) is mail: ``posting`` has the rules of the door.
-"""
+"""Handles: status, outcome, events of a run, and mail to it. All of it comes from durable facts."""
 
 from __future__ import annotations
 
@@ -9,11 +6,18 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+<<<<<<< HEAD
 from contextlib import aclosing, suppress
+=======
+from contextlib import aclosing
+from functools import partial
+>>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from outlive.app.feed import Follower, RunEvent, decoded
-from outlive.app.mail import Letterbox, Question
+from outlive.app.forks import Forks
+from outlive.app.mail import Letterbox, Letterboxes, Question
+from outlive.app.workers import Workers
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.end import FlowEnd
 from outlive.engine.faults import exception_of
@@ -431,6 +435,39 @@ class Handle(Generic[T]):
         if self._flow is not None:
             return self._flow.value_codec
         return codec_for([], registry)
+
+
+class Handles:
+    """Makes handles for an app."""
+
+    def __init__(
+        self, letterboxes: Letterboxes, forks: Forks, workers: Workers, notices: Notices
+    ) -> None:
+        self.letterboxes, self._forks = letterboxes, forks
+        self._workers, self._notices = workers, notices
+
+    def of(
+        self, run_id: str, flow: Flow[Any, Any] | None = None, worker: Worker | None = None
+    ) -> Handle[Any]:
+        """The handle of a run; with the worker that drives it, if that is in this process."""
+        fork, letterbox = partial(self.fork, flow), self.letterboxes.of(run_id)
+        return Handle(letterbox, flow=flow, worker=worker, fork=fork, notices=self._notices)
+
+    async def fork(
+        self,
+        flow: Flow[Any, Any] | None,
+        run_id: str,
+        *,
+        at: int | None,
+        set: Mapping[str, object] | None,
+        id: str | None,
+    ) -> Handle[Any]:
+        """Fork a run, and have a worker of this loop continue the fork."""
+        name = await self._forks.fork(run_id, at, set, id)
+        workers = self._workers.here
+        for worker in workers:
+            worker.want(name)
+        return self.of(name, flow, workers[0] if workers else None)
 
 
 class Still:

@@ -1,18 +1,23 @@
-"""What others may say to a run: signals, answers, a wish to stop. Bad mail is refused at the door.
+"""Mail to runs: signals, answers, cancellations, verdicts on doubts, retries.
 
-Everybody but a run's driver only posts. What a driver could do nothing with is refused before it
-is posted, with the reason: it comes from what is durable, so it is the same in every process.
+Only a run's driver writes its journal; everybody else posts mail. Mail that the driver could not
+use is refused before it is posted. The reason comes from durable facts, so every process refuses
+alike.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
+from outlive.app.reader import StoreReader
 from outlive.engine.inputs import encode_own
 from outlive.errors import (
     AnswerRefused,
@@ -28,7 +33,7 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
 from outlive.journal.headers import header_of, next_entry
 from outlive.journal.lane import Lane
-from outlive.journal.mail import read_letter, write_letter
+from outlive.journal.mail import Outbox, read_letter, write_letter
 from outlive.journal.reader import read_events
 from outlive.model.decide import absence_counts_from
 from outlive.model.events import (
@@ -60,57 +65,59 @@ from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, MAIL_BYTES_MAX, Entry, Posted, Reading
 
-#: Leaves mail for a run: its id, the mail's id, what it says.
+T = TypeVar("T")
+ByLoop: TypeAlias = WeakKeyDictionary[asyncio.AbstractEventLoop, T]
+#: Posts mail to a run: its id, the mail's id, the letter.
 Post: TypeAlias = Callable[[str, str, bytes], Awaitable[Posted]]
 
-#: How much of a question a refusal repeats.
+#: Characters of a question that a refusal repeats.
 TEXT_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something that a run asks a human."""
+    """A question that a run asks a human."""
 
-    #: What to give to ``answer``.
+    #: The id to give to ``answer``.
     id: str
     #: The question, as a person reads it.
     text: str
-    #: JSON schema of the answer; None: anything will do.
+    #: JSON schema of the answer; None: any value.
     schema: dict[str, Any] | None
-    #: When.
+    #: When it was asked.
     asked_at: datetime
     #: Who should answer, if the flow says so.
     by: str | None = None
     #: When its time limit passes, if it has one.
     until: datetime | None = None
-    #: Of the arguments that an approval is bound to; None for any other question.
+    #: Digest of the arguments that an approval is bound to; None for any other question.
     digest: str | None = None
 
 
 class Letterbox:
-    """Where mail to one run is left."""
+    """Posts mail to one run."""
 
     def __init__(self, run_id: str, store: Store, lane: Lane, ports: Ports, post: Post) -> None:
         self.run_id = run_id
         self.store, self.lane = store, lane
         self._ports, self._send = ports, post
-        #: Called when mail was posted: whoever drives the run here need not wait to find out.
+        #: Called when mail was posted, so that a worker here reads it at once.
         self.on_post: Callable[[], None] = lambda: None
-        #: Mail as it may be posted.
+        #: The letter as it may be stored.
         self.redact: Callable[[Letter], Letter] = lambda letter: letter
 
     def new_id(self) -> str:
-        """An id that nobody else has."""
+        """A random id."""
         return self._ports.entropy(8).hex()
 
-    # what may be said
+    # mail
 
     async def signal(self, name: str, value: object, signal_id: str | None = None) -> bool:
         """Send a signal; False if one of that id was sent before, which changes nothing."""
         return await self._signal(Signal(check_signal_name(name), encode_own(value)), signal_id)
 
     async def signal_json(self, name: str, raw: bytes, signal_id: str | None = None) -> bool:
-        """The same from someone who does not know the flow's types."""
+        """``signal`` with JSON, from a caller that does not have the flow's types."""
         return await self._signal(Signal(check_signal_name(name), raw, True), signal_id)
 
     async def _signal(self, letter: Signal, signal_id: str | None) -> bool:
@@ -122,7 +129,7 @@ class Letterbox:
         await self._post(f"cancel/{self.new_id()}", Cancel(check_by(by)))
 
     async def nudge(self, why: str) -> None:
-        """Make the run due now; one that has ended stays as it is."""
+        """Make the run due now; a run that has ended stays as it is."""
         mail_id = f"nudge/{self.new_id()}"
         letter = write_letter(self.run_id, mail_id, Nudge(why))
         if await self._send(self.run_id, mail_id, letter) == "unknown":
@@ -132,7 +139,7 @@ class Letterbox:
     # questions
 
     async def questions(self) -> list[Question]:
-        """What the run asks and nobody has answered yet, in the order in which it was asked."""
+        """The open questions, the oldest first."""
         reading = await self._read(LAST_CHAPTER)
         return open_questions(reading, await self.lane(events_of(self.store, reading)))
 
@@ -142,8 +149,8 @@ class Letterbox:
         """Answer a question: the only one, or the one that is named.
 
         Raises:
-            QuestionNotOpen: the run does not wait for this answer, or waits for several.
-            AnswerRefused: it is not what the question asks for.
+            QuestionNotOpen: the run does not ask this, or asks several questions.
+            AnswerRefused: the answer does not fit the question's schema.
             RunEnded: the run is over.
         """
         check_by(by)
@@ -226,21 +233,62 @@ class Letterbox:
         return reading
 
 
+class Letterboxes:
+    """The letterboxes of an app's runs. ``on_post`` is told of each run that got mail."""
+
+    def __init__(self, reader: StoreReader, on_post: Callable[[str], None]) -> None:
+        self._reader, self._on_post = reader, on_post
+        #: By event loop: mail that is posted at the same time is written together.
+        self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
+
+    def of(self, run_id: str) -> Letterbox:
+        """The letterbox of a run."""
+        reader = self._reader
+        letterbox = Letterbox(run_id, reader.store, reader.lane, reader.ports, self._post)
+        letterbox.on_post = partial(self._on_post, run_id)
+        letterbox.redact = reader.hider.letter
+        return letterbox
+
+    async def nudge(self, run_id: str, why: str) -> None:
+        """Make a run due now."""
+        await self.of(run_id).nudge(why)
+
+    async def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes) -> None:
+        """Settle an effect in doubt by a human's word.
+
+        Raises:
+            StepNotInDoubt: there is nothing to settle, or somebody settled it before.
+        """
+        reader, now = self._reader, self._reader.ports.clock.now_ms()
+        mail_id, letter = resolve_letter(await reader.read(run_id), step, verdict, value, now)
+        body = write_letter(run_id, mail_id, reader.hider.letter(letter))
+        answer = await self._post(run_id, mail_id, body)
+        if answer != "posted":
+            raise StepNotInDoubt(f"effect {step} of run {run_id} was answered before ({answer})")
+        self._on_post(run_id)
+
+    async def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+        self._reader.check_open()
+        own = Outbox(self._reader.store, self._reader.lane, asyncio.create_task)
+        outbox = self._outboxes.setdefault(asyncio.get_running_loop(), own)
+        return await outbox.post(run_id, mail_id, body)
+
+
 def open_questions(reading: Reading, events: Sequence[Event]) -> list[Question]:
-    """What a run asks and nobody has answered yet, in the order in which it was asked."""
+    """The open questions of a run, the oldest first."""
     run = fold(events)
     return [_shown(run, asked) for asked in _open(run, reading).values()]
 
 
 def check_by(by: object) -> str:
-    """Who did it: a name, or nobody's."""
+    """Check the name of the person who did it; empty: unknown."""
     if type(by) is not str or (by and not by.isprintable()):
         raise UsageError(f"`by` says who did it, as a printable text, not {by!r}")
     return by
 
 
 def _open(run: Run, reading: Reading) -> dict[str, QuestionAsked]:
-    """What is asked, without what has been answered and not been read yet."""
+    """Open questions, without those whose answer is posted and not read yet."""
     answered = {letter.question for letter in _unread(reading)}
     return {name: asked for name, asked in run.questions.items() if name not in answered}
 
@@ -251,9 +299,9 @@ def _unread(reading: Reading) -> list[Answer]:
 
 
 def _answer_id(events: Sequence[Event], last: int, question: str) -> str:
-    """One answer per question: the store refuses a second mail of the same id.
+    """The id of the answer's mail; the store refuses a second mail of the same id.
 
-    Asked anew, or after an answer that the driver could not take, another one counts.
+    A question that is asked again, or whose answer the driver refused, gets another id.
     """
     mail_id = f"answer/{question}"
     for seq, event in zip(range(last, 0, -1), reversed(events), strict=False):
@@ -288,12 +336,12 @@ def _brief(asked: QuestionAsked) -> str:
 
 
 def _fitting(asked: QuestionAsked, value: object) -> bytes:
-    """The answer as JSON, if it fits."""
+    """The answer as JSON; refused if it does not fit."""
     schema = msgspec.json.decode(asked.schema) if asked.schema else None
     try:
         raw = msgspec.json.encode(value, enc_hook=_by_its_own_rules)
     except (TypeError, ValueError, RecursionError) as error:
-        raise AnswerRefused(asked.question, f"it is no JSON: {error}", wanted(schema)) from None
+        raise AnswerRefused(asked.question, f"it is not JSON: {error}", wanted(schema)) from None
     why = None if schema is None else misfit(msgspec.json.decode(raw), schema)
     if why is not None:
         raise AnswerRefused(asked.question, why, wanted(schema))
@@ -301,7 +349,7 @@ def _fitting(asked: QuestionAsked, value: object) -> bytes:
 
 
 def _by_its_own_rules(value: Any) -> Any:
-    """An object that msgspec does not know: a pydantic model."""
+    """Encode an object that msgspec does not know: a pydantic model."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__qualname__} has no JSON")
@@ -327,7 +375,7 @@ def _instant(ms: int) -> datetime:
 def resolve_letter(
     reading: Reading, step: str, verdict: Verdict, value: bytes, now: int
 ) -> tuple[str, Resolve]:
-    """The mail that settles this doubt, and its id: one answer per doubt.
+    """The mail that settles this doubt, and its id; each doubt takes one such mail.
 
     Raises:
         StepNotInDoubt: there is nothing to settle, or it is too early to tell.
@@ -348,7 +396,7 @@ def resolve_letter(
 
 
 def check_over(effect: OpenEffect, now: int) -> None:
-    """Nobody can say that it did not happen while a driver that only paused may still do it.
+    """Refuse "not happened" while a driver that only paused may still perform the effect.
 
     Raises:
         StepNotInDoubt: it is too early to tell.
@@ -362,7 +410,7 @@ def check_over(effect: OpenEffect, now: int) -> None:
 
 
 def _asks_anew(event: Event, step: str) -> bool:
-    """After this a further word counts: a new attempt or doubt, or a word that was refused."""
+    """Whether a new verdict counts after this: a new attempt or doubt, or a refused verdict."""
     if isinstance(event, MailRead):
         return event.mail_id.startswith(f"resolve/{step}/")
     return isinstance(event, (EffectIntended, EffectDoubted)) and event.step == step
@@ -371,10 +419,10 @@ def _asks_anew(event: Event, step: str) -> bool:
 def retry_entry(
     reading: Reading, *, now: int, by: str, events: Sequence[Event] | None = None
 ) -> Entry:
-    """The entry that makes a failed run due again; of a fork it takes all events.
+    """The entry that makes a failed run due again; for a fork, ``events`` has the shared ones too.
 
     Raises:
-        RetryRefused: there is nothing to try again, or it must not be.
+        RetryRefused: the run did not fail, or must not be tried again.
     """
     run_id = reading.head.run_id
     events = read_events(reading) if events is None else events

@@ -1,7 +1,8 @@
-"""Limits of queues, for those who set them and those who look at them.
+"""Limits of queues: set, declared by workers, listed.
 
-The store's limits hold, for all workers alike. Code that declares a queue sets them where there are
-none; changing them is a deed of its own, so that an old worker that comes back changes nothing.
+The limits in the store apply to all workers. A worker that declares a queue sets its limits only
+where the store has none; ``set_queue`` changes them, so that an old worker that restarts changes
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from outlive.app.reader import Looking
+from outlive.app.reader import StoreReader
 from outlive.errors import UsageError
 from outlive.journal.lane import run_immediate
 from outlive.model.defaults import RATE_MS
@@ -21,21 +22,23 @@ from outlive.stores.types import QueueLimits, QueueState
 logger = logging.getLogger("outlive")
 
 
-class QueueVerbs(Looking):
-    """Verbs about queues."""
+class Queues:
+    """The queues of one store."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
 
     async def set_queue(self, queue: Queue, *, replace: bool = True) -> None:
-        """Let these limits hold for all workers, from now on; what was set before is gone.
-
-        Without ``replace`` limits that are set stay, and a warning names both if they differ.
-        """
-        self._check_open()
+        """Set a queue's limits; without ``replace`` existing ones stay, with a warning."""
+        self._reader.check_open()
         if not isinstance(queue, Queue):
             raise UsageError(
-                f'{queue!r} is no queue with limits; write outlive.Queue("models", concurrency=10)'
+                f'{queue!r} is not a Queue; write outlive.Queue("models", concurrency=10)'
             )
         limits = limits_of(queue)
-        held = await self._lane(self._queueing().set_queue(queue.name, limits, replace=replace))
+        held = await self._reader.lane(
+            self._queueing().set_queue(queue.name, limits, replace=replace)
+        )
         if held != limits:
             logger.warning(
                 "queue %s: the store's limits hold (%s), not those declared here (%s); "
@@ -43,15 +46,15 @@ class QueueVerbs(Looking):
                 *(queue.name, render_limits(held), render_limits(limits)),
             )
 
-    async def queues(self) -> Sequence[QueueState]:
-        """Every queue that has limits or runs: how many wait, how many are held, since when."""
-        self._check_open()
-        return await self._lane(self._queueing().queues())
+    async def states(self) -> Sequence[QueueState]:
+        """Every queue that has limits or runs."""
+        self._reader.check_open()
+        return await self._reader.lane(self._queueing().queues())
 
-    async def _declare(self, queues: Iterable[Queue | str]) -> frozenset[str]:
-        """The names of these; limits are set where there are none."""
+    async def declare(self, queues: Iterable[Queue | str]) -> frozenset[str]:
+        """Set the limits of these queues where the store has none; their names."""
         if isinstance(queues, (str, Queue)) or not isinstance(queues, Iterable):
-            raise UsageError(f"queues={queues!r}: a worker is given a list of them; write [...]")
+            raise UsageError(f"queues={queues!r}: a worker takes a list of queues; write [...]")
         given = list(queues)
         for queue in given:
             if not isinstance(queue, Queue):
@@ -61,30 +64,30 @@ class QueueVerbs(Looking):
             await self.set_queue(queue, replace=False)
         return frozenset(queue.name if isinstance(queue, Queue) else queue for queue in given)
 
-    async def _check_place(self, start: RunStarted) -> None:
-        """Whoever asks for a run that alone costs more than its queue's rate is told so."""
+    async def check_units(self, start: RunStarted) -> None:
+        """Refuse a run that alone needs more units than its queue's rate allows."""
         if _units(start) > 1:
-            check_units(start, await self._lane(self._queueing().find_queue(start.queue)))
+            check_units(start, await self._reader.lane(self._queueing().find_queue(start.queue)))
 
-    def _check_place_here(self, start: RunStarted) -> None:
-        """The same, on this thread."""
+    def check_units_here(self, start: RunStarted) -> None:
+        """``check_units`` on this thread."""
         if _units(start) > 1:
             check_units(start, run_immediate(self._queueing().find_queue(start.queue)))
 
     def _queueing(self) -> Queueing:
-        if isinstance(self.store, Queueing):
-            return self.store
+        if isinstance(self._reader.store, Queueing):
+            return self._reader.store
         raise UsageError(
-            f"{type(self.store).__name__} keeps no limits of queues; "
+            f"{type(self._reader.store).__name__} does not keep limits of queues; "
             "sqlite://, postgresql:// and memory:// do"
         )
 
 
 def check_units(start: RunStarted, limits: QueueLimits | None) -> None:
-    """The queue's rate has units for the run.
+    """Check that the queue's rate has enough units for the run.
 
     Raises:
-        UsageError: not even if nothing else were spent.
+        UsageError: the run needs more units than the rate ever has.
     """
     units = _units(start)
     if limits is not None and limits.rate is not None and units > limits.rate:
@@ -99,7 +102,7 @@ def _units(start: RunStarted) -> int:
 
 
 def limits_of(queue: Queue) -> QueueLimits:
-    """A declared queue's limits, as stores have them."""
+    """The limits of a declared queue, as stores keep them."""
     rate = queue.rate
     return QueueLimits(
         concurrency=queue.concurrency,
@@ -111,7 +114,7 @@ def limits_of(queue: Queue) -> QueueLimits:
 
 
 def render_limits(limits: QueueLimits | None) -> str:
-    """Limits in a line."""
+    """Limits as one line of text."""
     if limits is None:
         return "no limits"
     counts = [

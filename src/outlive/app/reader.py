@@ -1,7 +1,4 @@
-"""What can be asked of a store: which runs there are, what they hold, who drives them.
-
-Nothing here drives a run or changes one.
-"""
+"""Read-only queries: which runs there are, what they hold, which of them no worker holds."""
 
 from __future__ import annotations
 
@@ -14,35 +11,62 @@ from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_flow
 from outlive.errors import AppClosed, UsageError
 from outlive.journal.codec.restore import not_found, read_whole
-from outlive.journal.lane import ThreadLane
+from outlive.journal.fork import events_of
+from outlive.journal.lane import Lane, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.redaction import Hider
 from outlive.model.defaults import FIND_LIMIT, LANE_THREADS
+from outlive.model.events import Event
 from outlive.model.ids import check_run_id, is_run, is_text
 from outlive.model.queues import COUNT_MAX, check_count
 from outlive.model.run import STATUSES
+from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.types import Found, Health, Page, Query, Reading, Wanted
 from outlive.worker.neighbours import StoreShelf
 
 
-class Looking:
-    """One store, as those see it who only look."""
+class StoreReader:
+    """Read-only queries. The other parts of an app reach its store, clock and rules through this.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Without a ``lane`` it has threads of its own, as many as the store can use.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ports: Ports,
+        hider: Hider | None = None,
+        lane: Lane | None = None,
+    ) -> None:
+        self.store, self.ports = store, ports
+        self.hider = hider or Hider()
+        self.is_closed = False
         self._pid = os.getpid()
-        self._hider = Hider()
-        self._closed = False
-        threads = getattr(store, "threads", None)
-        self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+        self._threads: ThreadLane | None = None
+        if lane is None:
+            threads = getattr(store, "threads", None)
+            lane = self._threads = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+        self.lane: Lane = lane
 
-    def _check_open(self) -> None:
+    @property
+    def is_of_this_process(self) -> bool:
+        """False after ``os.fork``: the threads and the store belong to the parent process."""
+        return os.getpid() == self._pid
+
+    def check_open(self) -> None:
+        """Refuse to go on in a flow's code, in a forked process, or once the app is closed."""
         refuse_in_flow()
-        if os.getpid() != self._pid:
+        if not self.is_of_this_process:
             raise AppClosed("this process was forked; open an app of its own")
-        if self._closed:
+        if self.is_closed:
             raise AppClosed("the app was closed; open another")
+
+    def close(self) -> None:
+        """End the threads; the store is still open."""
+        self.is_closed = True
+        if self._threads is not None:
+            self._threads.close()
 
     async def find(
         self,
@@ -54,46 +78,47 @@ class Looking:
         after: str | None = None,
         keys: bool = False,
     ) -> Page:
-        """A page of runs, in the order in which they were started.
-
-        With ``keys``, the journals that stand beside those of runs, too.
-        """
-        self._check_open()
+        """A page of runs in the order of their start; ``keys`` adds the journals of keys."""
+        self.check_open()
         query = _query(status, flow, tag, keys=keys)
         check_count("find", "limit", limit, COUNT_MAX)
         if after is not None and not is_text(after):
             raise UsageError(f"find: after={after!r}; it is the `next` of the page before")
-        page = await self._lane(self.store.find(query, after, limit))
+        page = await self.lane(self.store.find(query, after, limit))
         found = [each for each in page.items if keys or is_run(each.head.run_id)]
         return Page(items=found, next=page.next)
 
     async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
         """The bytes of a blob, a chunk at a time, each verified."""
-        self._check_open()
-        async for chunk in read_chunks(StoreShelf(self.store, self._lane, blob.family), blob):
+        self.check_open()
+        async for chunk in read_chunks(StoreShelf(self.store, self.lane, blob.family), blob):
             yield chunk
 
     async def read(self, journal: str, after: int = 0, *, limit: int | None = None) -> Reading:
-        """A run's or a key's journal as it is stored: nothing of it is verified yet."""
-        self._check_open()
+        """The journal of a run or a key as it is stored, not verified yet."""
+        self.check_open()
         check_run_id(journal if is_run(journal) else f"~{journal}")
-        reading = await self._lane(read_whole(self.store, journal, after, limit=limit))
+        reading = await self.lane(read_whole(self.store, journal, after, limit=limit))
         if reading is None:
-            raise await self._lane(not_found(self.store, journal))
+            raise await self.lane(not_found(self.store, journal))
         return reading
 
+    async def events(self, reading: Reading) -> list[Event]:
+        """All events of a journal, with those that a fork shares."""
+        return await self.lane(events_of(self.store, reading))
+
     async def health(self) -> Health:
-        """What the store says of itself, its file looked through."""
-        self._check_open()
-        return await self._lane(self.store.health())
+        """The store's own report, after a check of its file."""
+        self.check_open()
+        return await self.lane(self.store.health())
 
     async def unattended(self, found: Iterable[Found]) -> set[str]:
-        """Those of these runs that could be driven right now and that no living worker holds.
+        """The runs among these that are due and that no living worker holds.
 
-        A worker that has their flow takes them within a moment: what is named again after that,
-        nobody alive can drive.
+        A worker that has their flow claims them within a moment. A run that is named again after
+        that has no living worker with its code.
         """
-        self._check_open()
+        self.check_open()
         flows: dict[str, set[str]] = {}
         run_ids = set()
         for run in found:
@@ -105,15 +130,17 @@ class Looking:
             format=FORMAT,
             run_ids=frozenset(run_ids),
         )
-        # An offer is no lease: asking for some changes nothing.
-        claims = await self._lane(self.store.claim("nobody", wanted, len(run_ids)))
+        # An offer is not a lease: asking for offers changes nothing.
+        claims = await self.lane(self.store.claim("nobody", wanted, len(run_ids)))
         return {offer.head.run_id for offer in claims.offers}
 
 
 def _query(status: Any, flow: Any, tag: Any, *, keys: bool) -> Query:
-    """What to look for; what nobody could ever find is refused."""
+    """The query; refuses one that can never match."""
     if status is not None and status not in STATUSES and not (keys and is_text(status)):
-        raise UsageError(f"find: status={status!r} is no status; one of {', '.join(STATUSES)}")
+        raise UsageError(
+            f"find: status={status!r} is not a status; use one of {', '.join(STATUSES)}"
+        )
     name = flow.name if isinstance(flow, Flow) else flow
     if name is not None and not is_text(name):
         raise UsageError(f"find: flow={flow!r}; give one flow, or its name")

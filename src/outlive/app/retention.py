@@ -1,22 +1,19 @@
-"""What is kept of runs: what never gets in, what goes when it is old, what comes back.
+"""Retention: delete old runs by rules, archive them before, restore them.
 
-Rules come from code or from the environment; without any, nothing is redacted or deleted.
+Rules come from code or from the environment; without rules nothing is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Iterator, Mapping
-from weakref import finalize
 
 from outlive.app.keys import archive_keys_of, sealed_like
-from outlive.app.reader import Looking
+from outlive.app.reader import StoreReader
 from outlive.errors import UsageError
 from outlive.journal.blobs import id_of
 from outlive.journal.lane import run_immediate
-from outlive.journal.redaction import Hider, LogFilter
 from outlive.journal.retention.archive import (
     Archive,
     Archived,
@@ -26,18 +23,16 @@ from outlive.journal.retention.archive import (
     read_archive,
 )
 from outlive.journal.retention.sweep import Rules, Sweep, Swept
-from outlive.journal.seal.places import is_sealed
 from outlive.model.ids import check_run_id
-from outlive.model.redaction import Redaction, parse_redaction
+from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention, parse_retention, with_own
-from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.open import open_store, shown_place
 from outlive.stores.seam import Store
 from outlive.stores.types import Found
 from outlive.worker.retention import rest_after
 
-#: Whoever is asked to clear away what is old rests for as long as it works.
+#: ``retain()`` pauses between two portions for as long as the last one took.
 ASKED_REST_FACTOR = 1.0
 
 NO_RULES = (
@@ -46,82 +41,62 @@ NO_RULES = (
 )
 
 
-class Tending(Looking):
-    """One store, as those see it who clear it."""
+class StoreRetention:
+    """Deletes what the rules allow, and archives it before if they say so."""
 
-    _ports: Ports
-    _settings: Settings
-    #: By what the rules call them; opened when they are first needed.
-    _archives: dict[str, Archive]
-
-    def _set_rules(self, retention: Retention | None) -> None:
-        """What may be deleted: as given, or as the environment says."""
-        self.retention = retention or parse_retention(self._settings.retention)
-        self._archives = {}
-
-    def _set_redaction(self, redaction: Redaction | None) -> None:
-        """What is never recorded: as given, or as the environment says."""
-        said = self._settings.redact, self._settings.redact_pattern
-        self._hider = Hider(redaction or parse_redaction(*said))
-        clears = LogFilter(self._hider, is_sealed=is_sealed(self.store))
-        logger = logging.getLogger("outlive")
-        logger.addFilter(clears)
-        self._let_logs_be = finalize(self, logger.removeFilter, clears)
+    def __init__(
+        self, reader: StoreReader, settings: Settings, rules: Retention | None = None
+    ) -> None:
+        self._reader, self._settings = reader, settings
+        #: What may be deleted: as given, or as the environment says; None: nothing.
+        self.rules = rules or parse_retention(settings.retention)
+        #: By the name that rules have for them; opened on first use.
+        self._archives: dict[str, Archive] = {}
 
     async def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
-        """Delete what these rules, or the app's own, let go, now; what that came to.
-
-        With ``dry_run`` nothing is changed, and each run is listed.
-        """
-        self._check_open()
+        """Delete what these rules, or the app's own, allow."""
+        self._reader.check_open()
         check_rules(retention=retention)
-        rules = retention or self.retention
+        rules = retention or self.rules
         if rules is None:
             raise UsageError(NO_RULES)
         archive = None if dry_run else self._archive_of(rules)
         how = Rules(retention=rules, archive=archive)
-        sweep = Sweep(self.store, how, self._ports, dry_run=dry_run)
-        clock = self._ports.clock
+        sweep = Sweep(self._reader.store, how, self._reader.ports, dry_run=dry_run)
+        clock = self._reader.ports.clock
         while True:
             began = clock.monotonic()
-            if not await self._lane(sweep.step()):
+            if not await self._reader.lane(sweep.step()):
                 return sweep.swept
             took = clock.monotonic() - began
             await asyncio.sleep(0 if dry_run else rest_after(took, ASKED_REST_FACTOR))
 
     async def delete(self, run_id: str) -> bool:
-        """Delete a run that has ended, now; its id and keys stay taken. False: it is needed.
-
-        Its parent may need it, or a fork of it. One that is under way must be cancelled first.
-        """
-        self._check_open()
-        reading = await self.read(check_run_id(run_id), 1 << 62)
+        """Delete one run that has ended; False: it has not, or another run needs it."""
+        self._reader.check_open()
+        reading = await self._reader.read(check_run_id(run_id), 1 << 62)
         if reading.header.ended_at is None:
             return False
-        rules = self.retention or Retention()
+        rules = self.rules or Retention()
         how = Rules(retention=rules, archive=self._archive_of(rules))
-        sweep = Sweep(self.store, how, self._ports)
+        sweep = Sweep(self._reader.store, how, self._reader.ports)
         sweep.doom(Found(head=reading.head, header=reading.header))
-        while await self._lane(sweep.step()):
+        while await self._reader.lane(sweep.step()):
             pass
         return sweep.swept.fates["deleted"] > 0
 
     async def restore(self, run: Archived) -> bool:
-        """Put an archived run back, as it was; False: it is there."""
-        self._check_open()
-        return await self._lane(copy_run(self.store, run))
+        """Put an archived run back; False: a run of that id is there."""
+        self._reader.check_open()
+        return await self._reader.lane(copy_run(self._reader.store, run))
 
     def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
-        """The runs of an archive's file; a sealed one opens with the key of its store.
+        """The runs in an archive's file."""
+        return read_archive(path, archive_keys_of(self._reader.store))
 
-        Raises:
-            CorruptArchive: the file is damaged, cut, or none of ours.
-            WrongKey: it is sealed, with another key than this store has.
-        """
-        return read_archive(path, archive_keys_of(self.store))
-
-    def _rules_for(self, own: Mapping[str, Retention]) -> Rules | None:
-        rules = with_own(self.retention, own)
+    def rules_with(self, own: Mapping[str, Retention]) -> Rules | None:
+        """What a worker may delete whose flows have these rules of their own; None: nothing."""
+        rules = with_own(self.rules, own)
         if rules is None:
             return None
         return Rules(
@@ -143,13 +118,13 @@ class Tending(Looking):
         if not separator or scheme == "file":
             folder = os.path.abspath(rest or where)
             _make_folder(folder)
-            return FileArchive(folder, self._ports, archive_keys_of(self.store))
+            return FileArchive(folder, self._reader.ports, archive_keys_of(self._reader.store))
         if scheme == "memory":
             raise UsageError("archive=memory:// would be gone with the process; name a folder")
         lease_seconds = self._settings.lease_seconds
-        other = open_store(where, ports=self._ports, lease_seconds=lease_seconds)
+        other = open_store(where, ports=self._reader.ports, lease_seconds=lease_seconds)
         try:
-            archive = StoreArchive(sealed_like(self.store, other))
+            archive = StoreArchive(sealed_like(self._reader.store, other))
             run_immediate(self._check_other(other, shown_place(where)))
         except BaseException:
             run_immediate(other.close())
@@ -157,18 +132,22 @@ class Tending(Looking):
         return archive
 
     async def _check_other(self, other: Store, name: str) -> None:
-        """Refuse an archive that loses what it is to keep."""
-        here = getattr(self.store, "below", self.store)  # of a sealed one: what it is sealed in
-        if await id_of(here, self._ports.entropy) == await id_of(other, self._ports.entropy):
+        """Refuse the store itself as its own archive."""
+        store = self._reader.store
+        here = getattr(store, "below", store)  # the store that a sealed one writes to
+        if await id_of(here, self._reader.ports.entropy) == await id_of(
+            other, self._reader.ports.entropy
+        ):
             raise UsageError(f"archive={name} is the store itself; name another, or a folder")
 
-    def _close_archive(self) -> None:
+    def close(self) -> None:
+        """Close the archives."""
         for archive in self._archives.values():
             run_immediate(archive.close())
 
 
 def check_rules(*, retention: object = None, redaction: object = None) -> None:
-    """Refuse rules that are none: texts with rules belong into the environment."""
+    """Refuse rules of another type: rules as text are for the environment."""
     for name, given, kind, example in (
         ("retention", retention, Retention, "completed='30d'"),
         ("redaction", redaction, Redaction, "names=('password',)"),

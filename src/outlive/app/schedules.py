@@ -1,8 +1,8 @@
-"""Schedules as their owner sees them: defined, changed, paused, looked at.
+"""Schedules: define, change, pause, resume, fire, list.
 
-A schedule is a run, and whoever is not its driver only posts: what is said here is a wish, with
-the instant from which it counts. What a schedule will do is what it recorded, and the wishes that
-nobody has heard yet.
+A schedule is a run, and only its driver writes its journal. A change is posted as a wish, with the
+instant from which it counts. The state of a schedule is what its journal says, plus the wishes that
+its driver has not read yet.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from outlive.app.handle import Handle
-from outlive.app.mail import Letterbox
-from outlive.app.queues import QueueVerbs
-from outlive.app.start import Asked, Call, by_flow, hidden, start_of, to_submit
+from outlive.app.mail import Letterboxes
+from outlive.app.queues import Queues
+from outlive.app.reader import StoreReader
+from outlive.app.start import Call, Starter, StartRequest, by_flow, hidden, start_of, to_submit
 from outlive.engine.definitions import Flow, check_name, milliseconds
 from outlive.engine.inputs import decode_as
 from outlive.engine.schedules import SCHEDULE, target_of
@@ -35,7 +36,6 @@ from outlive.journal.codec.restore import read_whole
 from outlive.journal.mail import read_letter
 from outlive.journal.reader import read_events
 from outlive.model.cron import parse_cron
-from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.events import ChapterBegan, Event, SignalReceived
 from outlive.model.ids import RUN_ID_BYTES_MAX, check_run_id
 from outlive.model.mail import Signal
@@ -54,13 +54,11 @@ from outlive.model.schedules import (
     foresee,
     run_id_of,
 )
-from outlive.ports import Ports
-from outlive.stores.types import LAST_CHAPTER, Entry, Reading
-from outlive.worker.entries import start_entry
+from outlive.stores.types import LAST_CHAPTER, Reading
 
 #: A shorter interval is a loop, not a schedule.
 EVERY_MS_MIN = 1000
-#: Its runs are named by it and the instant, which may have milliseconds.
+#: The ids of its runs are its name and the instant, which may have milliseconds.
 NAME_BYTES_MAX = RUN_ID_BYTES_MAX - len(run_id_of("", 1))
 
 Saying: TypeAlias = Literal["define", "pause", "resume", "remove"]
@@ -68,7 +66,7 @@ Saying: TypeAlias = Literal["define", "pause", "resume", "remove"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredRun:
-    """A run that a schedule started: its id, the instant that it is for, where it stands."""
+    """A run that a schedule started: its id, its instant, its status."""
 
     id: str
     at: datetime
@@ -79,126 +77,102 @@ class FiredRun:
 class Schedule:
     """A schedule: what it starts when, and what it did last."""
 
-    #: By this it is changed, paused, removed.
+    #: The name by which it is changed, paused, removed.
     name: str
-    #: What it starts.
+    #: The flow that it starts.
     flow: str
-    #: Of that flow.
+    #: The version of that flow.
     version: str
-    #: The times that it means, or None.
+    #: The cron expression, or None.
     cron: str | None
     #: The interval, or None.
     every: timedelta | None
-    #: The zone whose clock a cron expression means.
+    #: The time zone of the cron expression.
     tz: str
-    #: What becomes of the last instant at which nobody was there, after five minutes: "skip" or
-    #: "once".
+    #: What to do with an instant that no worker fired within five minutes: "skip" it, or fire the
+    #: last one "once".
     missed: str
-    #: Whether one is fired while the last run still goes on: "allow" or "skip".
+    #: Whether to fire while the last run is still going: "allow" or "skip".
     overlap: str
-    #: Nothing is fired until it is resumed.
+    #: True: nothing is fired until it is resumed.
     paused: bool
-    #: The next instant; None: it is paused.
+    #: The next instant; None while it is paused.
     next_at: datetime | None
     #: The last runs, the newest last: their ``id``, the instant ``at``, and ``status``.
     recent: tuple[FiredRun, ...]
 
 
-class Scheduling(QueueVerbs):
-    """One store, with its schedules."""
+class Schedules:
+    """The schedules of one store."""
 
-    _ports: Ports
-
-    async def _commit(self, entry: Entry) -> bool:
-        raise NotImplementedError
-
-    async def _submit(self, asked: Asked, *, compare: bool = True) -> Handle[Any]:
-        raise NotImplementedError
-
-    def _letterbox(self, run_id: str) -> Letterbox:
-        raise NotImplementedError
-
-    def _look_at(self, run_id: str) -> None:
-        raise NotImplementedError
-
-    # verbs
+    def __init__(self, reader: StoreReader, starter: Starter, letterboxes: Letterboxes) -> None:
+        self._reader, self._ports = reader, reader.ports
+        self._starter, self._letterboxes = starter, letterboxes
+        self._queues = Queues(reader)
 
     async def schedule(
         self,
         name: str,
         flow: Flow[..., Any] | str,
-        *args: Any,
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str = SCHEDULE_TIME_ZONE,
-        missed: Missed = SCHEDULE_MISSED,
-        overlap: Overlap = SCHEDULE_OVERLAP,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        queue_key: str | None = None,
-        priority: int | None = None,
-        units: int | None = None,
-        **kwargs: Any,
+        call: Call,
+        options: Mapping[str, Any],
+        *,
+        cron: str | None,
+        every: Duration | None,
+        tz: str,
+        missed: Missed,
+        overlap: Overlap,
     ) -> Schedule:
-        """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
-
-        The same call again changes nothing; with anything else in it, that holds from now on.
-        Of instants at which no worker was there at most the last is fired; ``missed`` says what
-        becomes of it after more than five minutes: "skip" it, or catch up "once".
-        ``overlap="skip"`` leaves an instant out while the last run goes on.
-        """
-        self._check_open()
+        """Define a schedule, or change the one of that name; ``options`` are those of its runs."""
+        self._reader.check_open()
         run_id = check_run_id(SCHEDULE_PREFIX + _check_length(check_name(name)))
-        options: dict[str, Any] = {"queue": queue, "tags": tags, "queue_key": queue_key}
-        options |= {"priority": priority, "units": units}
-        what = await self._plan(flow, (args, kwargs), options)
+        what = await self._plan(flow, call, options)
         plan = _timed(what, cron, every, tz)
         plan = _ruled(plan, missed, overlap)
         now = self._ports.clock.now_ms()
         turn = Advance(plan=plan, standing=first_standing(name, plan, now))
-        asked = by_flow(SCHEDULE, ((plan, turn.standing), {}), run_id, self._ports)
+        request = by_flow(SCHEDULE, ((plan, turn.standing), {}), run_id, self._ports)
         reading = await self._read_schedule(name)
-        if reading is None and await self._commit(start_entry(run_id, asked.event)):
-            self._look_at(run_id)
+        if reading is None and await self._starter.begin(run_id, request.event):
             return await self._shown(turn)
         there = standing_of(reading or await self._read_schedule(name), name)
         if there.plan != plan or there.standing.state == "removed":
             there = await self._wish(there, Wish(what="define", at=now, plan=plan))
         return await self._shown(there)
 
-    async def unschedule(self, name: str) -> bool:
-        """Fire nothing more; runs that were started go on. False: there was no such schedule."""
+    async def remove(self, name: str) -> bool:
+        """Remove a schedule; False: there was none of that name."""
         try:
             await self._say(name, "remove")
         except ScheduleNotFound:
             return False
         return True
 
-    async def pause_schedule(self, name: str) -> Schedule:
-        """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
+    async def pause(self, name: str) -> Schedule:
+        """Fire nothing until it is resumed."""
         return await self._say(name, "pause")
 
-    async def resume_schedule(self, name: str) -> Schedule:
-        """Go on with the next instant."""
+    async def resume(self, name: str) -> Schedule:
+        """Fire again, from the next instant on."""
         return await self._say(name, "resume")
 
-    async def fire_schedule(self, name: str) -> Handle[Any]:
-        """Start a run of it now, beside its instants, even if it is paused."""
+    async def fire(self, name: str) -> Handle[Any]:
+        """Start a run now, in addition to its instants, even if it is paused."""
         turn = await self._there(name)
         now = self._ports.clock.now_ms()
         firing = Firing(run_id_of(name, now), now)
         flow = target_of(turn.plan, name, firing)
         seed = self._ports.entropy(16)
         event = start_event(flow, firing.run_id, part(turn.plan.args), seed=seed, now=now)
-        return await self._submit(Asked(firing.run_id, event, None))
+        return await self._starter.submit_request(StartRequest(firing.run_id, event, None))
 
-    async def schedules(self) -> list[Schedule]:
+    async def all(self) -> list[Schedule]:
         """All schedules, by name."""
-        self._check_open()
+        self._reader.check_open()
         found: list[Schedule] = []
         after: str | None = None
         while True:
-            page = await self.find(flow=SCHEDULE_FLOW, limit=1000, after=after)
+            page = await self._reader.find(flow=SCHEDULE_FLOW, limit=1000, after=after)
             for each in page.items:
                 name = each.head.run_id.removeprefix(SCHEDULE_PREFIX)
                 reading = await self._read_schedule(name)
@@ -215,32 +189,33 @@ class Scheduling(QueueVerbs):
     async def _plan(
         self, flow: Flow[..., Any] | str, call: Call, options: Mapping[str, Any]
     ) -> Plan:
-        """What is to be started; when comes later."""
+        """What the schedule starts, still without its times."""
         if isinstance(flow, Flow) and flow.preset.id is not None:
             raise UsageError(
                 f"flow {flow.name} has the option id={flow.preset.id!r}; a schedule names each of "
                 "its runs by itself, after its own name and the instant: leave the id out"
             )
         options = {"id": None, **options}
-        asked = hidden(to_submit(flow, call, options, self._ports), self._hider)
-        event = asked.event
-        await self._check_place(event)
+        request = hidden(to_submit(flow, call, options, self._ports), self._reader.hider)
+        event = request.event
+        await self._queues.check_units(event)
         return Plan(
             flow=event.flow,
             version=event.version,
             args=whole(event.args),
             queue=event.queue,
-            deadline_ms=None if asked.flow is None else _deadline_ms(asked.flow),
+            deadline_ms=None if request.flow is None else _deadline_ms(request.flow),
             tags=event.tags,
             pins=event.pins,
             place=event.place,
         )
 
     async def _read_schedule(self, name: str) -> Reading | None:
-        return await self._lane(read_whole(self.store, SCHEDULE_PREFIX + name, LAST_CHAPTER))
+        work = read_whole(self._reader.store, SCHEDULE_PREFIX + name, LAST_CHAPTER)
+        return await self._reader.lane(work)
 
     async def _there(self, name: str) -> Advance:
-        self._check_open()
+        self._reader.check_open()
         reading = await self._read_schedule(check_name(name))
         if reading is None:
             raise ScheduleNotFound(name)
@@ -254,7 +229,8 @@ class Scheduling(QueueVerbs):
         return await self._shown(await self._wish(await self._there(name), wish))
 
     async def _wish(self, turn: Advance, wish: Wish) -> Advance:
-        await self._letterbox(SCHEDULE_PREFIX + turn.standing.name).signal(WISH_SIGNAL, wish)
+        run_id = SCHEDULE_PREFIX + turn.standing.name
+        await self._letterboxes.of(run_id).signal(WISH_SIGNAL, wish)
         return foresee(turn, wish)
 
     async def _shown(self, turn: Advance) -> Schedule:
@@ -275,16 +251,16 @@ class Scheduling(QueueVerbs):
         )
 
     async def _fired(self, firing: Firing) -> FiredRun:
-        reading = await self._lane(self.store.read(firing.run_id, 1 << 62))
+        reading = await self._reader.lane(self._reader.store.read(firing.run_id, 1 << 62))
         status = "deleted" if reading is None else reading.header.status
         return FiredRun(id=firing.run_id, at=_instant(firing.at), status=status)
 
 
 def standing_of(reading: Reading | None, name: str) -> Advance:
-    """How a schedule stands, by what it recorded and the wishes that it has not heard yet.
+    """The state of a schedule, by its journal and the wishes that it has not read yet.
 
     Raises:
-        RunIdTaken: its run is none of a schedule, or is over.
+        RunIdTaken: the run of that id is not a schedule, or has ended.
     """
     run_id = SCHEDULE_PREFIX + name
     if reading is None:
@@ -304,7 +280,7 @@ def standing_of(reading: Reading | None, name: str) -> Advance:
 
 
 def _unheard(reading: Reading, events: list[Event]) -> list[Wish]:
-    """Wishes since the chapter began: it ends with the one that it hears."""
+    """Wishes since the chapter began; a schedule that reads one begins the next chapter."""
     first = events[0]
     kept = first.signals if isinstance(first, ChapterBegan) else []
     received = [event for event in events if isinstance(event, SignalReceived)]
@@ -360,7 +336,7 @@ def _check_zone(tz: str) -> None:
         ZoneInfo(tz)
     except (LookupError, ValueError, OSError, TypeError):
         raise DefinitionRefused(
-            f'tz={tz!r} is no zone of this machine; write one such as "Europe/Berlin" '
+            f'tz={tz!r} is not a time zone of this machine; write one such as "Europe/Berlin" '
             "(where the system has no zones: pip install tzdata)"
         ) from None
 

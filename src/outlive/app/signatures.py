@@ -1,14 +1,24 @@
-"""What type checkers are told of the verbs that start runs; see ``engine.signatures``."""
+"""What type checkers see of the verbs that start runs; see ``engine.signatures``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import Any, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unpack, overload
+from typing import (
+    Any,
+    ParamSpec,
+    Protocol,
+    Required,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 
 from outlive.app.handle import Handle
 from outlive.engine.notices import OnWait
-from outlive.engine.signatures import Startable
+from outlive.engine.signatures import IdOption, Startable
 from outlive.model.retry import Duration
 
 P = ParamSpec("P")
@@ -16,36 +26,52 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+class AppRunOptions(IdOption, total=False):
+    """Options of ``app.run``."""
+
+    on_wait: OnWait
+
+
+class RunVerbOptions(AppRunOptions, total=False):
+    """Options of ``outlive.run``."""
+
+    store: str | None
+
+
+class EnsureOption(TypedDict):
+    """The option of ``ensure``."""
+
+    id: Required[str]
+
+
+class SubmitOptions(IdOption, total=False):
+    """Options of ``submit``."""
+
+    queue: str | None
+    tags: Mapping[str, str] | None
+    deadline: Duration | datetime | None
+    queue_key: str | None
+    priority: int | None
+    units: int | None
+    connection: Any
+
+
 class RunVerb(Protocol):
     """Blocking: starts a run and returns its outcome."""
 
     @overload
-    def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    def __call__(self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     def __call__(
         self,
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
-        store: str | None = None,
-        on_wait: OnWait = ...,
+        **options: Unpack[RunVerbOptions],
     ) -> T: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
-        store: str | None = None,
-        on_wait: OnWait = ...,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[RunVerbOptions]
     ) -> T: ...
     @overload
     def __call__(
@@ -72,43 +98,25 @@ class RunVerb(Protocol):
 
 
 class AppRunVerb(Protocol):
-    """The same on the store of an app."""
+    """``RunVerb`` on the store of an app."""
 
     @overload
-    def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    def __call__(self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     def __call__(
         self,
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
-        on_wait: OnWait = ...,
+        **options: Unpack[AppRunOptions],
     ) -> T: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
-        on_wait: OnWait = ...,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[AppRunOptions]
     ) -> T: ...
     @overload
     def __call__(
-        self,
-        flow: Startable[..., T],
-        /,
-        *,
-        id: str,
-        on_wait: OnWait = ...,
-        **kwargs: Any,
+        self, flow: Startable[..., T], /, *, id: str, on_wait: OnWait = ..., **kwargs: Any
     ) -> T: ...
     @overload
     def __call__(
@@ -127,11 +135,7 @@ class StartVerb(Protocol):
 
     @overload
     def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
@@ -139,24 +143,15 @@ class StartVerb(Protocol):
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
+        **options: Unpack[IdOption],
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[IdOption]
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
-        self,
-        flow: Startable[..., T],
-        /,
-        *,
-        id: str,
-        **kwargs: Any,
+        self, flow: Startable[..., T], /, *, id: str, **kwargs: Any
     ) -> Coroutine[Any, Any, Handle[T]]: ...
 
 
@@ -169,37 +164,24 @@ class EnsureVerb(Protocol):
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str,
+        **options: Unpack[EnsureOption],
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[EnsureOption]
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
-        self,
-        flow: Startable[..., T],
-        /,
-        *,
-        id: str,
-        **kwargs: Any,
+        self, flow: Startable[..., T], /, *, id: str, **kwargs: Any
     ) -> Coroutine[Any, Any, Handle[T]]: ...
 
 
 class SubmitVerb(Protocol):
-    """Starts a run that a worker drives; by its name, if the code is elsewhere."""
+    """Starts a run that a worker drives; by the flow's name, if the code is elsewhere."""
 
     @overload
     def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
@@ -207,29 +189,11 @@ class SubmitVerb(Protocol):
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        deadline: Duration | datetime | None = None,
-        queue_key: str | None = None,
-        priority: int | None = None,
-        units: int | None = None,
-        connection: Any = None,
+        **options: Unpack[SubmitOptions],
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        deadline: Duration | datetime | None = None,
-        queue_key: str | None = None,
-        priority: int | None = None,
-        units: int | None = None,
-        connection: Any = None,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[SubmitOptions]
     ) -> Coroutine[Any, Any, Handle[T]]: ...
     @overload
     def __call__(

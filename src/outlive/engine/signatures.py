@@ -1,15 +1,26 @@
-"""What type checkers are told of verbs that take a flow and its arguments.
+"""What type checkers see of verbs that take a flow and its arguments.
 
-A ``ParamSpec`` leaves no room for options behind the arguments, so each verb has four forms: the
-arguments alone, by position and by name; arguments by position with options, for async flows and
-for plain ones; arguments by name with options. With options, arguments that are given by name are
-not compared: write ``flow.options(id=...)`` where they shall be.
+A ``ParamSpec`` leaves no room for options after the arguments, so each verb has four overloads:
+arguments alone; positional arguments with options, for async flows and for plain ones; arguments by
+name with options. The last does not check the arguments: write ``flow.options(id=...)`` instead to
+have them checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    cast,
+    overload,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,16 +44,18 @@ class typed(Generic[V]):  # noqa: N801  # a decorator: ``@typed[CallVerb]()``
         return cast(V, verb)
 
 
+class IdOption(TypedDict, total=False):
+    """The option of verbs that only name the run."""
+
+    id: str | None
+
+
 class CallVerb(Protocol):
     """Starts a run and waits for its outcome."""
 
     @overload
     def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def __call__(
@@ -50,63 +63,37 @@ class CallVerb(Protocol):
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
+        **options: Unpack[IdOption],
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[IdOption]
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def __call__(
-        self,
-        flow: Startable[..., T],
-        /,
-        *,
-        id: str,
-        **kwargs: Any,
+        self, flow: Startable[..., T], /, *, id: str, **kwargs: Any
     ) -> Coroutine[Any, Any, T]: ...
 
 
 class PlainCallVerb(Protocol):
-    """The same in plain code."""
+    """``CallVerb`` in plain code."""
 
     @overload
-    def __call__(
-        self,
-        flow: Startable[P, T],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T: ...
+    def __call__(self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
     @overload
     def __call__(
         self,
         flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
         /,
         *args: *Ts,
-        id: str | None = None,
+        **options: Unpack[IdOption],
     ) -> T: ...
     @overload
     def __call__(
-        self,
-        flow: Callable[[Unpack[Ts]], T],
-        /,
-        *args: *Ts,
-        id: str | None = None,
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[IdOption]
     ) -> T: ...
     @overload
-    def __call__(
-        self,
-        flow: Startable[..., T],
-        /,
-        *,
-        id: str,
-        **kwargs: Any,
-    ) -> T: ...
+    def __call__(self, flow: Startable[..., T], /, *, id: str, **kwargs: Any) -> T: ...
 
 
 class SpawnVerb(Protocol):
@@ -127,7 +114,7 @@ class SpawnVerb(Protocol):
 
 
 class PlainSpawnVerb(Protocol):
-    """The same in plain code."""
+    """``SpawnVerb`` in plain code."""
 
     @overload
     def __call__(self, flow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...

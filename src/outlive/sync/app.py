@@ -43,8 +43,7 @@ from outlive.portal import AtExit, LoopThread, check_may_block, interrupted
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.types import Health, Page, QueueState
-from outlive.sync.handle import Handle
-from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
+from outlive.sync.handle import Handle, PlainEnsureVerb, PlainStartVerb, PlainSubmitVerb
 from outlive.worker.worker import Worker
 
 T = TypeVar("T")
@@ -66,7 +65,7 @@ class App:
 
     # verbs
 
-    @typed[StartVerb]()
+    @typed[PlainStartVerb]()
     def start(
         self, flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[Any]:
@@ -74,7 +73,7 @@ class App:
         refuse_in_run("outlive.start", CALL)
         return self._handle(partial(self._app.start, flow, *args, id=id, **kwargs))
 
-    @typed[SubmitVerb]()
+    @typed[PlainSubmitVerb]()
     def submit(
         self,
         flow: Flow[..., Any] | str,
@@ -102,7 +101,7 @@ class App:
         refuse_in_run("outlive.submit", CALL)
         return self._handle(partial(self._app.submit, flow, *args, **options, **kwargs))
 
-    @typed[EnsureVerb]()
+    @typed[PlainEnsureVerb]()
     def ensure(self, flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
         """Start a run unless there is one of that id: then its arguments are not compared."""
         refuse_in_run("outlive.ensure", CALL)

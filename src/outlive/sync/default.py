@@ -15,8 +15,7 @@ from outlive.engine.signatures import typed
 from outlive.settings import Settings
 from outlive.stores.types import Page
 from outlive.sync.app import CALL, App, open_app
-from outlive.sync.handle import Handle
-from outlive.sync.signatures import EnsureVerb, StartVerb, SubmitVerb
+from outlive.sync.handle import Handle, PlainEnsureVerb, PlainStartVerb, PlainSubmitVerb
 
 T = TypeVar("T")
 
@@ -74,19 +73,19 @@ def run(
         return app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
 
 
-@typed[StartVerb]()
+@typed[PlainStartVerb]()
 def start(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Handle[Any]:
     """Start a run here, or go on with the one of that id, on the default store."""
     return default_app.get().start(flow, *args, id=id, **kwargs)
 
 
-@typed[SubmitVerb]()
+@typed[PlainSubmitVerb]()
 def submit(flow: Flow[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
     """Start a run that a worker elsewhere will drive, on the default store."""
     return default_app.get().submit(flow, *args, **kwargs)
 
 
-@typed[EnsureVerb]()
+@typed[PlainEnsureVerb]()
 def ensure(flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
     """Start a run on the default store unless there is one of that id."""
     return default_app.get().ensure(flow, *args, id=id, **kwargs)

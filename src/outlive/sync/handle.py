@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, TypeVarTuple, Unpack, overload
 
 from outlive.app import handle as async_handle
 from outlive.app.feed import RunEvent
 from outlive.app.mail import Question
+from outlive.app.signatures import EnsureOption, SubmitOptions
 from outlive.engine.notices import OnWait
+from outlive.engine.signatures import IdOption, Startable
 from outlive.model.events import Event
 from outlive.model.retry import Duration
 from outlive.model.run import Run
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 
@@ -105,3 +110,98 @@ class Handle(Generic[T]):
     ) -> Any:
         """Send a message and wait for the flow's reply; the same id again gets the same reply."""
         return self._call(partial(self._handle.request, name, value, id, timeout, type))
+
+
+class PlainStartVerb(Protocol):
+    """``StartVerb`` in plain code."""
+
+    @overload
+    def __call__(
+        self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self,
+        flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[IdOption],
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[IdOption]
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(self, flow: Startable[..., T], /, *, id: str, **kwargs: Any) -> Handle[T]: ...
+
+
+class PlainEnsureVerb(Protocol):
+    """``EnsureVerb`` in plain code."""
+
+    @overload
+    def __call__(
+        self,
+        flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[EnsureOption],
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[EnsureOption]
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(self, flow: Startable[..., T], /, *, id: str, **kwargs: Any) -> Handle[T]: ...
+
+
+class PlainSubmitVerb(Protocol):
+    """``SubmitVerb`` in plain code."""
+
+    @overload
+    def __call__(
+        self, flow: Startable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self,
+        flow: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+        /,
+        *args: *Ts,
+        **options: Unpack[SubmitOptions],
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self, flow: Callable[[Unpack[Ts]], T], /, *args: *Ts, **options: Unpack[SubmitOptions]
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self,
+        flow: Startable[..., T],
+        /,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
+        connection: Any = None,
+        **kwargs: Any,
+    ) -> Handle[T]: ...
+    @overload
+    def __call__(
+        self,
+        flow: str,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        deadline: Duration | datetime | None = None,
+        queue_key: str | None = None,
+        priority: int | None = None,
+        units: int | None = None,
+        connection: Any = None,
+        **kwargs: Any,
+    ) -> Handle[Any]: ...

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import msgspec
 
-from outlive.app.forks import Forking
-from outlive.app.handle import Handle
+from outlive.app.forks import Forks
 from outlive.app.mail import resolve_letter, retry_entry
+from outlive.app.reader import StoreReader
 from outlive.engine.inputs import encode_own
 from outlive.engine.replay import DONE_BEFORE_RETRY
 from outlive.engine.start import start_event
@@ -351,21 +350,15 @@ FORKS_MAX = 3
 PERIOD_SECONDS = 5.0
 
 
-class SimForking(Forking):
-    """The verb of an app, in a simulated process."""
+def forks_of(process: SimProcess, nature: Nature) -> Forks:
+    """The part of an app that forks, in a simulated process: without threads."""
+    ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
 
-    def __init__(self, process: SimProcess, nature: Nature) -> None:
-        super().__init__(process.store)
-        self._ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
-        self._lane = _here  # type: ignore[assignment]  # no thread in a simulation
-        self._workers = WeakKeyDictionary()
-
-    async def _commit(self, entry: Entry) -> bool:
-        (conflict,) = await self.store.commit([entry])
+    async def commit(entry: Entry) -> bool:
+        (conflict,) = await process.store.commit([entry])
         return conflict is None
 
-    def _handle(self, *told: Any) -> Handle[Any]:
-        return None  # type: ignore[return-value]  # nobody asks it
+    return Forks(StoreReader(process.store, ports, lane=_here), commit)
 
 
 async def _here(work: Coroutine[Any, Any, T]) -> T:
@@ -397,10 +390,10 @@ class Forker:
         nature.after(nature.rng.uniform(0.5, 1.5) * PERIOD_SECONDS, self.look)
 
     def _fork(self, process: SimProcess, run_id: str, at: int) -> None:
-        forking, name = SimForking(process, self._nature), f"fork-{self._made}"
+        forks, name = forks_of(process, self._nature), f"fork-{self._made}"
 
         async def fork() -> None:
             with suppress(OutliveError):
-                await forking.fork(run_id, at=at, id=name)
+                await forks.fork(run_id, at, None, name)
 
         process.loop.call_soon(lambda: process.loop.create_task(fork()), context=process.context)
