@@ -19,7 +19,7 @@ from outlive.app.app import App
 from outlive.settings import Settings
 from outlive.stores.sqlite.connections import Connection, Cursor, connect_sqlite3
 from outlive.stores.sqlite.store import SQLiteStore
-from outlive.stores.types import Conflict, Entry, Reading
+from outlive.stores.types import Answers, Entry, Reading
 
 #: Beside the flushes of its effects a run has one for its start and one for its end.
 FLUSHES_OF_A_RUN = 2
@@ -74,13 +74,8 @@ class CountedStore:
         self._store = store
         self.commits = self.records_read = 0
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        self.commits += 1
-        answers: Sequence[Conflict | None] = await self._store.commit(batch)
-        return answers
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        answers: Sequence[Conflict | None] | None = await self._store.commit_at_once(batch)
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
+        answers: Answers | None = await self._store.commit(batch, wait=wait)
         self.commits += answers is not None
         return answers
 

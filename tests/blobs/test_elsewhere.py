@@ -16,6 +16,7 @@ from outlive.errors import StoreUnavailable, UsageError
 from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import delete_one
 from tests.harness.clocks import ShiftedClock
 from tests.harness.postgres_server import PostgresServer
 
@@ -96,7 +97,7 @@ async def test_chunks_go_with_their_family(places: dict[str, str]) -> None:
         for name in ("old", "young"):
             await (await app.start(carried, 3_000, id=name))
         retiree = (await app.read("old")).head
-        assert await app.store.delete("old", seq=retiree.seq, digest=b"", keep_until=0)
+        assert await delete_one(app.store, "old", seq=retiree.seq, digest=b"", keep_until=0)
         young = await (await app.get("young", carried))
 
         assert ["young"] == [name.rpartition("/")[2] for name in await nodes_in(places["blobs"])]

@@ -11,7 +11,7 @@ import pytest
 from outlive.journal.blobs import keep_elsewhere
 from outlive.journal.lane import run_immediate
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
@@ -46,4 +46,4 @@ class TestSealedElsewhere(TestElsewhere):
     """The same behind a seal."""
 
     def dressed(self, store: Store) -> Store:
-        return seal_store(store, KEYS)
+        return SealedStore(store, KEYS)

@@ -17,7 +17,7 @@ from outlive.journal import lane as immediate
 from outlive.journal.lane import QUICK_TIMES
 from outlive.stores.memory import MemoryStore
 from outlive.stores.postgres import commit as postgres_prompt
-from outlive.stores.types import Conflict, Entry
+from outlive.stores.types import Entry
 from tests.checkpoints.victim import PATIENT_SECONDS
 
 MANY = 8
@@ -34,26 +34,23 @@ class Watched(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.threads: list[str] = []
+        self.writers: list[str] = []
         self.is_busy, self.fails = False, False
         self.late: list[Entry] = []
         self.given: list[Entry] = []
         self.answers = threading.Event()
         self.answers.set()
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
+        if not wait and self.is_busy:
+            self.late += batch
+            return None
         self.answers.wait(PATIENT_SECONDS)
         if self.fails:
             raise StoreUnavailable("on purpose")
-        self.threads.append(threading.current_thread().name.split("_")[0])
+        self.writers.append(threading.current_thread().name.split("_")[0])
         self.given += batch
-        return await super().commit(batch)
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        if self.is_busy:
-            self.late += batch
-            return None
-        return await super().commit_at_once(batch)
+        return await super().commit(batch, wait=wait)
 
 
 async def save(runner: DurableRunner, count: int, first: int = 0) -> None:
@@ -78,7 +75,7 @@ async def test_after_some_quick_ones_it_is_the_callers_thread() -> None:
     runner = await quick(store)
     await save(runner, 5, QUICK_TIMES)
 
-    assert ["outlive-lane"] * QUICK_TIMES + ["MainThread"] * 5 == store.threads
+    assert ["outlive-lane"] * QUICK_TIMES + ["MainThread"] * 5 == store.writers
     assert list(range(QUICK_TIMES + 5)) == await steps(runner)
 
 
@@ -89,7 +86,7 @@ async def test_a_slow_store_keeps_no_loop_waiting(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(immediate, "SLOW_SECONDS", -1.0)
     await save(runner, 3, QUICK_TIMES)
 
-    assert ["MainThread", "outlive-lane", "outlive-lane"] == store.threads[QUICK_TIMES:]
+    assert ["MainThread", "outlive-lane", "outlive-lane"] == store.writers[QUICK_TIMES:]
 
 
 async def test_a_busy_store_is_asked_again_aside() -> None:
@@ -99,7 +96,7 @@ async def test_a_busy_store_is_asked_again_aside() -> None:
     store.is_busy = True
     snapshot = await runner.checkpoint("r", f"s{QUICK_TIMES}", {"n": 1})
 
-    assert "outlive-rest" == store.threads[-1]
+    assert "outlive-rest" == store.writers[-1]
     assert store.late == store.given[-1:]
     assert f"s{QUICK_TIMES}" == snapshot.step_id
     assert list(range(QUICK_TIMES + 1)) == await steps(runner)

@@ -89,7 +89,7 @@ def test_who_is_never_first_is_told() -> None:
     class Busy(MemoryStore):
         tries = 0
 
-        async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+        async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
             self.tries += 1
             return [Conflict(seq=1, epoch=1)]
 

@@ -33,6 +33,7 @@ from outlive.testing.audit.families import check_asleep, check_deadlines
 from outlive.testing.audit.waits import audit_undone
 from outlive.testing.crash.child import Stage
 from outlive.testing.crash.lab import Evidence
+from outlive.testing.suite.entries import post_one
 from tests.crash.reference_family import (
     ENDS,
     FLOWS,
@@ -76,7 +77,7 @@ class People:
             if (run_id, mail_id) not in self._said:
                 self._said.add((run_id, mail_id))
                 body = write_letter(run_id, mail_id, letter)
-                run_immediate(self._store.post(run_id, mail_id, body))
+                run_immediate(post_one(self._store, run_id, mail_id, body))
 
     def _due(self, run_id: str) -> Iterator[tuple[str, Letter]]:
         if run_id == "everything":

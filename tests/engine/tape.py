@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from outlive.journal.headers import header_of
 from outlive.journal.lane import run_immediate
@@ -31,7 +32,8 @@ from outlive.model.events import (
 from outlive.model.kinds import KIND_BITS
 from outlive.model.run import Run, apply
 from outlive.stores.memory import MemoryStore
-from outlive.stores.types import Conflict, Entry, Posted, Posting
+from outlive.stores.types import Entry, Posted, Posting
+from outlive.testing.suite.entries import post_one
 from tests.harness.world import world
 
 Kept = tuple[dict[str, str], dict[str, str]]
@@ -62,10 +64,10 @@ class TapedStore(MemoryStore):
         self.tape: list[Deed] = []
         self._turn = threading.RLock()
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
         with self._turn:
             before = world.snapshot()
-            answers = await super().commit(batch)
+            answers = await super().commit(batch, wait=wait)
             at, after = self._clock.now_ms(), world.snapshot()
             for entry, conflict in zip(batch, answers, strict=True):
                 if conflict is None:
@@ -90,25 +92,25 @@ class TapedStore(MemoryStore):
         told = [_takes_letter(event, letters) for event in events]
         return list(zip(events, told, strict=True))
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        return [await self._post_one(each) for each in batch]
+
+    async def _post_one(self, letter: Posting) -> Posted:
         with self._turn:
             before = world.snapshot()
-            answer = await super().post(run_id, mail_id, body)
+            (answer,) = await super().post([letter])
             if answer == "posted":
                 self.tape.append(
                     Deed(
-                        run_id=run_id,
-                        mail_id=mail_id,
-                        body=body,
+                        run_id=letter.run_id,
+                        mail_id=letter.mail_id,
+                        body=letter.body,
                         at=self._clock.now_ms(),
                         before=before,
                         after=world.snapshot(),
                     )
                 )
             return answer
-
-    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
-        return [await self.post(each.run_id, each.mail_id, each.body) for each in batch]
 
 
 def _takes_letter(event: Event, letters: list[str]) -> str:
@@ -132,7 +134,7 @@ def rebuild(tape: Sequence[Deed]) -> MemoryStore:
     for deed in tape:
         store._clock = _Stopped(deed.at)
         if deed.event is None:
-            assert "posted" == run_immediate(store.post(deed.run_id, deed.mail_id, deed.body))
+            assert "posted" == run_immediate(post_one(store, deed.run_id, deed.mail_id, deed.body))
         else:
             entry = _entry(journals.setdefault(deed.run_id, _Journal()), deed, deed.event)
             answer = run_immediate(store.commit([entry]))

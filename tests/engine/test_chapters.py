@@ -18,12 +18,13 @@ from outlive.engine import people
 from outlive.engine.end import Undoables
 from outlive.engine.verbs import carry
 from outlive.errors import NotInRun, RunError, RunFailed
-from outlive.journal.mail import mail_of_each
 from outlive.journal.reader import read_events
 from outlive.model.events import ChapterBegan, StepDone
 from outlive.model.events import RunFailed as RunHasFailed
 from outlive.model.run import fold
+from outlive.stores.memory import MemoryStore
 from outlive.stores.types import LAST_CHAPTER
+from outlive.testing.suite.entries import post_one
 from outlive.views.damage import check_journal
 from tests.engine.chapters import chatting, failing_late
 from tests.harness.theatre import STAYING, Theatre
@@ -114,7 +115,7 @@ async def test_the_time_to_resume_does_not_grow_with_the_chapters(
             reading = await app.read("r", LAST_CHAPTER)
             fold(read_events(reading))
             took[size] = time.perf_counter() - began
-            await app.store.post("r", "signal/go", people_signal())
+            await post_one(app.store, "r", "signal/go", people_signal())
             assert size == await (await app.start(counting, 0, size, 100, id="r")).outcome()
     figure(
         f"chapters: ms to read and fold a run of {messages} messages",
@@ -170,13 +171,15 @@ async def test_mail_under_way_between_two_chapters_comes(
     never = replace(STAYING, poll_seconds=10_000, idle_seconds=10_000)
     theatre, fetched, go_on = Theatre(never), threading.Event(), threading.Event()
 
+    mail_of = MemoryStore.mail_of
+
     async def fetch(*asked: Any) -> Any:
-        found = await mail_of_each(*asked)
+        found = await mail_of(*asked)
         fetched.set()
         go_on.wait(60)
         return found
 
-    monkeypatch.setattr("outlive.worker.worker.mail_of_each", fetch)
+    monkeypatch.setattr(MemoryStore, "mail_of", fetch)
     gate = world.hold("long")
     handle = await theatre.open().start(listening, 0, id="r")
     await theatre.until(lambda: "long" in world.ran)

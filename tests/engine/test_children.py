@@ -23,6 +23,7 @@ from outlive.model.events import (
     Parked,
     RunStarted,
 )
+from outlive.testing.suite.entries import delete_one
 from tests.engine.kids import calling, child, child_of, failing_child, naming, patient, sleepy
 from tests.harness.theatre import Theatre
 from tests.harness.world import world
@@ -227,7 +228,7 @@ async def test_the_id_of_a_deleted_run_is_taken(stage: Theatre) -> None:
     reading = await stage.read("gone")
     assert reading is not None
     seq, until = reading.head.seq, stage.clock.now_ms() + 10**9
-    assert await stage.store.delete("gone", seq=seq, digest=b"", keep_until=until)
+    assert await delete_one(stage.store, "gone", seq=seq, digest=b"", keep_until=until)
 
     told = await stage.outcome(await app.start(naming, "x", "gone", id="r"))
     assert "run id 'gone' is taken" in told

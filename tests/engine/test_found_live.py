@@ -36,6 +36,7 @@ from outlive.model.events import (
 from outlive.model.mail import Cancel
 from outlive.model.run import fold
 from outlive.stores.types import Mail, StoredRecord
+from outlive.testing.suite.entries import post_one
 from outlive.worker.poison import judge
 from tests.harness.theatre import STAYING, Theatre, breathe
 from tests.harness.world import note, world
@@ -284,8 +285,8 @@ async def test_a_damaged_run_with_mail_takes_no_place(stage: Theatre) -> None:
 async def test_mail_of_a_newer_release_waits_for_it(theatre: Theatre) -> None:
     """A letter of a kind that this release does not know is neither read nor lost."""
     await theatre.open().start(waiting, id="r")
-    await theatre.store.post(
-        "r", "future/1", enclose("r", "future/1", msgspec.msgpack.encode([99, "x"]))
+    await post_one(
+        theatre.store, "r", "future/1", enclose("r", "future/1", msgspec.msgpack.encode([99, "x"]))
     )
 
     theatre.pass_time(1)

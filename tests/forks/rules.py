@@ -301,16 +301,16 @@ class ForkRules:
         handle = await app.start(flows.buy, "a", id="first")
         await handle
         at = await place_of(handle, StepDone)
-        real, forks = app.store.delete_all, []
+        real, forks = app.store.delete, []
 
-        async def delete_all(batch: Sequence[Deletion]) -> Any:
+        async def delete(batch: Sequence[Deletion]) -> Any:
             if "first" in {each.run_id for each in batch} and not forks:
-                monkeypatch.setattr(app.store, "delete_all", real)
+                monkeypatch.setattr(app.store, "delete", real)
                 forks.append(await app.fork("first", at=at, id="fork"))
             return await real(batch)
 
         monkeypatch.setattr(app._reader, "lane", _here)
-        monkeypatch.setattr(app.store, "delete_all", delete_all)
+        monkeypatch.setattr(app.store, "delete", delete)
         await app.retain(Retention(completed=0))
 
         assert ["receipt a-1", "receipt a-2"] == await forks[0].outcome("20s")

@@ -8,7 +8,7 @@ from typing import Any
 
 from outlive.engine.definitions import Flow
 from outlive.settings import Settings
-from outlive.stores.types import Conflict, Entry
+from outlive.stores.types import Entry
 from tests.harness import theatre
 from tests.harness.theatre import EVICTING, PATIENCE_SECONDS, Theatre, breathe
 from tests.order.journals import drive_on
@@ -29,17 +29,13 @@ class Door(theatre.Door):
         self.open = threading.Event()
         self.open.set()
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
+        if not wait:
+            return None  # a commit here may hang
         self.open.wait(PATIENCE_SECONDS)
         self.enter("commit")
         self.batches.append(batch)
-        answers: Sequence[Conflict | None] = await self.store.commit(batch)
-        return answers
-
-    def __getattr__(self, verb: str) -> Any:
-        if verb == "commit_at_once":
-            raise AttributeError("a commit here may hang, so it is never made at once")
-        return super().__getattr__(verb)
+        return await self.store.commit(batch)
 
     def slam(self) -> None:
         super().slam()

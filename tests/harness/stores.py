@@ -15,7 +15,7 @@ from outlive.ports import Ports
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
-from outlive.stores.types import Conflict, Entry
+from outlive.stores.types import Answers, Entry
 from outlive.testing.suite.entries import LEASE_SECONDS, HandClock
 
 if TYPE_CHECKING:  # child processes import this, too, and need no pytest
@@ -96,12 +96,13 @@ class Witness:
 
     witness_file: int
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        answers: Sequence[Conflict | None] = await super().commit(batch)  # type: ignore[misc]
-        self.note(batch, answers)
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
+        answers: Answers | None = await super().commit(batch, wait=wait)  # type: ignore[misc]
+        if answers is not None:
+            self.note(batch, answers)
         return answers
 
-    def note(self, batch: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+    def note(self, batch: Sequence[Entry], answers: Answers) -> None:
         """A line per answer."""
         told = [
             [e.run_id, e.last, e.epoch, e.lease, answer is None, time.time()]
@@ -112,12 +113,6 @@ class Witness:
 
 class WitnessedSQLite(Witness, SQLiteStore):
     """A file under witness."""
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        answers = await super().commit_at_once(batch)
-        if answers is not None:
-            self.note(batch, answers)
-        return answers
 
 
 class WitnessedPostgres(Witness, PostgresStore):

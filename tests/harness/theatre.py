@@ -28,6 +28,7 @@ from outlive.stores.memory import MemoryStore
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Reading
 from outlive.testing.clock import START_MS, FakeClock
+from outlive.testing.suite.entries import post_one
 
 #: Leases that outlast any test; every wait leaves memory, or only the long ones do.
 EVICTING = Settings(lease_seconds=80_000, poll_seconds=0.05, idle_seconds=0.0)
@@ -45,7 +46,8 @@ class Door:
     """A store as one process sees it: open, failing for a while, or slammed."""
 
     def __init__(self, store: Any) -> None:
-        self.store, self.clock = store, store.clock
+        self.store, self.clock, self.threads = store, store.clock, store.threads
+        self.watchable, self.transactions = store.watchable, store.transactions
         self.workers: set[str] = set()
         self.error: OutliveError | None = None
         #: By verb: an error that its next calls raise, one after the other.
@@ -61,7 +63,7 @@ class Door:
             raise AttributeError(f"the store has no {verb}")
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self.enter("commit" if verb == "commit_at_once" else verb)
+            self.enter(verb)
             if verb == "beat":
                 self.workers.add(args[0])
             return await getattr(self.store, verb)(*args, **kwargs)
@@ -251,8 +253,7 @@ class Theatre:
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> str:
         """Leave mail."""
-        answer: str = await self.store.post(run_id, mail_id, write_letter(run_id, mail_id, letter))
-        return answer
+        return await post_one(self.store, run_id, mail_id, write_letter(run_id, mail_id, letter))
 
     async def signal(self, run_id: str, name: str, value: object, id: str | None = None) -> str:
         """Send a signal."""

@@ -19,7 +19,7 @@ from outlive.app.app import App
 from outlive.loop import Loop, State, drive, load
 from outlive.settings import Settings
 from outlive.stores.sqlite.store import SQLiteStore
-from outlive.stores.types import Conflict, Entry, Reading
+from outlive.stores.types import Entry, Reading
 from tests.conftest import Figure
 from tests.loop.agents import Kept
 
@@ -47,12 +47,8 @@ class Measured(SQLiteStore):
         self.records += 0 if reading is None else len(reading.records)
         return reading
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        self._note(batch)
-        return await super().commit(batch)
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        answers = await super().commit_at_once(batch)
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
+        answers = await super().commit(batch, wait=wait)
         if answers is not None:
             self._note(batch)
         return answers

@@ -128,11 +128,11 @@ class Dying(Door):
         super().__init__(store)
         self._number, self._is_late = number, dice.random() < 0.5
 
-    async def commit(self, batch: Any) -> Any:
+    async def commit(self, batch: Any, *, wait: bool = True) -> Any:
         self._number -= 1
         if self._number == 0 and not self._is_late:
             self.slam()
-        answers = await super().commit(batch)
+        answers = await super().commit(batch, wait=wait)
         if self._number == 0:
             self.slam()
         self.enter("commit")

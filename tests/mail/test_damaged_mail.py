@@ -17,6 +17,7 @@ from outlive.model.events import MailRead
 from outlive.model.mail import Signal, encode_letter
 from outlive.stores.postgres.schema import ENVELOPES_SINCE
 from outlive.stores.types import Mail
+from outlive.testing.suite.entries import post_one
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import PAID, events_of, found, paying, until_aside
 
@@ -96,7 +97,7 @@ async def test_a_whole_letter_of_an_unknown_kind_is_kept_aside(
     keys = {"key": key} if sealed else {}
     async with open_app(forger.url, **keys, drive=False) as app:
         body = enclose("p", "signal/new", msgspec.msgpack.encode([99, "pay", b"5"]))
-        assert "posted" == await app.store.post("p", "signal/new", body)
+        assert "posted" == await post_one(app.store, "p", "signal/new", body)
 
     async with open_app(forger.url, **keys) as app, app.worker([paying]):
         (aside,) = await until_aside(app, 1, "p")

@@ -12,7 +12,7 @@ from outlive.envelope import enclose
 from outlive.errors import CorruptRecord
 from outlive.model.events import Answered, SignalReceived
 from outlive.model.mail import encode_letter
-from outlive.stores.transactions import Attempt, Transactional
+from outlive.stores.transactions import Attempt
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import (
     PAID,
@@ -149,7 +149,7 @@ async def test_a_forged_outcome_of_a_transactional_step_is_refused(
     )
 
     async with open_app(forger.url, key=key, drive=False) as app:
-        store = app.store
-        assert isinstance(store, Transactional)
+        transactions = app.store.transactions
+        assert transactions is not None
         with pytest.raises(CorruptRecord, match="the seal of an outcome does not hold"):
-            await store.outcome_of(Attempt(run_id="p", step="0/pay#1", seq=1, epoch=1))
+            await transactions.outcome_of(Attempt(run_id="p", step="0/pay#1", seq=1, epoch=1))

@@ -116,7 +116,7 @@ async def test_an_outcome_of_an_earlier_chapter_is_not_that_of_a_later_one(
     given = key if is_sealed else ""
     rows.sql("CREATE TABLE {s}kept AS SELECT * FROM {s}outcomes WHERE 1 = 0")
     async with open_app(rows.url, key=given, settings=QUICK) as app:
-        store: Any = app.store
+        store: Any = app.store.transactions
         real = store.forget_outcomes
 
         async def forget(steps: Any) -> None:

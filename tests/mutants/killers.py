@@ -96,9 +96,9 @@ class _Watched(MemoryStore):
         self.told_before: list[str] = []
         self._told = told
 
-    async def commit(self, batch: Any) -> Any:
+    async def commit(self, batch: Any, *, wait: bool = True) -> Any:
         self.told_before += self._told
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
 
 def nobody_is_told_before_the_store(folder: Path) -> None:

@@ -72,9 +72,9 @@ class _Archived(MemoryStore):
         self._archive = archive
         self.was_kept: list[bool] = []
 
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         self.was_kept += [await self._archive.read(each.run_id) is not None for each in batch]
-        return await super().delete_all(batch)
+        return await super().delete(batch)
 
 
 def what_goes_is_archived_first(folder: Path) -> None:

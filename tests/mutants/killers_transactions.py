@@ -31,14 +31,14 @@ def writes_come_with_their_outcome(folder: Path) -> None:
             raise Died
 
     place, store = _place(folder, Ports(failpoint=die))
-    own = store.begin(ATTEMPT, 5)
+    own = store.transactions.begin(ATTEMPT, 5)
     own.connection.execute(place.insert(), ("a flight",))
     with pytest.raises(Died):
         own.commit(b"done")
     own.roll_back()
 
     assert ["a flight"] == place.rows()
-    assert b"done" == asyncio.run(store.outcome_of(ATTEMPT))
+    assert b"done" == asyncio.run(store.transactions.outcome_of(ATTEMPT))
     asyncio.run(store.close())
 
 
@@ -46,7 +46,7 @@ def a_lost_run_commits_nothing(folder: Path) -> None:
     """A driver whose run was taken over can't commit what it wrote."""
     place, store = _place(folder, Ports())
     asyncio.run(store.commit([entry("r", 1, epoch=2, lease="take", worker="two")]))
-    own = store.begin(ATTEMPT, 5)
+    own = store.transactions.begin(ATTEMPT, 5)
     own.connection.execute(place.insert(), ("a flight",))
     with pytest.raises(LeaseLost):
         own.commit(b"done")

@@ -22,7 +22,7 @@ from outlive.journal.lane import run_immediate
 from outlive.journal.mail import write_letter
 from outlive.journal.reader import read_events
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.model.events import (
     Answered,
     EffectDone,
@@ -37,8 +37,9 @@ from outlive.model.run import fold
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
-from outlive.stores.types import Entry, Posted
+from outlive.stores.types import Entry, Posted, Posting
 from outlive.testing.clock import FakeClock
+from outlive.testing.suite.entries import post_one
 
 Play = Callable[[App, MemoryStore], Awaitable[Any]]
 
@@ -70,11 +71,11 @@ async def until_there(store: MemoryStore, run_id: str, kind: type) -> None:
 
 async def send(store: MemoryStore, run_id: str, number: int) -> None:
     mail_id, letter = f"signal/{number}", Signal("s", encode_own(number))
-    await store.post(run_id, mail_id, write_letter(run_id, mail_id, letter))
+    await post_one(store, run_id, mail_id, write_letter(run_id, mail_id, letter))
 
 
 async def reply(store: MemoryStore, mail_id: str, letter: Answer) -> None:
-    await store.post("r", mail_id, write_letter("r", mail_id, letter))
+    await post_one(store, "r", mail_id, write_letter("r", mail_id, letter))
 
 
 # ---------------------------------------------------------------- mail
@@ -83,11 +84,11 @@ async def reply(store: MemoryStore, mail_id: str, letter: Answer) -> None:
 class _Busy(MemoryStore):
     """Somebody posts at the very moment at which a run goes to sleep."""
 
-    async def commit(self, batch: Sequence[Entry]) -> Any:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
         for entry in batch:
             if entry.lease == "free" and not (entry.header and entry.header.ended_at):
                 await send(self, entry.run_id, 1)
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
 
 def sleepers_hear_their_mail(folder: Path) -> None:
@@ -141,13 +142,13 @@ def _heard_beside(written_for: str, key: str) -> Any:
     async def scene(app: App, store: MemoryStore) -> Any:
         handle = await app.submit(listening, id="r")
         forged = write_letter("r", written_for, Signal("s", encode_own(1)))
-        await disk.post("r", "signal/1", forged)
+        await post_one(disk, "r", "signal/1", forged)
         await handle.signal("s", 2)
         async with app.worker([listening]):
             return await handle.outcome()
 
     keys = MasterKeys.parse(key, os.urandom) if key else None
-    return play(scene, disk if keys is None else cast(Any, seal_store(disk, keys)))
+    return play(scene, disk if keys is None else cast(Any, SealedStore(disk, keys)))
 
 
 def answers_count_once(folder: Path) -> None:
@@ -309,22 +310,22 @@ class _Told(MemoryStore):
         self.was_over: list[bool] = []
         self._told = threading.Event()
 
-    async def commit(self, batch: Any) -> Any:
+    async def commit(self, batch: Any, *, wait: bool = True) -> Any:
+        if not wait:
+            return None  # it takes its time, so it is left to the keeper's thread
         if any(each.header is not None and each.header.status == "completed" for each in batch):
             self._told.wait(0.2)  # slow enough for whoever does not wait for it
         return await super().commit(batch)
 
-    async def commit_at_once(self, batch: Any) -> None:
-        """It takes its time, so it is left to the keeper's thread."""
-
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        letter = parse_letter(bare(body))
-        if isinstance(letter, ChildNews):
-            reading = run_immediate(self.read(letter.child_id))
-            assert reading is not None
-            self.was_over.append(fold(read_events(reading)).status == letter.status)
-            self._told.set()
-        return await super().post(run_id, mail_id, body)
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        for each in batch:
+            letter = parse_letter(bare(each.body))
+            if isinstance(letter, ChildNews):
+                reading = run_immediate(self.read(letter.child_id))
+                assert reading is not None
+                self.was_over.append(fold(read_events(reading)).status == letter.status)
+                self._told.set()
+        return await super().post(batch)
 
 
 @outlive.flow

@@ -9,7 +9,7 @@ import pytest
 
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.types import Node
-from outlive.testing.suite.entries import entry, header, takeover
+from outlive.testing.suite.entries import delete_one, entry, header, post_one, takeover
 from tests.conftest import Figure
 
 TABLES = ("runs", "records", "mail", "nodes", "tombstones", "workers")
@@ -35,7 +35,7 @@ async def live(store: PostgresStore, run_ids: list[str]) -> None:
     body, nodes = bytes(300), (Node(b"a", bytes(5_000)),)
     await store.commit([entry(r, 0, body, header=asleep[r], nodes=nodes) for r in run_ids])
     for run_id in run_ids:
-        await store.post(run_id, "m", b"hello")
+        await post_one(store, run_id, "m", b"hello")
     await store.commit([takeover(r, 1, "w", epoch=2) for r in run_ids])
     for seq in range(2, 8):
         await store.commit([entry(r, seq, body, epoch=2) for r in run_ids])
@@ -46,7 +46,7 @@ async def live(store: PostgresStore, run_ids: list[str]) -> None:
 async def bury(store: PostgresStore, run_ids: list[str]) -> None:
     """Each in a transaction of its own: nobody waits for a long one. Their ids are free at once."""
     for run_id in run_ids:
-        assert await store.delete(run_id, seq=9, digest=b"", keep_until=1)
+        assert await delete_one(store, run_id, seq=9, digest=b"", keep_until=1)
 
 
 def sizes(db: psycopg.Connection[tuple[int, ...]], schema: str) -> dict[str, int]:

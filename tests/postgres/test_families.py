@@ -15,7 +15,7 @@ from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.postgres.url import parse_place
 from outlive.stores.types import Conflict, Node
 from outlive.testing.suite.deletion import child, root
-from outlive.testing.suite.entries import START_MS, entry, header
+from outlive.testing.suite.entries import START_MS, delete_one, entry, header
 
 NODE = Node(b"shared", b"what parent and child name")
 PATIENCE_SECONDS = 20.0
@@ -68,9 +68,9 @@ def test_a_deletion_waits_for_who_joins(
     waits_or_ends: Callable[[Future[Any]], None],
 ) -> None:
     """The child's commit is under way: when it is in, the family lives, and its nodes stay."""
-    assert (True, None) == store.enlist(connection, child("c", "r"))
+    assert (True, None) == store.transactions.enlist(connection, child("c", "r"))
 
-    deleting = elsewhere(lambda: store.delete("r", seq=1, digest=b"", keep_until=START_MS))
+    deleting = elsewhere(lambda: delete_one(store, "r", seq=1, digest=b"", keep_until=START_MS))
     waits_or_ends(deleting)
     connection.commit()
 
@@ -105,7 +105,7 @@ def test_who_sweeps_waits_for_who_begins(
     """A family begins anew where something was left of one: what it names is not dropped."""
     asyncio.run(store.put_blob("again", NODE))
     begun = entry("again", 0, header=header(family="again"), nodes=(NODE,))
-    assert (True, None) == store.enlist(connection, begun)
+    assert (True, None) == store.transactions.enlist(connection, begun)
 
     sweeping = elsewhere(lambda: store.drop_family("again"))
     waits_or_ends(sweeping)

@@ -91,7 +91,7 @@ async def test_a_session_may_forget(url: str, monkeypatch: pytest.MonkeyPatch) -
 
     assert ["outlive.append_one_v1"] == kept(store)
     ask(store, "DEALLOCATE ALL")
-    assert await store.commit_at_once([entry("r", 6)]) is None
+    assert await store.commit([entry("r", 6)], wait=False) is None
     assert [None] == await store.commit([entry("r", 6)])
     assert [1, 2, 3, 4, 5, 6, 7] == await seqs(store)
     await store.close()

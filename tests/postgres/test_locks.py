@@ -58,7 +58,7 @@ VERBS: dict[str, Verb] = {
     "claims": lambda store: store.commit(
         [takeover("b", 1, "v", epoch=2), takeover("a", 1, "v", epoch=2)]
     ),
-    "posts": lambda store: store.post_all([Posting("b", "m", b""), Posting("a", "m", b"")]),
+    "posts": lambda store: store.post([Posting("b", "m", b""), Posting("a", "m", b"")]),
     "releases": lambda store: store.release("w"),
 }
 
@@ -112,7 +112,7 @@ async def test_a_run_that_is_there_is_not_locked_by_who_submits_it_again(
     store = PostgresStore(url)
     await store.commit([held("r", "w")])
     async with await psycopg.AsyncConnection.connect(postgres.url()) as user:
-        is_in, there = await store.enlist_async(user, entry("r", 0))
+        is_in, there = await store.transactions.enlist_async(user, entry("r", 0))
         await assert_unlocked(postgres, url, "r")
 
     assert (False, 1) == (is_in, there and there.head.seq)
@@ -129,8 +129,10 @@ async def test_of_two_users_who_begin_a_run_at_once_the_second_locks_nothing(
         await psycopg.AsyncConnection.connect(postgres.url()) as second,
         await psycopg.AsyncConnection.connect(postgres.url(), autocommit=True) as watcher,
     ):
-        await store.enlist_async(first, entry("r", 0))
-        asked = asyncio.create_task(store.enlist_async(second, entry("r", 0, b"another")))
+        await store.transactions.enlist_async(first, entry("r", 0))
+        asked = asyncio.create_task(
+            store.transactions.enlist_async(second, entry("r", 0, b"another"))
+        )
         await wait_for_waiting(watcher, first.info.backend_pid)
         await first.commit()
         is_in, there = await asked
@@ -146,7 +148,7 @@ async def test_a_batch_does_not_wait_for_a_users_transaction(
     """Of what it holds only the run that is begun there is refused, as one that is not there."""
     store = PostgresStore(url)
     async with await psycopg.AsyncConnection.connect(postgres.url()) as user:
-        await store.enlist_async(user, entry("r", 0))
+        await store.transactions.enlist_async(user, entry("r", 0))
         early = await store.commit([entry("a", 0), entry("r", 0, b"another"), entry("s", 0)])
         await user.commit()
     late = await store.commit([entry("r", 0, b"another")])
@@ -207,7 +209,9 @@ async def test_what_a_step_has_put_off_until_its_end_waits_before_its_run_is_loc
             f"CREATE TABLE {names[1]} (parent int REFERENCES {names[0]} INITIALLY DEFERRED)"
         )
         await holder.execute(f"DELETE FROM {names[0]}")
-        own = await store.begin_async(Attempt(run_id="r", step="s", seq=1, epoch=1), 30)
+        own = await store.transactions.begin_async(
+            Attempt(run_id="r", step="s", seq=1, epoch=1), 30
+        )
         await own.connection.execute(f"INSERT INTO {names[1]} VALUES (1)")
         ending = asyncio.create_task(own.commit(b"done"))
         await wait_for_waiting(watcher, holder.info.backend_pid)
@@ -215,5 +219,7 @@ async def test_what_a_step_has_put_off_until_its_end_waits_before_its_run_is_loc
         await holder.rollback()
         await ending
 
-    assert b"done" == await store.outcome_of(Attempt(run_id="r", step="s", seq=1, epoch=1))
+    assert b"done" == await store.transactions.outcome_of(
+        Attempt(run_id="r", step="s", seq=1, epoch=1)
+    )
     await store.close()

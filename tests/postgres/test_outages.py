@@ -15,7 +15,7 @@ from outlive.errors import StoreFailed, StoreUnavailable
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.seam import Store
 from outlive.stores.types import Conflict, Reading
-from outlive.testing.suite.entries import entry, held, takeover
+from outlive.testing.suite.entries import entry, held, post_one, takeover
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.postgres.proxy import Proxy
@@ -88,8 +88,8 @@ async def test_mail_whose_answer_is_lost_was_posted(proxy: Proxy, url: str) -> N
     await store.commit([entry("r", 0)])
     proxy.lose_next_answer()
 
-    assert "posted" == await store.post("r", "m", b"yes")
-    assert "already" == await store.post("r", "m", b"yes")
+    assert "posted" == await post_one(store, "r", "m", b"yes")
+    assert "already" == await post_one(store, "r", "m", b"yes")
     assert 1 == len((await seen(store, "r")).mail)
     await store.close()
 

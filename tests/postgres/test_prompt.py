@@ -54,13 +54,13 @@ async def test_a_quick_server_answers_at_once(url: str, monkeypatch: pytest.Monk
     """In one round trip, as any commit; a connection that would have to be opened is no answer."""
     monkeypatch.setattr(postgres_prompt, "MOMENT_SECONDS", PATIENT_SECONDS)
     unready = PostgresStore(url)
-    assert await unready.commit_at_once([entry("r", 1)]) is None
+    assert await unready.commit([entry("r", 1)], wait=False) is None
     await unready.close()
     store = await ready(url)
     before = store.pool.round_trips["commit"]
 
-    assert [None] == await store.commit_at_once([entry("r", 1)])
-    (conflict,) = await store.commit_at_once([entry("r", 1, record=b"another")]) or ()
+    assert [None] == await store.commit([entry("r", 1)], wait=False)
+    (conflict,) = await store.commit([entry("r", 1, record=b"another")], wait=False) or ()
 
     assert conflict is not None
     assert 2 == store.pool.round_trips["commit"] - before
@@ -74,7 +74,7 @@ async def test_a_late_answer_is_waited_for_elsewhere(postgres: PostgresServer, u
     await asyncio.gather(*(store.commit([entry("s", 1)]) for _ in range(2)))
     before = store.pool.round_trips["commit"]
     with locked(postgres, url, "r"):
-        assert await store.commit_at_once([entry("r", 1)]) is None
+        assert await store.commit([entry("r", 1)], wait=False) is None
         assert [None] == await store.commit([entry("s", 2)])
 
     assert [None] == await store.commit([entry("r", 1)])
@@ -89,7 +89,7 @@ async def test_a_store_that_is_closed_waits_for_nothing(postgres: PostgresServer
     """The connection of an answer that nobody waits for is given up."""
     store = await ready(url)
     with locked(postgres, url, "r"):
-        assert await store.commit_at_once([entry("r", 1)]) is None
+        assert await store.commit([entry("r", 1)], wait=False) is None
         await store.close()
 
     assert {} == store._commits._late
@@ -106,7 +106,7 @@ async def test_an_answer_that_never_comes(
         proxy.lose_next_answer(to=COMMITS)
         batch: list[Entry] = [entry("r", 1)]
 
-        assert await store.commit_at_once(batch) is None
+        assert await store.commit(batch, wait=False) is None
         assert [None] == await store.commit(batch)
 
         assert 1 == proxy.lost
@@ -123,9 +123,10 @@ async def test_a_lone_run_commits_from_its_own_loop(
     threads: list[str] = []
 
     class Watched(PostgresStore):
-        async def commit_at_once(self, batch):  # type: ignore[no-untyped-def]
-            threads.append(threading.current_thread().name)
-            return await super().commit_at_once(batch)
+        async def commit(self, batch, *, wait=True):  # type: ignore[no-untyped-def]
+            if not wait:
+                threads.append(threading.current_thread().name)
+            return await super().commit(batch, wait=wait)
 
     @outlive.effect(name="prompt_touch")
     async def touch(number: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.testing.suite.entries import HandClock
@@ -30,7 +30,7 @@ class TestSealedPostgres(StoreSuite):
     @pytest.fixture
     def make_store(self, ports: Ports, clock: HandClock, url: str) -> Iterator[Callable[[], Store]]:
         def sealed(store: Store) -> Store:
-            return seal_store(store, MasterKeys.parse(KEY, os.urandom))
+            return SealedStore(store, MasterKeys.parse(KEY, os.urandom))
 
         with opened_again(lambda: on_server(url, ports, clock), sealed) as make:
             yield make

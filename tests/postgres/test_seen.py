@@ -19,6 +19,7 @@ from outlive.testing.suite.entries import (
     START_MS,
     WANTED,
     HandClock,
+    delete_one,
     entry,
     header,
     held,
@@ -106,7 +107,7 @@ async def test_an_id_may_be_used_again(store: PostgresStore) -> None:
     """After a deletion whose tombstone is over: that is another run."""
     await store.commit([held("r", "w")])
     await store.commit([entry("r", 1, **ENDED)])
-    assert await store.delete("r", seq=2, digest=b"", keep_until=0)
+    assert await delete_one(store, "r", seq=2, digest=b"", keep_until=0)
 
     assert [None] == list(await store.commit([held("r", "w")]))
     reading = await store.read("r")
@@ -155,7 +156,7 @@ async def test_an_id_may_be_used_again_by_others(
 
 
 async def _lay_to_rest(store: PostgresStore, run_id: str, seq: int) -> None:
-    assert await store.delete(run_id, seq=seq, digest=b"", keep_until=START_MS)
+    assert await delete_one(store, run_id, seq=seq, digest=b"", keep_until=START_MS)
 
 
 async def test_a_tombstone_of_an_earlier_run_hides_no_loss(

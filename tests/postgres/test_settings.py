@@ -59,7 +59,7 @@ async def test_a_standby_that_is_gone_is_not_done_without(
             port = stack.enter_context(PostgresPooler(own_postgres)).port
         store = PostgresStore(own_postgres.url(port=port))
         await store.commit([held("s", "w")])
-        body = store.begin(attempt(2, "s"), 60)
+        body = store.transactions.begin(attempt(2, "s"), 60)
         body.connection.execute("SET client_min_messages = error")
         with Appending(store) as appending:
             appending.wait_for_more(20)
@@ -93,7 +93,7 @@ async def test_no_setting_of_a_body_reaches_another(store: PostgresStore) -> Non
     )
     before = asked_of(store, 2, asked)
 
-    first = store.begin(attempt(3), 5)
+    first = store.transactions.begin(attempt(3), 5)
     first.connection.execute("CREATE TEMP TABLE orders (id int)")
     first.connection.execute("SELECT pg_advisory_lock(7)")
     first.connection.execute("SET search_path = pg_temp")
@@ -106,14 +106,14 @@ async def test_no_setting_of_a_body_reaches_another(store: PostgresStore) -> Non
     first.commit(b"done")
 
     assert [before] * 2 == [asked_of(store, seq, asked) for seq in (4, 5)]
-    last = store.begin(attempt(6), 5)
+    last = store.transactions.begin(attempt(6), 5)
     assert process == last.connection.info.backend_pid, "it was the same session"
     last.roll_back()
 
 
 def asked_of(store: PostgresStore, seq: int, sql: str) -> Any:
     """What a body gets to see; it is rolled back."""
-    body = store.begin(attempt(seq), 5)
+    body = store.transactions.begin(attempt(seq), 5)
     try:
         return body.connection.execute(sql.encode()).fetchone()
     finally:
@@ -126,10 +126,10 @@ async def test_texts_are_read_as_they_are_meant(store: PostgresStore, setting: s
     value = "off" if setting == "standard_conforming_strings" else "LATIN1"
     for seq in (2, 3):
         given = Attempt(run_id=NASTY, step=f"\\{seq} 'é\\'", seq=seq, epoch=1)
-        body = await store.begin_async(given, 5)
+        body = await store.transactions.begin_async(given, 5)
         await body.connection.execute(f"SET {setting} = {value}")
         await body.commit(b"\\x00'\xff")
-        assert b"\\x00'\xff" == await store.outcome_of(given)
+        assert b"\\x00'\xff" == await store.transactions.outcome_of(given)
 
 
 async def test_a_role_with_other_backslashes(own_postgres: PostgresServer) -> None:
@@ -138,9 +138,9 @@ async def test_a_role_with_other_backslashes(own_postgres: PostgresServer) -> No
     store = PostgresStore(own_postgres.url())
     assert [None] == list(await store.commit([held(NASTY, "w")]))
     given = attempt(2, NASTY)
-    store.begin(given, 5).commit(b"\\x41")
+    store.transactions.begin(given, 5).commit(b"\\x41")
     reading = await store.read(NASTY)
 
     assert isinstance(reading, Reading)
-    assert b"\\x41" == await store.outcome_of(given)
+    assert b"\\x41" == await store.transactions.outcome_of(given)
     await store.close()

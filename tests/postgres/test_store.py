@@ -18,7 +18,16 @@ from outlive.stores.postgres.notify import ANYBODY, WakeRate
 from outlive.stores.postgres.schema import MIGRATIONS, SCHEMA_VERSION
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.types import Node
-from outlive.testing.suite.entries import WANTED, HandClock, entry, header, held, parked
+from outlive.testing.suite.entries import (
+    WANTED,
+    HandClock,
+    delete_one,
+    entry,
+    header,
+    held,
+    parked,
+    post_one,
+)
 from tests.harness.postgres_server import PostgresServer
 
 Execute = Callable[[str], list[Any]]
@@ -49,7 +58,7 @@ async def test_a_batch_is_one_round_trip(url: str, count: int) -> None:
     store = PostgresStore(url)
     await store.commit([held(f"r{n}", "w") for n in range(count)])
     await store.commit([parked(f"p{n}") for n in range(count)])
-    await store.post("r0", "m", b"")
+    await post_one(store, "r0", "m", b"")
     before = store.pool.round_trips["commit"]
 
     plain = await store.commit([entry(f"r{n}", 1) for n in range(count)])
@@ -267,7 +276,7 @@ async def test_a_look_that_fails_spoils_nothing(url: str, execute: Execute) -> N
     execute(f"ALTER TABLE {schema_of(url)}.elsewhere RENAME TO records")
 
     assert await store.read("r") is not None
-    assert "posted" == await store.post("r", "m", b"")
+    assert "posted" == await post_one(store, "r", "m", b"")
     await store.close()
 
 
@@ -279,10 +288,10 @@ async def test_whoever_waits_for_news_gets_them(url: str) -> None:
     ours, theirs = PostgresStore(url), PostgresStore(url)
     await ours.commit([held("r", "w"), held("s", "other")])
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
-    stop = ours.watch("w", lambda: loop.call_soon_threadsafe(heard.set))
+    stop = ours.watchable.watch("w", lambda: loop.call_soon_threadsafe(heard.set))
     await asyncio.wait_for(heard.wait(), 10)  # it listens now
 
-    for tell in (theirs.post("r", "m", b""), theirs.commit([parked("p", 0)])):
+    for tell in (post_one(theirs, "r", "m", b""), theirs.commit([parked("p", 0)])):
         heard.clear()
         await tell
         await asyncio.wait_for(heard.wait(), 10)
@@ -302,7 +311,7 @@ async def test_two_who_delete_the_last_of_a_family_leave_no_nodes(url: str) -> N
         await stores[0].put_blob("family-1", Node(b"a", b"body"))
 
         def delete(at: int, ids: list[str] = ids) -> bool:
-            return asyncio.run(stores[at].delete(ids[at], seq=1, digest=b"", keep_until=0))
+            return asyncio.run(delete_one(stores[at], ids[at], seq=1, digest=b"", keep_until=0))
 
         assert [True, True] == await asyncio.gather(
             *(asyncio.to_thread(delete, at) for at in range(2))
@@ -348,7 +357,7 @@ async def test_nobody_is_woken_for_a_run_that_sleeps_long(url: str) -> None:
     """Every notification wakes all who listen: only what is due is worth that."""
     store = PostgresStore(url)
     told: list[str] = []
-    store._news.tell = told.extend  # type: ignore[method-assign, assignment]
+    store.watchable.tell = told.extend  # type: ignore[method-assign, assignment]
     now = Ports().clock.now_ms()
 
     await store.commit([parked("long", now + 60_000), parked("for mail", None)])

@@ -17,7 +17,7 @@ from itertools import count
 import msgspec
 
 from outlive.journal.lane import run_immediate
-from outlive.stores.seam import Queueing, Store
+from outlive.stores.seam import Store
 from outlive.stores.types import Conflict, Entry, Offer, QueueLimits
 from outlive.testing.suite.entries import (
     LEASE_SECONDS,
@@ -180,7 +180,6 @@ class Simulation:
                 rate=rng.choice((3, 7, None)),
                 rate_ms=rng.choice((700, 10_000)),
             )
-            assert isinstance(self.store, Queueing)
             run_immediate(self.store.set_queue(queue, made[queue], replace=True))
         return made
 

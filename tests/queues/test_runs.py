@@ -13,7 +13,6 @@ import outlive
 from outlive.app.app import App
 from outlive.errors import DefinitionRefused, TimedOut, UsageError
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Queueing
 from tests.queues.conftest import STAYING, OpenApp
 
 
@@ -322,24 +321,3 @@ async def test_limits_are_those_of_a_queue() -> None:
     async with App(MemoryStore(), settings=STAYING) as app:
         with pytest.raises(UsageError, match="'models' is not a Queue"):
             await app.set_queue("models")  # type: ignore[arg-type]
-
-
-async def test_a_store_without_limits_says_which_have_some() -> None:
-    """The line names the stores that can."""
-
-    class Narrow:
-        """A store that keeps no limits."""
-
-        def __init__(self) -> None:
-            self._real = MemoryStore()
-
-        def __getattr__(self, name: str) -> object:
-            if name in ("queues", "set_queue", "find_queue"):
-                raise AttributeError(name)
-            return getattr(self._real, name)
-
-    store = Narrow()
-    assert not isinstance(store, Queueing)
-    async with App(store, settings=STAYING) as app:  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="postgresql://"):
-            await app.set_queue(outlive.Queue("q", concurrency=1))

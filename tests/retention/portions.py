@@ -53,17 +53,17 @@ class PortionRules:
         """How many runs each deletion was of, and how many entries each commit."""
         deleted: list[int] = []
         committed: list[int] = []
-        delete_all, commit = app.store.delete_all, app.store.commit
+        delete, commit = app.store.delete, app.store.commit
 
         async def counted_deletion(batch: Sequence[Deletion]) -> Any:
             deleted.append(len(batch))
-            return await delete_all(batch)
+            return await delete(batch)
 
-        async def counted_commit(batch: Sequence[Entry]) -> Any:
+        async def counted_commit(batch: Sequence[Entry], *, wait: bool = True) -> Any:
             committed.append(len(batch))
-            return await commit(batch)
+            return await commit(batch, wait=wait)
 
-        patch.setattr(app.store, "delete_all", counted_deletion)
+        patch.setattr(app.store, "delete", counted_deletion)
         patch.setattr(app.store, "commit", counted_commit)
         return deleted, committed
 

@@ -339,14 +339,14 @@ class RetentionRules(PortionRules, OrphanRules):
             await (await app.start(fails, id="retried"))
         await (await app.start(double, 1, id="left alone"))
         calendar.pass_days(11)
-        real = app.store.delete_all
+        real = app.store.delete
 
-        async def delete_all(batch: Sequence[Deletion]) -> Sequence[bool]:
+        async def delete(batch: Sequence[Deletion]) -> Sequence[bool]:
             if "retried" in {each.run_id for each in batch}:
                 await app.store.commit([await self._retry_entry(app, "retried")])
             return await real(batch)
 
-        monkeypatch.setattr(app.store, "delete_all", delete_all)
+        monkeypatch.setattr(app.store, "delete", delete)
         swept = await app.retain(ALL)
 
         assert ["retried"] == await runs_of(app)

@@ -51,9 +51,7 @@ def work(folder: Path, number: int, when: str) -> None:
     async def main() -> None:
         store = open_store(store_url(folder), ports=Ports(), lease_seconds=QUICK.lease_seconds)
         doom = Doom(number, when)
-        for verb in ("commit", "commit_at_once"):
-            if hasattr(store, verb):
-                doom.watch(store, verb)
+        doom.watch(store, "commit")
         async with App(store, settings=QUICK) as app, app.worker([toll]) as worker:
             await worker.wait()
 

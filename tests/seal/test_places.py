@@ -7,11 +7,11 @@ import os
 from outlive.envelope import SEAL_BROKEN_MAIL
 from outlive.journal.record import SEAL_BROKEN
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.stores.types import Node, StoredRecord
-from outlive.testing.suite.entries import entry, header
+from outlive.testing.suite.entries import entry, header, post_one
 
 KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 
@@ -19,7 +19,7 @@ KEYS = MasterKeys.parse(new_key(os.urandom), os.urandom)
 async def test_a_record_opens_at_its_own_seq_only() -> None:
     """The data key is the same; the place is not."""
     disk = MemoryStore(ports=Ports(), lease_seconds=60)
-    store = seal_store(disk, KEYS)
+    store = SealedStore(disk, KEYS)
     await store.commit([entry("r", 0, header=header(family="r"))])
     reading = await disk.read("r")
     assert reading is not None
@@ -36,14 +36,14 @@ async def test_a_record_opens_at_its_own_seq_only() -> None:
 async def test_mail_opens_under_its_own_id_only() -> None:
     """Bodies that changed places are not what was posted."""
     disk = MemoryStore(ports=Ports(), lease_seconds=60)
-    store = seal_store(disk, KEYS)
+    store = SealedStore(disk, KEYS)
     await store.commit([entry("r", 0, header=header(family="r"))])
-    await store.post("r", "yes", b"approved")
+    await post_one(store, "r", "yes", b"approved")
     below = await disk.read("r")
     assert below is not None
     sealed = below.mail[0].body
 
-    await disk.post("r", "no", sealed)
+    await post_one(disk, "r", "no", sealed)
     reading = await store.read("r")
 
     assert reading is not None
@@ -55,7 +55,7 @@ async def test_mail_opens_under_its_own_id_only() -> None:
 async def test_a_node_opens_in_its_own_family_and_at_its_own_address_only() -> None:
     """What lies elsewhere is left as it is, so that its hash tells."""
     disk = MemoryStore(ports=Ports(), lease_seconds=60)
-    store = seal_store(disk, KEYS)
+    store = SealedStore(disk, KEYS)
     await store.commit([entry("r", 0, header=header(family="r"), nodes=(Node(b"a", b"one"),))])
     await store.commit([entry("r", 1, nodes=(Node(b"b", b"two"),))])
     veil = await store.keyring.veil()

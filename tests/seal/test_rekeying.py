@@ -13,7 +13,6 @@ from outlive.errors import StoreUnavailable, UsageError, WrongKey
 from outlive.journal.seal.keys import MasterKeys
 from outlive.journal.seal.rekey import erase, rekey
 from outlive.journal.seal.sealed_store import SealedStore
-from outlive.journal.seal.transactions import seal_store
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.stores.types import Query
@@ -36,7 +35,7 @@ async def tree(word: str) -> str:
 
 
 def opened(disk: Any, *keys: str) -> SealedStore:
-    return seal_store(disk, MasterKeys.parse(",".join(keys), os.urandom))
+    return SealedStore(disk, MasterKeys.parse(",".join(keys), os.urandom))
 
 
 async def grown(key: str) -> MemoryStore:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.ports import Ports
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store
@@ -28,7 +28,7 @@ class TestSealedMemory(StoreSuite):
     @pytest.fixture
     def make_store(self, ports: Ports) -> Callable[[], Store]:
         self.below = MemoryStore(ports=ports, lease_seconds=LEASE_SECONDS)
-        return lambda: seal_store(self.below, KEYS)
+        return lambda: SealedStore(self.below, KEYS)
 
     async def kill(self, store: Store, worker: str) -> None:
         self.below.kill(worker)
@@ -42,5 +42,5 @@ class TestSealedSQLite(StoreSuite):
         def make() -> SQLiteStore:
             return SQLiteStore(tmp_path / "o.db", ports=ports, lease_seconds=LEASE_SECONDS)
 
-        with opened_again(make, lambda store: seal_store(store, KEYS)) as begin:
+        with opened_again(make, lambda store: SealedStore(store, KEYS)) as begin:
             yield begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import outlive
 import outlive.stores.transactions
@@ -30,14 +31,15 @@ async def test_its_outcome_is_sealed_and_comes_back(tmp_path: Path, key: str) ->
     async with open_app(url, key=key) as app:
         with sqlite3.connect(tmp_path / "o.db") as db:
             db.execute("CREATE TABLE bookings (number INTEGER)")
-        forgetting = app.store.forget_outcomes  # type: ignore[attr-defined]
-        app.store.forget_outcomes = _keep  # type: ignore[attr-defined]
+        transactions: Any = app.store.transactions
+        forgetting = transactions.forget_outcomes
+        transactions.forget_outcomes = _keep
 
         assert SECRET == await (await app.start(booking, SECRET, id="r")).outcome()
 
         ((run_id, step, seq),) = db.execute("SELECT run_id, step, seq FROM outcomes").fetchall()
         attempt = outlive.stores.transactions.Attempt(run_id=run_id, step=step, seq=seq, epoch=1)
-        kept = await app.store.outcome_of(attempt)  # type: ignore[attr-defined]
+        kept = await transactions.outcome_of(attempt)
         assert kept is not None
         assert SECRET.encode() in kept
         assert set() == found_in(tmp_path)

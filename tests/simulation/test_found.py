@@ -369,10 +369,10 @@ class Slow(MemoryStore):
         super().__init__()
         self.asked, self.allowed = threading.Event(), threading.Event()
 
-    async def commit(self, batch: Any) -> Any:
+    async def commit(self, batch: Any, *, wait: bool = True) -> Any:
         self.asked.set()
         self.allowed.wait(20)
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
 
 async def test_a_worker_that_stopped_drives_nothing_new() -> None:

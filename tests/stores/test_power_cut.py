@@ -28,10 +28,12 @@ from outlive.testing.suite.entries import (
     START_MS,
     WANTED,
     HandClock,
+    delete_one,
     entry,
     header,
     held,
     parked,
+    post_one,
     takeover,
 )
 from tests.harness.power_cut import Cut, Flush, Operation, Trace, Write, cuts
@@ -55,13 +57,13 @@ LIFE: list[Verb] = [
     lambda s: s.commit([held("r", "w", header=header(tags={"a": "b"})), parked("p", START_MS)]),
     lambda s: s.commit([entry("r", 1)]),
     lambda s: s.commit([entry("r", 2), entry("p", 1, last=4)]),
-    lambda s: s.post("p", "m1", b"mail"),
+    lambda s: post_one(s, "p", "m1", b"mail"),
     lambda s: s.claim("x", WANTED, 5),
     lambda s: s.commit([takeover("p", 4, "x", epoch=2), entry("r", 3)]),
     lambda s: s.commit(
         [entry("p", 5, epoch=2, consumed=("m1",), nodes=(Node(b"n1", bytes(9000)),))]
     ),
-    lambda s: s.post("p", "m2", b"more"),
+    lambda s: post_one(s, "p", "m2", b"more"),
     lambda s: s.commit(
         [
             entry(
@@ -74,12 +76,12 @@ LIFE: list[Verb] = [
     lambda s: s.commit([entry("r", 3, b"zombie"), entry("q", 1)]),
     lambda s: s.release("w"),
     lambda s: s.commit([entry("q", 2, header=DONE)]),
-    lambda s: s.delete("q", seq=3, digest=b"d", keep_until=START_MS + 1),
+    lambda s: delete_one(s, "q", seq=3, digest=b"d", keep_until=START_MS + 1),
     lambda s: s.commit([entry(f"k{number}", 0, epoch=0) for number in range(20)]),
     lambda s: s.commit([entry(f"k{number}", 1, epoch=0) for number in range(20)]),
     lambda s: s.commit([entry("r", 6, header=DONE), entry("q", 0)]),
     lambda s: s.commit([entry(f"k{number}", 2, epoch=0, header=DONE) for number in range(9)]),
-    lambda s: s.delete_all(
+    lambda s: s.delete(
         [
             Deletion(run_id=f"k{number}", seq=3, digest=b"d", keep_until=START_MS + 1)
             for number in range(9)
@@ -102,7 +104,9 @@ def state_of(store: Store) -> bytes:
     page = do(store.find(Query(), limit=1000))
     readings = [do(store.read(found.head.run_id)) for found in page.items]
     nodes = sorted(do(store.get_blobs("family-1", ADDRESSES)).items())
-    posted = {run.head.run_id: do(store.post(run.head.run_id, "m1", b"")) for run in page.items}
+    posted = {
+        run.head.run_id: do(post_one(store, run.head.run_id, "m1", b"")) for run in page.items
+    }
     gone = do(store.commit([entry("q", 5, epoch=9)]))
     return msgspec.msgpack.encode([page, readings, nodes, posted, gone])
 

@@ -26,7 +26,7 @@ from outlive.stores.seam import Store
 from outlive.stores.sqlite.schema import SCHEMA_VERSION
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Node
-from outlive.testing.suite.entries import WANTED, entry, held, parked
+from outlive.testing.suite.entries import WANTED, delete_one, entry, held, parked, post_one
 from tests.stores.faulty import Faults
 
 Verb = Callable[[Store], Awaitable[object]]
@@ -34,9 +34,9 @@ Verb = Callable[[Store], Awaitable[object]]
 WRITES: dict[str, Verb] = {
     "commit of appends": lambda store: store.commit([entry("r", 1)]),
     "commit of anything": lambda store: store.commit([entry("new", 0)]),
-    "post": lambda store: store.post("r", "m", b""),
+    "post": lambda store: post_one(store, "r", "m", b""),
     "put_blob": lambda store: store.put_blob("f", Node(b"a", b"b")),
-    "delete": lambda store: store.delete("r", seq=1, digest=b"", keep_until=0),
+    "delete": lambda store: delete_one(store, "r", seq=1, digest=b"", keep_until=0),
     "release": lambda store: store.release("w"),
 }
 

@@ -13,7 +13,7 @@ from outlive.errors import CorruptRecord
 from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.transactions import Attempt
-from outlive.testing.suite.entries import START_MS, entry, header
+from outlive.testing.suite.entries import START_MS, delete_one, entry, header
 
 paid: list[int] = []
 
@@ -104,7 +104,7 @@ async def deleted(path: Path) -> Store:
     store = SQLiteStore(path)
     await store.commit([entry("r", 0)])
     await store.commit([entry("r", 1, header=header(status="done", ended_at=START_MS))])
-    assert await store.delete("r", seq=2, digest=b"", keep_until=1 << 60)
+    assert await delete_one(store, "r", seq=2, digest=b"", keep_until=1 << 60)
     return store
 
 
@@ -142,7 +142,7 @@ async def test_an_outcome_that_its_index_lost_is_found(tmp_path: Path) -> None:
     await store.close()
 
     store = SQLiteStore(path)
-    outcome = await store.outcome_of(Attempt(run_id="r", step="s", seq=1, epoch=1))
+    outcome = await store.transactions.outcome_of(Attempt(run_id="r", step="s", seq=1, epoch=1))
     await store.close()
 
     assert b"\x01" == outcome

@@ -17,7 +17,7 @@ from outlive.app.app import App
 from outlive.errors import StoreFailed
 from outlive.settings import Settings
 from outlive.stores.sqlite.store import SQLiteStore
-from outlive.testing.suite.entries import entry
+from outlive.testing.suite.entries import entry, post_one
 
 QUICK = Settings(lease_seconds=0.6, poll_seconds=0.02, drain_seconds=1)
 
@@ -60,7 +60,7 @@ async def test_nothing_is_acknowledged_that_nobody_else_will_see(
     await store.beat("w")
     way(path)
 
-    for verb in (store.commit([entry("r", 1)]), store.beat("w"), store.post("r", "m", b"")):
+    for verb in (store.commit([entry("r", 1)]), store.beat("w"), post_one(store, "r", "m", b"")):
         with pytest.raises(StoreFailed, match=r"o\.db.* was replaced, moved or deleted"):
             await verb
     assert any("was replaced" in each for each in store._connections.problems())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Conflict, Node
-from outlive.testing.suite.entries import entry, header
+from outlive.testing.suite.entries import entry, header, post_one
 from tests.stores.faulty import Faults
 
 
@@ -18,7 +18,7 @@ async def test_at_once_or_not_at_all(tmp_path: Path) -> None:
     writer = sqlite3.connect(tmp_path / "o.db", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
 
-    assert await store.commit_at_once([entry("r", 1)]) is None
+    assert await store.commit([entry("r", 1)], wait=False) is None
 
     with store._connections.reading() as db:
         assert db.execute("PRAGMA busy_timeout").fetchone()[0] > 0, "the others still wait"
@@ -27,8 +27,8 @@ async def test_at_once_or_not_at_all(tmp_path: Path) -> None:
     reading = await store.read("r")
     assert reading is not None
     assert 1 == reading.head.seq
-    assert [None] == await store.commit_at_once([entry("r", 1)])
-    (conflict,) = await store.commit_at_once([entry("r", 1, record=b"another")]) or ()
+    assert [None] == await store.commit([entry("r", 1)], wait=False)
+    (conflict,) = await store.commit([entry("r", 1, record=b"another")], wait=False) or ()
     assert conflict is not None
     await store.close()
 
@@ -37,19 +37,19 @@ async def test_whatever_goes_with_a_record_goes_at_once_with_it(tmp_path: Path) 
     """Header, nodes and mail: all of it or, while somebody writes, nothing."""
     store = SQLiteStore(tmp_path / "o.db")
     await store.commit([entry("r", 0)])
-    await store.post("r", "m", b"letter")
+    await post_one(store, "r", "m", b"letter")
     node = Node(b"a" * 16, b"\0node")
     whole = entry("r", 1, header=header(status="waiting"), nodes=(node,), consumed=("m",))
     writer = sqlite3.connect(tmp_path / "o.db", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    assert await store.commit_at_once([whole]) is None
+    assert await store.commit([whole], wait=False) is None
     writer.execute("ROLLBACK")
     writer.close()
 
     late = entry("r", 7, header=header(status="failed"), nodes=(Node(b"b" * 16, b"\0"),))
-    (conflict,) = await store.commit_at_once([late]) or ()
+    (conflict,) = await store.commit([late], wait=False) or ()
     assert conflict is not None
-    assert [None] == await store.commit_at_once([whole])
+    assert [None] == await store.commit([whole], wait=False)
 
     reading = await store.read("r")
     assert reading is not None

@@ -23,7 +23,7 @@ from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.postgres.transactions import TRANSACTIONS_MAX
 from outlive.stores.transactions import Attempt, Unsure
 from outlive.stores.types import Reading
-from outlive.testing.suite.entries import HandClock, entry, header, held
+from outlive.testing.suite.entries import HandClock, delete_one, entry, header, held
 from tests.harness.places import Place, PostgresPlace, SQLitePlace
 from tests.harness.postgres_pooler import PostgresPooler
 from tests.harness.postgres_server import PostgresServer
@@ -56,18 +56,18 @@ def take_over(store: Any) -> None:
 
 
 def look(store: Any, which: Attempt) -> bytes | None:
-    found: bytes | None = asyncio.run(store.outcome_of(which))
+    found: bytes | None = asyncio.run(store.transactions.outcome_of(which))
     return found
 
 
 def test_the_outcome_is_there_with_the_writes(place: Place, store: Any) -> None:
     """Or neither is."""
-    first = store.begin(attempt(), 5)
+    first = store.transactions.begin(attempt(), 5)
     first.connection.execute(place.insert(), ("first",))
     first.roll_back()
     assert (None, []) == (look(store, attempt()), place.rows())
 
-    second = store.begin(attempt(seq=3), 5)
+    second = store.transactions.begin(attempt(seq=3), 5)
     second.connection.execute(place.insert(), ("second",))
     second.commit(b"done")
     assert (b"done", ["second"]) == (look(store, attempt(seq=3)), place.rows())
@@ -77,10 +77,10 @@ def test_an_old_epoch_is_refused(place: Place, store: Any) -> None:
     """Whenever it began: what it wrote is gone."""
     if isinstance(place, SQLitePlace):
         take_over(store)  # there is no other time: one writes, and all others wait
-        old = store.begin(attempt(), 5)
+        old = store.transactions.begin(attempt(), 5)
         old.connection.execute(place.insert(), ("old",))
     else:
-        old = store.begin(attempt(), 5)
+        old = store.transactions.begin(attempt(), 5)
         old.connection.execute(place.insert(), ("old",))
         take_over(store)
 
@@ -114,7 +114,7 @@ def test_a_claim_waits_for_a_commit_that_is_under_way(
 def test_a_step_has_one_outcome(place: Place, store: Any) -> None:
     """Even if its driver did not look before it tried again."""
     for seq in (2, 3):
-        again = store.begin(attempt(seq=seq), 5)
+        again = store.transactions.begin(attempt(seq=seq), 5)
         again.connection.execute(place.insert(), (f"try {seq}",))
         if seq == 2:
             again.commit(b"done")
@@ -128,13 +128,13 @@ def test_that_there_is_none_is_final(postgres_place: PostgresPlace) -> None:
     """A commit that comes after somebody looked is refused; a later attempt is not."""
     place, store = postgres_place, opened(postgres_place)
     asyncio.run(store.commit([held("r", "one")]))
-    slow = store.begin(attempt(seq=2), 5)
+    slow = store.transactions.begin(attempt(seq=2), 5)
     slow.connection.execute(place.insert(), ("slow",))
 
     assert look(store, attempt(seq=2)) is None
     with pytest.raises(Unsure):
         slow.commit(b"slow")
-    later = store.begin(attempt(seq=3), 5)
+    later = store.transactions.begin(attempt(seq=3), 5)
     later.connection.execute(place.insert(), ("later",))
     later.commit(b"later")
 
@@ -145,15 +145,15 @@ def test_that_there_is_none_is_final(postgres_place: PostgresPlace) -> None:
 def test_they_are_forgotten(place: Place, store: Any) -> None:
     """When the journal has them, or with their run."""
     for step in ("a", "b"):
-        own = store.begin(Attempt(run_id="r", step=step, seq=2, epoch=1), 5)
+        own = store.transactions.begin(Attempt(run_id="r", step=step, seq=2, epoch=1), 5)
         own.commit(b"done")
     assert 2 == place.count("outcomes")
 
-    asyncio.run(store.forget_outcomes([("r", "a"), ("r", "never"), ("s", "b")]))
+    asyncio.run(store.transactions.forget_outcomes([("r", "a"), ("r", "never"), ("s", "b")]))
     assert 1 == place.count("outcomes")
     end = entry("r", 1, header=header(status="completed", ended_at=1), lease="free")
     assert [None] == list(asyncio.run(store.commit([end])))
-    assert asyncio.run(store.delete("r", seq=2, digest=b"d", keep_until=1))
+    assert asyncio.run(delete_one(store, "r", seq=2, digest=b"d", keep_until=1))
     assert 0 == place.count("outcomes")
 
 
@@ -161,7 +161,7 @@ def test_at_its_limit_a_file_is_free_for_others(sqlite_place: SQLitePlace) -> No
     """Also if the body goes on and on, and nothing of that is written."""
     place, store = sqlite_place, opened(sqlite_place)
     asyncio.run(store.commit([held("r", "one")]))
-    own = store.begin(attempt(), 5)
+    own = store.transactions.begin(attempt(), 5)
     failures: list[Exception] = []
 
     def body() -> None:
@@ -203,7 +203,7 @@ def test_a_commit_whose_answer_is_lost(
     place = postgres_place
     store = PostgresStore(through(proxy, postgres, place))
     asyncio.run(store.commit([held("r", "one")]))
-    own = store.begin(attempt(), 5)
+    own = store.transactions.begin(attempt(), 5)
     own.connection.execute(place.insert(), ("a flight",))
     proxy.lose_next_answer()
     with pytest.raises(Unsure):
@@ -335,7 +335,10 @@ async def test_connections_that_nobody_uses_are_closed(postgres_place: PostgresP
     place, clock = postgres_place, HandClock()
     store = PostgresStore(place.url, ports=Ports(clock=clock))
     await store.commit([held("r", "one")])
-    plain, awaiting = store.begin(attempt(), 5), await store.begin_async(attempt(), 5)
+    plain, awaiting = (
+        store.transactions.begin(attempt(), 5),
+        await store.transactions.begin_async(attempt(), 5),
+    )
     processes = [each.connection.info.backend_pid for each in (plain, awaiting)]
     plain.roll_back()
     await awaiting.roll_back()
@@ -371,8 +374,10 @@ async def test_a_step_waits_for_its_turn(postgres_place: PostgresPlace, awaits: 
 
     async with open_app(place.url, settings=QUICK) as app, asyncio.timeout(60):
         store: Any = app.store
-        others = [await store.begin_async(attempt(), 5) for _ in range(TRANSACTIONS_MAX)]
-        plain = [store.begin(attempt(), 5) for _ in range(TRANSACTIONS_MAX)]
+        others = [
+            await store.transactions.begin_async(attempt(), 5) for _ in range(TRANSACTIONS_MAX)
+        ]
+        plain = [store.transactions.begin(attempt(), 5) for _ in range(TRANSACTIONS_MAX)]
         handle = await app.start(once, id="t")
         while not is_put_off(await app.read("t")):
             await asyncio.sleep(0.01)

@@ -22,7 +22,7 @@ from outlive.journal.log import RunLog
 from outlive.journal.reader import read_events
 from outlive.journal.retention.archive import read_archive, write_archive
 from outlive.journal.seal.keys import MasterKeys, new_key
-from outlive.journal.seal.transactions import seal_store
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.model.events import RunQuarantined, RunStarted
 from outlive.stores.sqlite.store import SQLiteStore
 from tests.stores.faulty import Faults
@@ -247,7 +247,7 @@ async def open_without_the_key(place: Place) -> None:
 
 @raises(errors.Erased, r"run r was erased: its family's data key is gone, .*")
 async def read_what_was_erased(place: Place) -> None:
-    store = seal_store(place.store, MasterKeys.parse(new_key(os.urandom), os.urandom))
+    store = SealedStore(place.store, MasterKeys.parse(new_key(os.urandom), os.urandom))
     await App(store, settings=QUICK).submit(echo, id="r")
     place.store._nodes.pop("r")
     store._runs.clear()

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from outlive.journal.keeper import EARLY_RUNS, Keeper, ThreadKeeper
 from outlive.journal.lane import run_immediate
 from outlive.journal.log import RunLog
 from outlive.model.events import RunStarted
 from outlive.stores.memory import MemoryStore
-from outlive.stores.types import Conflict, Entry
+from outlive.stores.types import Entry
 from outlive.worker.worker import Worker
 
 PATIENCE_SECONDS = 10.0
@@ -48,10 +48,10 @@ class Elsewhere(MemoryStore):
         self.entries: list[Sequence[Entry]] = []
         self.begun = threading.Event()
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
         self.entries.append(batch)
         self.begun.set()
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
 
 class Here(Elsewhere):

@@ -23,9 +23,9 @@ from outlive.journal.lane import QUICK_TIMES
 from outlive.journal.reader import read_first
 from outlive.model.events import RunStarted
 from outlive.stores.memory import MemoryStore
-from outlive.stores.types import Conflict, Entry, Mail
+from outlive.stores.types import Entry, Mail
 from outlive.testing.clock import FakeClock
-from outlive.testing.suite.entries import entry
+from outlive.testing.suite.entries import entry, post_one
 from outlive.worker.entries import start_entry
 from outlive.worker.worker import Postman
 
@@ -172,10 +172,10 @@ class Interrupted(MemoryStore):
 
     is_armed = False
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
         if self.is_armed:
             raise KeyboardInterrupt
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
 
 def test_an_interrupted_flush_is_answered() -> None:
@@ -224,7 +224,7 @@ async def test_mail_for_a_run_that_came_back_is_not_what_was_fetched_before() ->
     store = MemoryStore()
     await store.commit([start_of("left"), start_of("stayed")])
     for run_id in ("left", "stayed"):
-        await store.post(run_id, "m", b"")
+        await post_one(store, run_id, "m", b"")
     left, stayed, again = Box(), Box(), Box()
     drives: dict[str, Any] = {"left": left, "stayed": stayed}
 
@@ -233,7 +233,7 @@ async def test_mail_for_a_run_that_came_back_is_not_what_was_fetched_before() ->
         if drives["left"] is left:
             drives["left"] = again
             assert [None] == await store.commit([entry("left", 1, epoch=0, consumed=("m",))])
-            await store.post("left", "n", b"")
+            await post_one(store, "left", "n", b"")
         return found
 
     host = SimpleNamespace(create_task=lambda work: tasks.append(asyncio.create_task(work)))

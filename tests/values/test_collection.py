@@ -23,6 +23,7 @@ from outlive.model.events import RunCompleted
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store
 from outlive.stores.sqlite.store import SQLiteStore
+from outlive.testing.suite.entries import delete_one
 from outlive.worker.entries import start_entry
 from tests.values.test_stored_once import ALL, START, Writer, values_in
 
@@ -153,7 +154,7 @@ class Scene:
         if run_id is None:
             return
         seq = self.seen.pop(run_id)
-        delete = self.store.delete(run_id, seq=seq, digest=b"", keep_until=1 << 60)
+        delete = delete_one(self.store, run_id, seq=seq, digest=b"", keep_until=1 << 60)
         is_gone = run_immediate(delete)
         assert is_gone == (self.ended.get(run_id) == seq)
         if is_gone:

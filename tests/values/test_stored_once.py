@@ -55,9 +55,9 @@ class CountingStore(MemoryStore):
         self.fetches = 0
         self.brought: list[Node] = []
 
-    async def commit(self, batch: Sequence[Entry]) -> Any:
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Any:
         self.brought += [node for entry in batch for node in entry.nodes]
-        return await super().commit(batch)
+        return await super().commit(batch, wait=wait)
 
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         self.fetches += 1

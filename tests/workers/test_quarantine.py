@@ -20,6 +20,7 @@ from outlive.model.mail import Cancel, Signal
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
 from outlive.stores.types import StoredRecord
+from outlive.testing.suite.entries import post_one
 from outlive.worker.repertoire import all_of
 
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0, drain_seconds=2)
@@ -95,7 +96,7 @@ async def reaches(app: App, status: str) -> Handle:
 
 
 async def post(store: MemoryStore, mail_id: str, letter: Signal | Cancel) -> None:
-    assert "posted" == await store.post("r", mail_id, write_letter("r", mail_id, letter))
+    assert "posted" == await post_one(store, "r", mail_id, write_letter("r", mail_id, letter))
 
 
 async def test_other_mail_waits_and_nobody_is_killed_for_it(app: App, store: MemoryStore) -> None:

@@ -25,9 +25,9 @@ def sealed(store: Store, key: str, ports: Ports) -> Store:
     """
     _check_installed()
     from outlive.journal.seal.keys import MasterKeys
-    from outlive.journal.seal.transactions import seal_store
+    from outlive.journal.seal.sealed_store import SealedStore
 
-    closed = seal_store(store, MasterKeys.parse(key, ports.entropy))
+    closed = SealedStore(store, MasterKeys.parse(key, ports.entropy))
     run_immediate(closed.keyring.veil())  # a wrong key is noticed here, and not in the middle
     return closed
 
@@ -106,10 +106,9 @@ def sealed_like(store: Store, other: Store) -> Store:
         check_unsealed(other)
         return other
     from outlive.journal.seal.sealed_store import SealedStore
-    from outlive.journal.seal.transactions import seal_store
 
     assert isinstance(store, SealedStore)
-    closed = seal_store(other, store.keys)
+    closed = SealedStore(other, store.keys)
     run_immediate(closed.keyring.veil())
     return closed
 

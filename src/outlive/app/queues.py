@@ -16,7 +16,6 @@ from outlive.journal.lane import run_immediate
 from outlive.model.defaults import RATE_MS
 from outlive.model.events import RunStarted
 from outlive.model.queues import Queue, check_queue_name
-from outlive.stores.seam import Queueing
 from outlive.stores.types import QueueLimits, QueueState
 
 logger = logging.getLogger("outlive")
@@ -37,7 +36,7 @@ class Queues:
             )
         limits = limits_of(queue)
         held = await self._reader.lane(
-            self._queueing().set_queue(queue.name, limits, replace=replace)
+            self._reader.store.set_queue(queue.name, limits, replace=replace)
         )
         if held != limits:
             logger.warning(
@@ -49,7 +48,7 @@ class Queues:
     async def states(self) -> Sequence[QueueState]:
         """Every queue that has limits or runs."""
         self._reader.check_open()
-        return await self._reader.lane(self._queueing().queues())
+        return await self._reader.lane(self._reader.store.queues())
 
     async def declare(self, queues: Iterable[Queue | str]) -> frozenset[str]:
         """Set the limits of these queues where the store has none; their names."""
@@ -67,20 +66,12 @@ class Queues:
     async def check_units(self, start: RunStarted) -> None:
         """Refuse a run that alone needs more units than its queue's rate allows."""
         if _units(start) > 1:
-            check_units(start, await self._reader.lane(self._queueing().find_queue(start.queue)))
+            check_units(start, await self._reader.lane(self._reader.store.find_queue(start.queue)))
 
     def check_units_here(self, start: RunStarted) -> None:
         """``check_units`` on this thread."""
         if _units(start) > 1:
-            check_units(start, run_immediate(self._queueing().find_queue(start.queue)))
-
-    def _queueing(self) -> Queueing:
-        if isinstance(self._reader.store, Queueing):
-            return self._reader.store
-        raise UsageError(
-            f"{type(self._reader.store).__name__} does not keep limits of queues; "
-            "sqlite://, postgresql:// and memory:// do"
-        )
+            check_units(start, run_immediate(self._reader.store.find_queue(start.queue)))
 
 
 def check_units(start: RunStarted, limits: QueueLimits | None) -> None:

@@ -45,8 +45,7 @@ class StoreReader:
         self._pid = os.getpid()
         self._threads: ThreadLane | None = None
         if lane is None:
-            threads = getattr(store, "threads", None)
-            lane = self._threads = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+            lane = self._threads = ThreadLane(store.threads or LANE_THREADS)
         self.lane: Lane = lane
 
     @property

@@ -31,7 +31,7 @@ from outlive.model.ids import check_run_id, digest
 from outlive.portal import interrupted, run_blocking
 from outlive.ports import Ports
 from outlive.stores.seam import Store
-from outlive.stores.transactions import enlisting
+from outlive.stores.transactions import Transactional, cannot_share
 from outlive.stores.types import DEFAULT_QUEUE, LAST_CHAPTER, Header, Reading
 from outlive.worker.entries import start_entry
 from outlive.worker.repertoire import each_once
@@ -291,10 +291,16 @@ def _as_given(event: RunStarted, args: Sequence[Any], kwargs: Mapping[str, Any])
     return msgspec.structs.replace(event, args=encoded, digest=digest(encoded))
 
 
+def _transactions(store: Store) -> Transactional:
+    if store.transactions is None:
+        raise cannot_share("connection=")
+    return store.transactions
+
+
 def begin_within(store: Store, connection: Any, request: StartRequest) -> None:
     """Start a run in the user's own transaction, or find that it exists."""
     entry = start_entry(request.run_id, request.event)
-    is_in, there = enlisting(store).enlist(connection, entry)
+    is_in, there = _transactions(store).enlist(connection, entry)
     if not is_in:
         check_found(request, there, compare=True)
 
@@ -302,7 +308,7 @@ def begin_within(store: Store, connection: Any, request: StartRequest) -> None:
 async def begin_within_async(store: Store, connection: Any, request: StartRequest) -> None:
     """``begin_within`` for a connection that may have to be awaited."""
     entry = start_entry(request.run_id, request.event)
-    is_in, there = await enlisting(store).enlist_async(connection, entry)
+    is_in, there = await _transactions(store).enlist_async(connection, entry)
     if not is_in:
         check_found(request, there, compare=True)
 

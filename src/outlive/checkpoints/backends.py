@@ -33,7 +33,8 @@ from outlive.model.checkpoints import (
 from outlive.model.defaults import LANE_THREADS, STORE_FILE
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.seam import Store, Tabling, timed_by
+from outlive.stores.seam import Store, timed_by
+from outlive.stores.transactions import cannot_write_rows
 from outlive.stores.types import Statement
 
 SCHEMA = (
@@ -63,12 +64,9 @@ async def make(store: Store) -> None:
     Raises:
         UsageError: the store is sealed, or can't have one.
     """
-    if not isinstance(store, Tabling):
-        raise UsageError(
-            "table=True needs a SQLite file or a PostgreSQL database that is not sealed: states "
-            "would stand in the table as plain JSON; leave it out, or open it without a key"
-        )
-    await store.commit_with(None, [(sql, ()) for sql in SCHEMA])
+    if store.transactions is None:
+        raise cannot_write_rows()
+    await store.transactions.commit_with(None, [(sql, ()) for sql in SCHEMA])
 
 
 async def rows(
@@ -201,8 +199,7 @@ class StorageBackend:
                 if self.has_table:
                     self._make_table(self._store)
             if self._lane is None:
-                threads = getattr(self._store, "threads", None)
-                self._lane = ThreadLane(threads if isinstance(threads, int) else LANE_THREADS)
+                self._lane = ThreadLane(self._store.threads or LANE_THREADS)
 
     def _make_table(self, store: Store) -> None:
         try:

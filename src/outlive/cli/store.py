@@ -14,7 +14,6 @@ from outlive.journal.retention.sweep import Swept, SweptRun
 from outlive.model.defaults import ID_WINDOW_MS
 from outlive.model.retention import parse_retention
 from outlive.ports import Ports
-from outlive.stores.seam import Recoverable
 from outlive.stores.types import Loss
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")
@@ -94,9 +93,7 @@ def accept_loss(asked: argparse.Namespace) -> int:
 
 async def _accept(asked: argparse.Namespace) -> Loss:
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
-        store = getattr(app.store, "below", app.store)
-        if not isinstance(store, Recoverable):
-            raise UsageError("this store never goes back by itself; there is nothing to accept")
+        store = app.store
         loss = await store.loss()
         if loss is None:
             raise UsageError("nothing is known to be missing; there is nothing to accept")

@@ -15,7 +15,6 @@ from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound
 from outlive.journal.retention.archive import read_archive
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.transactions import Transactional
 from outlive.stores.types import DAMAGED, PAGE_MAX, Found, Reading
 from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
@@ -136,9 +135,9 @@ async def _check(app: App, journal: str, report: VerifyReport) -> None:
 
 async def _check_beside(app: App, reading: Reading, checked: Checked) -> list[Damage]:
     """Outcomes of transactional steps that the journal does not have as yet."""
-    if checked.damage or not isinstance(app.store, Transactional):
+    if checked.damage or app.store.transactions is None:
         return []
-    kept = await app.store.outcomes_of(reading.head.run_id)
+    kept = await app.store.transactions.outcomes_of(reading.head.run_id)
     return check_outcomes(reading, checked.events, kept)
 
 

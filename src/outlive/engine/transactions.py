@@ -55,7 +55,7 @@ class Transactions:
 
     def __init__(self, store: Transactional, lane: Lane, host: Host) -> None:
         self._store, self._lane, self._host = store, lane, host
-        self._seconds_max = store.transaction_seconds_max
+        self._seconds_max = store.seconds_max
         self._known: list[tuple[str, str]] = []
         self._timer: Cancellable | None = None
 
@@ -182,7 +182,8 @@ class Transactions:
 
 def transactions_of(store: Store, lane: Lane, host: Host) -> Transactions | None:
     """What a worker needs for such steps, if its store can do them."""
-    return Transactions(store, lane, host) if isinstance(store, Transactional) else None
+    shared = store.transactions
+    return None if shared is None else Transactions(shared, lane, host)
 
 
 def attempt_of(drive: Recorder, op: Op) -> Attempt:

@@ -9,14 +9,13 @@ this one in its name: several may share a place, and none clears away what is an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.model.ids import OWN_PREFIX
-from outlive.stores.seam import Store, delete_all
-from outlive.stores.types import Deletion, Health, Node, Reading
+from outlive.stores.seam import Store
+from outlive.stores.types import Deletion, Health, Node
 
 #: The family of what two stores know of one another.
 PLACES = f"{OWN_PREFIX}places"
@@ -56,7 +55,7 @@ async def check_here(store: Store) -> None:
         )
 
 
-async def keep_elsewhere(store: Any, blobs: Any, name: str, entropy: Entropy) -> Store:
+async def keep_elsewhere(store: Store, blobs: Store, name: str, entropy: Entropy) -> Store:
     """The store with its blobs in another one, which is found again by its id.
 
     Raises:
@@ -90,22 +89,19 @@ async def id_of(store: Store, entropy: Entropy) -> str:
 
 
 class BlobsElsewhere:
-    """A store with the blobs of another; whatever it does not say itself, the first one does."""
+    """A store with the blobs of another; all other verbs are the first one's own."""
 
-    clock: Any
-    commit: Any
-    read: Any
-    post: Any
-    find: Any
-    claim: Any
-    beat: Any
-    release: Any
-
-    def __init__(self, store: Any, blobs: Any, prefix: str, name: str) -> None:
+    def __init__(self, store: Store, blobs: Store, prefix: str, name: str) -> None:
         self._store, self._blobs, self._prefix, self._name = store, blobs, prefix, name
-        for verb in dir(store):
-            if not verb.startswith("_") and not hasattr(type(self), verb):
-                setattr(self, verb, getattr(store, verb))
+        self.clock, self.threads = store.clock, store.threads
+        self.watchable, self.transactions = store.watchable, store.transactions
+        self.commit, self.find = store.commit, store.find
+        self.read, self.read_all = store.read, store.read_all
+        self.post, self.mail_of = store.post, store.mail_of
+        self.claim, self.beat, self.release = store.claim, store.beat, store.release
+        self.set_queue, self.find_queue = store.set_queue, store.find_queue
+        self.queues, self.without_runs = store.queues, store.without_runs
+        self.loss, self.accept_loss = store.loss, store.accept_loss
 
     async def put_blob(self, family: str, node: Node) -> None:
         if node.address.startswith(_OWN):
@@ -124,51 +120,39 @@ class BlobsElsewhere:
         await self._blobs.drop_blobs(self._prefix + family, addresses)
         await self._store.drop_blobs(family, addresses)
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return (await self.delete_all([one]))[0]
-
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
-        """See ``Clearing``."""
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         families: dict[str, str] = {}
         for each in batch:
-            found: Reading | None = await self._store.read(each.run_id, 1 << 62, limit=0)
+            found = await self._store.read(each.run_id, 1 << 62, limit=0)
             if found is not None and found.header.family:
                 families[each.run_id] = found.header.family
-        answers: Sequence[bool] = await delete_all(self._store, batch)
+        answers = await self._store.delete(batch)
         touched = {
             families[each.run_id]
             for each, is_gone in zip(batch, answers, strict=True)
             if is_gone and each.run_id in families
         }
         for family in await self._store.without_runs(sorted(touched)) if touched else ():
-            # Killed before this, whoever looks for orphans does it.
+            # After a kill before this line, orphan collection does it.
             await self._blobs.drop_family(self._prefix + family)
         return answers
 
     async def families(self, after: str, limit: int) -> Sequence[str]:
-        """See ``Collecting``."""
         prefix = self._prefix
         here = await self._store.families(after, limit)
         there = await self._blobs.families(prefix + after, limit)
         ours = [name[len(prefix) :] for name in there if name.startswith(prefix)]
         return sorted({*here, *ours})[:limit]
 
-    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
-        """See ``Collecting``."""
-        found: Sequence[str] = await self._store.without_runs(families)
-        return found
-
     async def drop_family(self, family: str) -> bool:
-        """See ``Collecting``."""
-        is_dropped: bool = await self._store.drop_family(family)
+        is_dropped = await self._store.drop_family(family)
         if is_dropped:
             await self._blobs.drop_family(self._prefix + family)
         return is_dropped
 
     async def health(self) -> Health:
-        health: Health = await self._store.health()
-        other: Health = await self._blobs.health()
+        health = await self._store.health()
+        other = await self._blobs.health()
         problems = [*health.problems, *(f"its blobs: {each}" for each in other.problems)]
         return Health(
             store=health.store, facts={**health.facts, "blobs": self._name}, problems=problems

@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeAlias
 from outlive.errors import AppClosed, LeaseLost, OutliveError, RunError, StoreFailed
 from outlive.journal.lane import Pace, run_immediate
 from outlive.ports import Clock, SystemClock
-from outlive.stores.seam import Prompt, Store
+from outlive.stores.seam import Store
 from outlive.stores.types import Conflict, Entry
 
 logger = logging.getLogger("outlive")
@@ -121,8 +121,7 @@ class Keeper:
         self.on_end: list[Callable[[OutliveError], None]] = []
         self._store = store
         #: Marks at which the bell rings early; never, if the store works at the price of the side.
-        self._early = EARLY_RUNS if isinstance(getattr(store, "threads", None), int) else -1
-        self.prompt = store if isinstance(store, Prompt) else None
+        self._early = EARLY_RUNS if store.threads is not None else -1
         self._ring = ring
         self._flush_here = flush_here
         #: The side whose thread flushes by itself just now, if one does, and what it is told.
@@ -217,8 +216,8 @@ class Keeper:
         A store refuses whatever follows a refused entry of the same run in the same batch, so
         those who would create a run come last.
         """
-        if at_once and self.prompt is not None:
-            return await self.prompt.commit_at_once(batch)
+        if at_once:
+            return await self._store.commit(batch, wait=False)
         if len({entry.run_id for entry in batch}) == len(batch):
             return await self._store.commit(batch)
         order = sorted(range(len(batch)), key=lambda position: batch[position].after == 0)
@@ -345,8 +344,6 @@ class ThreadKeeper:
         """Flush on the side's own thread, if that is quicker for all concerned."""
         if not self._pace.is_quick or not self.keeper.is_for_one:
             return False
-        if self.keeper.prompt is None:
-            return False  # it may be quick until it is gone, and no loop may wait for it then
         if not self._flushing.acquire(blocking=False):
             return False
         keeper = self.keeper

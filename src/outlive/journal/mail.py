@@ -31,7 +31,7 @@ from outlive.model.events import (
     SignalReceived,
 )
 from outlive.model.mail import Letter, encode_letter, parse_letter
-from outlive.stores.seam import Mailroom, Store
+from outlive.stores.seam import Store
 from outlive.stores.types import Mail, Posted, Posting
 
 logger = logging.getLogger("outlive")
@@ -156,7 +156,7 @@ async def new_mail(
     Of a run whose earlier chapters are damaged nothing is taken: who loads it says so.
     """
     found: dict[str, Sequence[Mail]] = {}
-    for run_id, mail in (await mail_of_each(store, chapters)).items():
+    for run_id, mail in (await store.mail_of(list(chapters))).items():
         try:
             found[run_id] = await without_copies(store, run_id, chapters[run_id], mail)
         except CorruptRecord as error:
@@ -165,8 +165,6 @@ async def new_mail(
     return found
 
 
-#: Behind every seq.
-_AFTER_ALL = 1 << 62
 #: What goes with one flush, at most.
 LETTERS_AT_ONCE = 500
 BYTES_AT_ONCE = 16 * 1024 * 1024
@@ -228,9 +226,9 @@ class Outbox:
 
 async def post_each(store: Store, letters: Sequence[Posting]) -> list[Posted | Exception]:
     """An answer, or what went wrong, for each of these."""
-    if isinstance(store, Mailroom) and len(letters) > 1:
+    if len(letters) > 1:
         try:
-            return [*await store.post_all(letters)]
+            return [*await store.post(letters)]
         except OutliveError:
             raise
         except Exception as error:
@@ -239,19 +237,7 @@ async def post_each(store: Store, letters: Sequence[Posting]) -> list[Posted | E
     told: list[Posted | Exception] = []
     for letter in letters:
         try:
-            told.append(await store.post(letter.run_id, letter.mail_id, letter.body))
+            told += await store.post([letter])
         except Exception as error:
             told.append(error)
     return told
-
-
-async def mail_of_each(store: Store, run_ids: Iterable[str]) -> Mapping[str, Sequence[Mail]]:
-    """What was posted to these runs and not consumed."""
-    wanted = list(run_ids)
-    if isinstance(store, Mailroom):
-        return await store.mail_of(wanted)
-    found: dict[str, Sequence[Mail]] = {}
-    for run_id in wanted:
-        reading = await store.read(run_id, _AFTER_ALL)
-        found[run_id] = () if reading is None else reading.mail
-    return found

@@ -32,10 +32,11 @@ from outlive.model.events import Event, Marked, encode_events
 from outlive.model.ids import OWN_PREFIX, digest
 from outlive.model.kinds import KIND_BITS
 from outlive.model.shared import Brief
-from outlive.stores.seam import Prompt, Store, Tabling
+from outlive.stores.seam import Store
 from outlive.stores.types import (
     PAGE_MAX,
     Conflict,
+    Deletion,
     Entry,
     Found,
     Head,
@@ -91,7 +92,6 @@ class SharedJournal(Generic[F]):
     ) -> None:
         self._rows = rows
         self.id, self.store = journal, store
-        self._prompt = store if isinstance(store, Prompt) else None
         self._new, self._entropy = new, entropy
         self._lock = threading.Lock()
         self._forget()
@@ -166,7 +166,9 @@ class SharedJournal(Generic[F]):
             if head is None:
                 return False
             self._forget()
-            return await self.store.delete(self.id, seq=head.seq, digest=b"", keep_until=0)
+            gone = Deletion(run_id=self.id, seq=head.seq, digest=b"", keep_until=0)
+            (is_gone,) = await self.store.delete([gone])
+            return is_gone
 
     async def values(self, places: Sequence[tuple[int, bytes]]) -> list[bytes]:
         """Values as they were, from what the fold has of them, each with the seq of its event.
@@ -240,12 +242,13 @@ class SharedJournal(Generic[F]):
         self, entry: Entry, events: Sequence[Event], rows: Rows[F]
     ) -> Conflict | None:
         await aside()
-        assert isinstance(self.store, Tabling), "looked at when it was opened"
-        return await self.store.commit_with(entry, await rows(self, self._fold, events))
+        transactions = self.store.transactions
+        assert transactions is not None, "checked when the table was made"
+        return await transactions.commit_with(entry, await rows(self, self._fold, events))
 
     async def _committed(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
         """As the store's ``commit``: at once, if it can; else aside."""
-        answers = None if self._prompt is None else await self._prompt.commit_at_once(batch)
+        answers = await self.store.commit(batch, wait=False)
         if answers is None:
             await aside()
             answers = await self.store.commit(batch)
@@ -385,4 +388,4 @@ async def forked_among(store: Store, run_ids: Collection[str]) -> set[str]:
 
 async def drop_mark(store: Store, mark: str, keep_until: int) -> None:
     """It is not needed any more; till then nobody can make it anew."""
-    await store.delete(mark, seq=1, digest=b"", keep_until=keep_until)
+    await store.delete([Deletion(run_id=mark, seq=1, digest=b"", keep_until=keep_until)])

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import msgspec
 
@@ -28,11 +29,14 @@ from outlive.stores.queues import (
     slice_at,
     spent_at,
 )
+from outlive.stores.seam import Watchable
 from outlive.stores.shared import check_headers, parse_page
+from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
     DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
+    Answers,
     Claims,
     Conflict,
     Deletion,
@@ -237,6 +241,9 @@ class MemoryStore:
     """A store whose disk is this object. Safe to use from several threads."""
 
     clock: Clock | None = None
+    threads: int | None = None
+    watchable: Watchable | None = None
+    transactions: Transactional | None = None
 
     def __init__(self, *, ports: Ports | None = None, lease_seconds: float = LEASE_SECONDS) -> None:
         self._clock = (ports or Ports()).clock
@@ -251,7 +258,11 @@ class MemoryStore:
 
     # ------------------------------------------------------------------ journals
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
         check_headers(batch)
         with self._lock:
             refused: set[str] = set()
@@ -315,9 +326,6 @@ class MemoryStore:
         stone = self._tombstones.get(run_id)
         return stone if stone and stone.keep_until > self._clock.now_ms() else None
 
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        return await self.commit(batch)
-
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:
@@ -349,12 +357,7 @@ class MemoryStore:
             next=str(page[-1].number) if len(found) > size else None,
         )
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return (await self.delete_all([one]))[0]
-
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
-        """See ``Clearing``."""
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         with self._lock:
             families: set[str] = set()
             answers = [self._delete(each, families) for each in batch]
@@ -376,18 +379,12 @@ class MemoryStore:
         return True
 
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
-        """See ``Clearing``."""
         there = [each for run_id in run_ids if (each := await self.read(run_id)) is not None]
         return {each.head.run_id: msgspec.structs.replace(each, mail=()) for each in there}
 
     # ------------------------------------------------------------------ mail and nodes
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        with self._lock:
-            return self._post(run_id, mail_id, body)
-
-    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
-        """See ``Mailroom``."""
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         with self._lock:
             return [self._post(each.run_id, each.mail_id, each.body) for each in batch]
 
@@ -405,7 +402,6 @@ class MemoryStore:
         return "posted"
 
     async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
-        """See ``Mailroom``."""
         with self._lock:
             found = {run_id: self._journals.get(run_id) for run_id in run_ids}
             return {x: journal.unread() if journal else [] for x, journal in found.items()}
@@ -537,6 +533,12 @@ class MemoryStore:
         with self._lock:
             facts = {"runs": str(len(self._journals)), "durable": "no: gone with the process"}
             return Health(store="memory", facts=facts)
+
+    async def loss(self) -> None:
+        return None
+
+    async def accept_loss(self, timeline: int) -> bool:
+        return False
 
     async def close(self) -> None:
         """Keeps the data: the object is the disk."""

@@ -1,4 +1,4 @@
-"""The other seam: stores in whose database users have tables of their own.
+"""Transactions that a store shares with its users, whose tables are in the same database.
 
 A *transactional step* writes to them in a transaction that is begun for it, and that takes in the
 step's outcome as well: both are there or neither, and the outcome says which. It is kept beside the
@@ -8,13 +8,12 @@ journals until the run's own journal has it. And a run may begin in a transactio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
 from outlive.errors import UsageError
-from outlive.stores.seam import Store
-from outlive.stores.types import Entry, Reading
+from outlive.stores.types import Conflict, Entry, Reading, Statement
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,16 +94,15 @@ class AsyncTransaction(Protocol):
         ...
 
 
-@runtime_checkable
 class Transactional(Protocol):
-    """A store in whose database users keep tables of their own.
+    """The transactions that a store shares with its users, who keep tables in its database.
 
     Beside the journals it keeps *outcomes* of transactional steps, each from the user's commit
-    until the journal has it. ``begin`` blocks, its twin is awaited.
+    until the journal has it. ``begin`` and ``enlist`` block, their twins are awaited.
     """
 
     #: How long a transaction may stay open at most.
-    transaction_seconds_max: float
+    seconds_max: float
 
     def begin(self, attempt: Attempt, seconds: float) -> Transaction:
         """A transaction for the body of a step, which has about so many seconds.
@@ -121,22 +119,17 @@ class Transactional(Protocol):
     async def outcome_of(self, attempt: Attempt) -> bytes | None:
         """What this attempt, or one before it, has committed.
 
-        None is final: whatever of them is still under way can't be committed any more.
+        None is final: an earlier attempt that is still under way can't be committed any more.
         """
         ...
 
     async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
-        """All that is kept of a run's transactional steps, whoever put it there."""
+        """All outcomes of a run's transactional steps that are kept."""
         ...
 
     async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
-        """The journals have these outcomes, of (run, step), themselves."""
+        """Delete these outcomes, of (run, step): the journals have them."""
         ...
-
-
-@runtime_checkable
-class Enlisting(Protocol):
-    """A store in whose database a run can begin in a transaction of the user's."""
 
     def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
         """Begin a run in the user's own transaction: whether it is in, else the run of that id.
@@ -150,20 +143,29 @@ class Enlisting(Protocol):
         """The same over a connection that awaits; one that does not is fine, too."""
         ...
 
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[Statement]
+    ) -> Conflict | None:
+        """Commit an entry together with these statements, which write rows of a table beside it.
 
-def enlisting(store: Store) -> Enlisting:
-    """The store as one in which a run can begin so.
+        A refused entry executes none of them.
 
-    Raises:
-        UsageError: it can't; the message names the stores that can.
-    """
-    if isinstance(store, Enlisting):
-        return store
-    raise cannot_share("connection=")
+        Raises:
+            UsageError: the store can't; the message names the stores that can.
+        """
+        ...
 
 
 def cannot_share(what: str) -> UsageError:
-    """What somebody is told whose store has no transactions of theirs."""
+    """The error for a store without ``transactions``."""
     return UsageError(
         f"{what} needs a store that can share a transaction with you: sqlite:// or postgresql://"
+    )
+
+
+def cannot_write_rows() -> UsageError:
+    """The error of ``commit_with`` where rows can't, or must not, stand beside the journals."""
+    return UsageError(
+        "table=True needs a SQLite file or a PostgreSQL database that is not sealed: states "
+        "would stand in the table as plain JSON; leave it out, or open it without a key"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -110,6 +110,9 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     #: The id belonged to a run that was deleted; its tombstone stands.
     gone: bool = False
 
+
+#: What ``commit`` answers, an entry at a time: None (done) or a conflict.
+Answers: TypeAlias = Sequence[Conflict | None]
 
 #: A statement of SQL with its values, one for each "?". In place of {tables} the store puts what
 #: its tables' names begin with, in place of {committed} a condition: the entry was not refused.

@@ -32,7 +32,7 @@ from outlive.model.events import (
 from outlive.model.mail import ChildNews, Letter, Nudge
 from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
-from outlive.stores.types import LAST_CHAPTER, Head, Mail, Node, Posted, Reading
+from outlive.stores.types import LAST_CHAPTER, Head, Mail, Node, Posted, Posting, Reading
 from outlive.worker.chapters import read_chapter
 from outlive.worker.entries import start_entry
 
@@ -264,7 +264,7 @@ class Adoption:
         for run_id in await self._lane(self._parents(asleep)) if asleep else ():
             mail_id = f"nudge/{self._worker}"
             letter = write_letter(run_id, mail_id, Nudge("its children can be driven here"))
-            await self._lane(self._store.post(run_id, mail_id, letter))
+            await self._lane(self._store.post([Posting(run_id, mail_id, letter)]))
 
     async def _parents(self, run_ids: Sequence[str]) -> list[str]:
         return [run_id for run_id in run_ids if await self._waits_for_children(run_id)]

@@ -29,7 +29,6 @@ from outlive.model.defaults import WORKER_CONCURRENCY
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
 from outlive.ports import Clock
-from outlive.stores.seam import Watchable
 from outlive.stores.types import Claims, Mail, Wanted
 from outlive.worker.claim import Admission, Loading
 from outlive.worker.dependencies import Setting
@@ -57,9 +56,10 @@ def wake_by_store(
     setting: Setting, worker: str, poke: Callable[[], object]
 ) -> Callable[[], object]:
     """Poke the worker, on its own loop, at the store's hints, if it gives any; returns the end."""
-    if not isinstance(setting.store, Watchable):
+    watchable = setting.store.watchable
+    if watchable is None:
         return _nothing
-    return setting.store.watch(worker, lambda: setting.host.call_threadsafe(poke))
+    return watchable.watch(worker, lambda: setting.host.call_threadsafe(poke))
 
 
 def _nothing() -> None:
@@ -250,7 +250,7 @@ class Worker:
         #: When the next run that may be driven here gets due, as far as is known; monotonic.
         self._next_look: float | None = None
         #: Each look is a transaction of a server; the last one found nothing to do.
-        self._is_served = isinstance(getattr(setting.store, "threads", None), int)
+        self._is_served = setting.store.threads is not None
         self._is_idle = False
         self._departure = Departure(setting.host)
         self._pulse: Pulse | None = None

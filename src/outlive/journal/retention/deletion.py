@@ -29,7 +29,7 @@ from outlive.model.events import (
 )
 from outlive.model.ids import key_journal
 from outlive.model.run import fold
-from outlive.stores.seam import Store, delete_all, read_all
+from outlive.stores.seam import Store
 from outlive.stores.types import Deletion, Entry, Found, Node, Reading
 
 logger = logging.getLogger("outlive")
@@ -162,7 +162,7 @@ async def _keep_some(
     damaged: set[str] = set()
     for _ in range(TRIES_MAX):
         entries: list[Entry] = []
-        for journal, reading in (await read_all(store, list(wanted))).items():
+        for journal, reading in (await store.read_all(list(wanted))).items():
             try:
                 entry = _kept_entry(reading, by_run)
             except (CorruptRecord, WrongVersion) as error:
@@ -197,14 +197,14 @@ async def delete_runs(store: Store, retirees: Sequence[Retiree], keep_until: int
         Deletion(run_id=each.run_id, seq=each.seq, digest=each.digest, keep_until=keep_until)
         for each in retirees
     ]
-    answers = await delete_all(store, batch)
+    answers = await store.delete(batch)
     marks = [
         Deletion(run_id=each.mark, seq=1, digest=b"", keep_until=0)
         for each, is_gone in zip(retirees, answers, strict=True)
         if is_gone and each.mark is not None
     ]
     if marks:
-        await delete_all(store, marks)
+        await store.delete(marks)
     return answers
 
 

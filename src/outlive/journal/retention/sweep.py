@@ -48,8 +48,17 @@ from outlive.model.mail import Cancel
 from outlive.model.retention import Retention
 from outlive.model.run import ENDED, fold
 from outlive.ports import Ports
-from outlive.stores.seam import Collecting, Store, delete_all, read_all
-from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Deletion, Found, Header, Query, Reading
+from outlive.stores.seam import Store
+from outlive.stores.types import (
+    LAST_CHAPTER,
+    PAGE_MAX,
+    Deletion,
+    Found,
+    Header,
+    Posting,
+    Query,
+    Reading,
+)
 
 #: Families that are looked at in one portion.
 LOOKED_AT = 100
@@ -69,8 +78,6 @@ class Orphans:
     async def mark_some(self) -> bool:
         """Mark what has no run; False: there is nothing more to look at."""
         store = self._store
-        if not isinstance(store, Collecting):
-            return False
         families = await store.families(self._after, LOOKED_AT)
         if not families:
             return False
@@ -84,8 +91,6 @@ class Orphans:
     async def drop_old(self) -> bool:
         """Drop what was marked long ago."""
         store = self._store
-        if not isinstance(store, Collecting):
-            return False
         async for found in find_marks(self._store, ORPHANS, self._now - ORPHAN_MS):
             reading = await self._store.read(found.head.run_id)
             mark = None if reading is None else read_events(reading)[0]
@@ -323,7 +328,7 @@ class Sweep:
 
     async def _readings(self, some: Sequence[Found]) -> Mapping[str, Reading]:
         try:
-            return await read_all(self._store, [found.head.run_id for found in some])
+            return await self._store.read_all([found.head.run_id for found in some])
         except UNREADABLE:
             return await self._readable(some)
 
@@ -332,7 +337,7 @@ class Sweep:
         readings: dict[str, Reading] = {}
         for found in some:
             try:
-                readings.update(await read_all(self._store, [found.head.run_id]))
+                readings.update(await self._store.read_all([found.head.run_id]))
             except UNREADABLE as error:
                 self._keep_unread(found, error)
         return readings
@@ -443,7 +448,7 @@ class Sweep:
             mail_id = f"ttl/{reading.head.seq}"
             wish = Cancel("retention: it wrote nothing for its ttl")
             letter = write_letter(head.run_id, mail_id, wish)
-            await self._store.post(head.run_id, mail_id, letter)
+            await self._store.post([Posting(head.run_id, mail_id, letter)])
             self._ports.failpoint("retain.cancelled")
         self._tell(head.run_id, header, wrote_at, "cancelled: it wrote nothing for its ttl")
 
@@ -460,7 +465,7 @@ class Sweep:
             for found in items
             if holders.get(found.head.run_id) in free
         ]
-        self.swept.keys += sum(await delete_all(self._store, batch)) if batch else 0
+        self.swept.keys += sum(await self._store.delete(batch)) if batch else 0
         return more
 
     async def _holders(self, keys: Sequence[Found]) -> list[tuple[str, str]]:
@@ -498,5 +503,4 @@ class Sweep:
 
 def runs_at_once(store: Store) -> int:
     """How many runs go in one commit."""
-    is_served = isinstance(getattr(store, "threads", None), int)
-    return RUNS_AT_ONCE_SERVED if is_served else RUNS_AT_ONCE
+    return RUNS_AT_ONCE if store.threads is None else RUNS_AT_ONCE_SERVED

@@ -15,7 +15,7 @@ from outlive.journal.seal.places import WRAPPED_BYTES
 from outlive.journal.seal.seal import Seal, data_key_id
 from outlive.journal.seal.sealed_store import SealedStore
 from outlive.stores.seam import Store
-from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Query
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Deletion, Found, Query
 
 
 async def rekey(store: SealedStore, tell: Callable[[str], None]) -> int:
@@ -58,7 +58,8 @@ async def erase(store: Store, run_id: str, *, keep_until: int) -> list[str]:
     # The run that was named goes last, so that it can be named again after a kill.
     for found in sorted(members, key=lambda found: found.head.run_id == run_id):
         head = found.head
-        await below.delete(head.run_id, seq=head.seq, digest=b"", keep_until=keep_until)
+        gone = Deletion(run_id=head.run_id, seq=head.seq, digest=b"", keep_until=keep_until)
+        await below.delete([gone])
     return [found.head.run_id for found in members]
 
 

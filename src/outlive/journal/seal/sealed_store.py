@@ -11,22 +11,46 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from msgspec.structs import replace
 
-from outlive.envelope import SEAL_BROKEN_MAIL, bare
+from outlive.envelope import SEAL_BROKEN_MAIL, bare, enclose_old_outcome
 from outlive.errors import CorruptRecord, Erased, WrongKey
+from outlive.journal.lane import run_immediate
 from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
 from outlive.journal.seal.keys import MasterKeys
-from outlive.journal.seal.seal import Keyring, Seal, Veil, data_key_id
+from outlive.journal.seal.seal import (
+    SEALED_FORMAT,
+    Keyring,
+    Seal,
+    Veil,
+    close_node,
+    data_key_id,
+    hide_header,
+    is_sealed,
+    mail_place,
+    open_node,
+    record_place,
+    show_head,
+    show_header,
+    stored_id,
+)
 from outlive.model.defaults import FIND_LIMIT
-from outlive.ports import Clock
 from outlive.stores.seam import Store
+from outlive.stores.transactions import (
+    AsyncTransaction,
+    Attempt,
+    KeptOutcome,
+    Transaction,
+    Transactional,
+    cannot_write_rows,
+)
 from outlive.stores.types import (
     LAST_CHAPTER,
+    Answers,
     Claims,
-    Conflict,
+    Deletion,
     Entry,
     Found,
     Head,
@@ -37,92 +61,13 @@ from outlive.stores.types import (
     Offer,
     Page,
     Posted,
+    Posting,
     Query,
     Reading,
+    Statement,
     StoredRecord,
     Wanted,
 )
-
-#: Added to the record format of a run that is sealed.
-SEALED_FORMAT = 256
-
-_KEY_JOURNAL = "key/"
-
-
-def stored_id(run_id: str, veil: Veil) -> str:
-    """Ids of runs stay readable; an idempotency key is made of arguments and does not."""
-    if not run_id.startswith(_KEY_JOURNAL):
-        return run_id
-    return _KEY_JOURNAL + veil.hide(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
-
-
-def shown_id(run_id: str, veil: Veil) -> str:
-    """An id that the store has, as it was given."""
-    if not run_id.startswith(_KEY_JOURNAL):
-        return run_id
-    return _KEY_JOURNAL + veil.show(run_id[len(_KEY_JOURNAL) :], _KEY_JOURNAL)
-
-
-def hide_header(header: Header, run_id: str, veil: Veil) -> Header:
-    """As the store sees it."""
-    return replace(
-        header,
-        format=header.format + SEALED_FORMAT,
-        tags={name: veil.hide(value, name) for name, value in header.tags.items()},
-        reason=veil.hide(header.reason, run_id),
-        chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
-    )
-
-
-def show_header(header: Header, run_id: str, veil: Veil) -> Header:
-    """As it was before. A format that somebody changed is shown as one that there is not."""
-    return replace(
-        header,
-        format=header.format - SEALED_FORMAT,
-        tags={name: veil.show(value, name) for name, value in header.tags.items()},
-        reason=veil.show(header.reason, run_id),
-        chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
-    )
-
-
-def show_head(head: Head, veil: Veil) -> Head:
-    """The head with the link that its records have."""
-    link = veil.mask(head.link, head.run_id, head.seq)
-    return replace(head, run_id=shown_id(head.run_id, veil), link=link)
-
-
-def is_sealed(header: Header) -> bool:
-    """Whether the run was begun with a key, as far as its header tells; its records know better."""
-    return header.format >= SEALED_FORMAT
-
-
-def close_node(seal: Seal, family: str, node: Node, veil: Veil) -> Node:
-    """A node as the store has it."""
-    address = veil.address(node.address, family)
-    return Node(address, seal.close(node.body, _node_place(family, address)))
-
-
-def open_node(seal: Seal | None, family: str, node: Node) -> bytes:
-    """Its bytes again; those that do not open are left as they are: their hash tells."""
-    if seal is None or data_key_id(node.body) is None:
-        return node.body
-    opened = seal.open(node.body, _node_place(family, node.address))
-    return node.body if opened is None else opened
-
-
-def record_place(run_id: str, seq: int) -> bytes:
-    """Where a record belongs."""
-    return b"record %d of " % seq + run_id.encode()
-
-
-def mail_place(run_id: str, mail_id: str) -> bytes:
-    """Where mail belongs; ids hold no zero byte."""
-    return f"mail {mail_id}\0{run_id}".encode("utf-8", "surrogatepass")
-
-
-def _node_place(family: str, address: bytes) -> bytes:
-    return b"node " + address + family.encode()
-
 
 T = TypeVar("T")
 logger = logging.getLogger("outlive")
@@ -145,7 +90,7 @@ class SealedStore:
 
     def __init__(self, store: Store, keys: MasterKeys) -> None:
         #: The store that sees nothing.
-        self.below: Any = store
+        self.below = store
         self.keys = keys
         self.keyring = Keyring(store, keys)
         self._runs: dict[str, Sealing] = {}
@@ -154,31 +99,33 @@ class SealedStore:
         #: By family: what seals the runs that join it.
         self._families: dict[str, Seal] = {}
         self._lock = threading.Lock()
-
-    @property
-    def threads(self) -> int | None:
-        """How many calls the store takes at once, if it says so; nothing else passes unseen."""
-        return getattr(self.below, "threads", None)
-
-    @property
-    def clock(self) -> Clock | None:
-        """The store's."""
-        clock: Clock | None = self.below.clock
-        return clock
+        self.clock, self.threads, self.watchable = store.clock, store.threads, store.watchable
+        self.transactions: Transactional | None = None
+        if store.transactions is not None:
+            self.transactions = SealedTransactions(self, store.transactions)
+        # Names of workers, queues and families stay readable: nothing is sealed in these.
+        self.beat, self.release = store.beat, store.release
+        self.set_queue, self.find_queue = store.set_queue, store.find_queue
+        self.queues = store.queues
+        self.families, self.without_runs = store.families, store.without_runs
+        self.loss, self.accept_loss, self.close = store.loss, store.accept_loss, store.close
 
     # ------------------------------------------------------------------ journals
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        sealed = await self._close_all(batch)
-        answers: Sequence[Conflict | None] = await self.below.commit(sealed)
-        self._heard(sealed, answers)
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
+        veil = await self.keyring.veil()
+        sealed = [await self.close_entry(entry, veil) for entry in batch]
+        answers = await self.below.commit(sealed, wait=wait)
+        if answers is not None:
+            self._heard(sealed, answers)
         return answers
 
-    async def _close_all(self, batch: Sequence[Entry]) -> list[Entry]:
-        veil = await self.keyring.veil()
-        return [await self._close_entry(entry, veil) for entry in batch]
-
-    async def _close_entry(self, entry: Entry, veil: Veil) -> Entry:
+    async def close_entry(self, entry: Entry, veil: Veil) -> Entry:
+        """The entry as it is stored."""
         run_id = await self.place_of(entry.run_id)
         (seal, family), keys = await self._sealing_for(entry, run_id, veil)
         if seal is None:
@@ -193,6 +140,12 @@ class SealedStore:
             nodes=keys + tuple(close_node(seal, family, node, veil) for node in entry.nodes),
         )
 
+    async def close_enlisted(self, entry: Entry) -> Entry:
+        """The entry as it is stored; whether the run comes to be is up to the user."""
+        sealed = await self.close_entry(entry, await self.keyring.veil())
+        self._beginning.pop(sealed.run_id, None)
+        return sealed
+
     async def _sealing_for(
         self, entry: Entry, run_id: str, veil: Veil
     ) -> tuple[Sealing, tuple[Node, ...]]:
@@ -202,7 +155,7 @@ class SealedStore:
             return known, ()
         if run_id not in self._beginning:
             if entry.after or entry.header is None:
-                return await self._sealing_of(run_id) or Sealing(veil.common, ""), ()
+                return await self.sealing_of(run_id) or Sealing(veil.common, ""), ()
             family = entry.header.family
             self._beginning[run_id] = await self._sealing_of_new(family, run_id, veil)
         sealing, keys = self._beginning[run_id]
@@ -216,7 +169,7 @@ class SealedStore:
         # A root that is new begins a family: what is known of one of that name is over.
         seal = self._families.get(family) if family != run_id else None
         if seal is None and family != run_id:
-            root = await self._sealing_of(family)
+            root = await self.sealing_of(family)
             if root is not None:
                 return Sealing(root.seal, family), ()
         if seal is not None:
@@ -224,7 +177,7 @@ class SealedStore:
         seal, node = self.keyring.new_seal(family)
         return Sealing(seal, family), (node,)
 
-    def _heard(self, sealed: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+    def _heard(self, sealed: Sequence[Entry], answers: Answers) -> None:
         """What was begun here is sealed as it was begun; what was there before, as it is."""
         for entry, answer in zip(sealed, answers, strict=True):
             if entry.after == 0 and entry.run_id in self._beginning:
@@ -236,7 +189,7 @@ class SealedStore:
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:
         stored = await self.place_of(run_id)
-        reading: Reading | None = await self.below.read(stored, after, limit=limit)
+        reading = await self.below.read(stored, after, limit=limit)
         if reading is None:
             self._forget(stored)
             return None
@@ -282,7 +235,7 @@ class SealedStore:
         return True
 
     async def _begins_sealed(self, run_id: str) -> bool:
-        reading: Reading | None = await self.below.read(run_id, limit=1)
+        reading = await self.below.read(run_id, limit=1)
         first = () if reading is None else reading.records
         return any(data_key_id(record.body) is not None for record in first)
 
@@ -302,14 +255,14 @@ class SealedStore:
         is_behind = after is not None and after.startswith(_PLAIN)
         items: Sequence[Found] = ()
         if not is_behind:
-            page: Page = await self.below.find(hidden, after, limit)
+            page = await self.below.find(hidden, after, limit)
             if query.tag is None or self.keyring.is_pure or page.next is not None:
                 return page
             items = page.items
             if len(items) == limit:
                 return Page(items=items, next=_PLAIN)
         begin = after[len(_PLAIN) :] or None if is_behind and after is not None else None
-        rest: Page = await self.below.find(query, begin, limit - len(items))
+        rest = await self.below.find(query, begin, limit - len(items))
         following = None if rest.next is None else _PLAIN + rest.next
         return Page(items=[*items, *rest.items], next=following)
 
@@ -320,23 +273,48 @@ class SealedStore:
             return head, header
         return show_head(head, veil), show_header(header, head.run_id, veil)
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        asked = {await self.place_of(run_id): run_id for run_id in run_ids}
+        found = await self.below.read_all(list(asked))
+        return {asked[name]: await self.open_reading(each) for name, each in found.items()}
+
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         veil = await self.keyring.veil()
-        run_id, digest = await self.place_of(run_id), veil.digest(digest)
-        gone: bool = await self.below.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
-        if gone:
-            self._forget(run_id)
-        return gone
+        sealed = [
+            replace(each, run_id=await self.place_of(each.run_id), digest=veil.digest(each.digest))
+            for each in batch
+        ]
+        answers = await self.below.delete(sealed)
+        for each, is_gone in zip(sealed, answers, strict=True):
+            if is_gone:
+                self._forget(each.run_id)
+        return answers
 
     # ------------------------------------------------------------------ mail
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        sealed = await self._close_mail(run_id, mail_id, body)
-        posted: Posted = await self.below.post(run_id, mail_id, sealed)
-        return posted
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        sealed = [
+            replace(each, body=await self._close_mail(each.run_id, each.mail_id, each.body))
+            for each in batch
+        ]
+        return await self.below.post(sealed)
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        opened: dict[str, Sequence[Mail]] = {}
+        for run_id, letters in (await self.below.mail_of(run_ids)).items():
+            family = await self._family_of(run_id) if letters else ""
+            opened[run_id] = await self.open_mail(run_id, family, letters)
+        return opened
+
+    async def _family_of(self, run_id: str) -> str:
+        try:
+            sealing = await self.sealing_of(run_id)
+        except (CorruptRecord, Erased):  # whoever reads its journal says so
+            sealing = None
+        return "" if sealing is None else sealing.family
 
     async def _close_mail(self, run_id: str, mail_id: str, body: bytes) -> bytes:
-        sealing = await self._sealing_of(run_id)
+        sealing = await self.sealing_of(run_id)
         if sealing is None:  # there is no such run, or just now
             sealing = Sealing((await self.keyring.veil()).common, "")
         if sealing.seal is None:
@@ -353,7 +331,7 @@ class SealedStore:
     async def _takes_plain_mail(self, run_id: str) -> bool:
         """Only a run that was begun without a key does, whatever its header says."""
         try:
-            sealing = await self._sealing_of(run_id)
+            sealing = await self.sealing_of(run_id)
         except (CorruptRecord, Erased):
             return False
         return sealing is not None and sealing.seal is None
@@ -372,7 +350,7 @@ class SealedStore:
     async def put_blob(self, family: str, node: Node) -> None:
         veil = await self.keyring.veil()
         seal = self._families.get(family)
-        root = None if seal is not None else await self._sealing_of(family)
+        root = None if seal is not None else await self.sealing_of(family)
         if root is not None:
             seal = root.seal
         elif seal is None:
@@ -385,7 +363,7 @@ class SealedStore:
     async def get_blobs(self, family: str, addresses: Sequence[bytes]) -> Mapping[bytes, bytes]:
         veil = await self.keyring.veil()
         asked = {veil.address(address, family): address for address in addresses}
-        stored: Mapping[bytes, bytes] = await self.below.get_blobs(family, list(asked))
+        stored = await self.below.get_blobs(family, list(asked))
         found: dict[bytes, bytes] = {}
         for address, body in stored.items():
             key_id = data_key_id(body)
@@ -401,12 +379,18 @@ class SealedStore:
         stored = [veil.address(address, family) for address in addresses]
         await self.below.drop_blobs(family, [*stored, *addresses])
 
+    async def drop_family(self, family: str) -> bool:
+        is_dropped = await self.below.drop_family(family)
+        if is_dropped:
+            self._families.pop(family, None)
+        return is_dropped
+
     # ------------------------------------------------------------------ leases
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
         veil = await self.keyring.veil()
         wanted = replace(wanted, format=wanted.format + SEALED_FORMAT)
-        claims: Claims = await self.below.claim(worker, wanted, limit)
+        claims = await self.below.claim(worker, wanted, limit)
         offers = []
         for offer in claims.offers:
             if await self._can_be_driven(offer):
@@ -417,27 +401,19 @@ class SealedStore:
     async def _can_be_driven(self, offer: Offer) -> bool:
         """Without its key a run stays where it is; nothing of it is lost."""
         try:
-            await self._sealing_of(offer.head.run_id)
+            await self.sealing_of(offer.head.run_id)
         except (WrongKey, Erased, CorruptRecord) as error:
             logger.warning("%s is not driven here: %s", offer.head.run_id, error)
             return False
         return True
 
-    async def beat(self, worker: str) -> int:
-        now: int = await self.below.beat(worker)
-        return now
-
-    async def release(self, worker: str) -> None:
-        await self.below.release(worker)
+    # ------------------------------------------------------------------ the store itself
 
     async def health(self) -> Health:
-        health: Health = await self.below.health()
+        health = await self.below.health()
         await self.keyring.veil()
         facts = {**health.facts, "sealed": f"yes, with key {self.keys.ids[0]}"}
         return replace(health, facts=facts)
-
-    async def close(self) -> None:
-        await self.below.close()
 
     # ------------------------------------------------------------------ keys
 
@@ -450,10 +426,10 @@ class SealedStore:
         stored = stored_id(run_id, await self.keyring.veil())
         if stored == run_id or self.keyring.is_pure or stored in self._runs:
             return stored
-        there = await self._sealing_of(run_id)
+        there = await self.sealing_of(run_id)
         return stored if there is None or there.seal is not None else run_id
 
-    async def _sealing_of(self, run_id: str) -> Sealing | None:
+    async def sealing_of(self, run_id: str) -> Sealing | None:
         """What seals a run; None: there is no such run.
 
         Raises:
@@ -464,7 +440,7 @@ class SealedStore:
         known = self._runs.get(run_id)
         if known is not None:
             return known
-        reading: Reading | None = await self.below.read(run_id, LAST_CHAPTER, limit=1)
+        reading = await self.below.read(run_id, LAST_CHAPTER, limit=1)
         if reading is None or not reading.records:
             return None
         record = reading.records[0]
@@ -497,3 +473,117 @@ class SealedStore:
 def _broken(mail: Mail) -> Mail:
     found = mail.body if type(mail.body) is bytes else repr(mail.body).encode()
     return replace(mail, body=SEAL_BROKEN_MAIL + found)
+
+
+class _SealedTransaction:
+    """A transaction whose outcome is sealed on its way."""
+
+    def __init__(self, below: Transaction, seal: Seal | None, place: bytes) -> None:
+        self._below, self._seal, self._place = below, seal, place
+        self.connection = below.connection
+
+    @property
+    def is_lost(self) -> bool:
+        return self._below.is_lost
+
+    def commit(self, outcome: bytes) -> None:
+        self._below.commit(_closed(outcome, self._seal, self._place))
+
+    def roll_back(self) -> None:
+        self._below.roll_back()
+
+    def abort(self) -> None:
+        self._below.abort()
+
+
+class _SealedAsyncTransaction:
+    """The same for a body that awaits."""
+
+    def __init__(self, below: AsyncTransaction, seal: Seal | None, place: bytes) -> None:
+        self._below, self._seal, self._place = below, seal, place
+        self.connection = below.connection
+
+    @property
+    def is_lost(self) -> bool:
+        return self._below.is_lost
+
+    async def commit(self, outcome: bytes) -> None:
+        await self._below.commit(_closed(outcome, self._seal, self._place))
+
+    async def roll_back(self) -> None:
+        await self._below.roll_back()
+
+    def abort(self) -> None:
+        self._below.abort()
+
+
+class SealedTransactions:
+    """The transactions of a sealed store: their outcomes are sealed, and the runs that they begin.
+
+    Tables of users stay as they are.
+    """
+
+    def __init__(self, store: SealedStore, below: Transactional) -> None:
+        self._store, self._below = store, below
+        self.seconds_max = below.seconds_max
+
+    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
+        seal = run_immediate(self._seal_of(attempt))
+        return _SealedTransaction(self._below.begin(attempt, seconds), seal, _place(attempt))
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        seal = await self._seal_of(attempt)
+        below = await self._below.begin_async(attempt, seconds)
+        return _SealedAsyncTransaction(below, seal, _place(attempt))
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        outcome = await self._below.outcome_of(attempt)
+        seal = await self._seal_of(attempt)
+        if outcome is None or seal is None:
+            return outcome
+        opened = seal.open(outcome, _place(attempt))
+        if opened is None:
+            raise CorruptRecord(attempt.run_id, attempt.seq, "the seal of an outcome does not hold")
+        return enclose_old_outcome(attempt.run_id, attempt.step, attempt.seq, opened)
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """What does not open is shown empty."""
+        kept = await self._below.outcomes_of(run_id)
+        sealing = await self._store.sealing_of(run_id) if kept else None
+        if sealing is None or sealing.seal is None:
+            return kept
+        found = []
+        for each in kept:
+            attempt = Attempt(run_id=run_id, step=each.step, seq=0, epoch=0)
+            body = sealing.seal.open(each.body, _place(attempt))
+            shown = b"" if body is None else enclose_old_outcome(run_id, each.step, 0, body)
+            found.append(KeptOutcome(step=each.step, body=shown))
+        return found
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        await self._below.forget_outcomes(steps)
+
+    async def _seal_of(self, attempt: Attempt) -> Seal | None:
+        sealing = await self._store.sealing_of(attempt.run_id)
+        return None if sealing is None else sealing.seal
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        sealed = run_immediate(self._store.close_enlisted(entry))
+        is_in, there = self._below.enlist(connection, sealed)
+        return is_in, None if there is None else run_immediate(self._store.open_reading(there))
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        sealed = await self._store.close_enlisted(entry)
+        is_in, there = await self._below.enlist_async(connection, sealed)
+        return is_in, None if there is None else await self._store.open_reading(there)
+
+    async def commit_with(self, entry: Entry | None, statements: Sequence[Statement]) -> NoReturn:
+        raise cannot_write_rows()
+
+
+def _closed(outcome: bytes, seal: Seal | None, place: bytes) -> bytes:
+    return outcome if seal is None else seal.close(outcome, place)
+
+
+def _place(attempt: Attempt) -> bytes:
+    return f"outcome of {attempt.step}\0{attempt.run_id}".encode()

@@ -8,12 +8,11 @@ lost connection leaves open is settled by asking again, before anything is ackno
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import overload
 
 from outlive.errors import CorruptRecord, StoreFailed
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
@@ -35,13 +34,11 @@ from outlive.stores.postgres.commit import (
     Commits,
     TooLate,
     commit_batch,
-    table_statement,
 )
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.deletion import delete_runs, read_runs
-from outlive.stores.postgres.enlist import enlist, enlist_async
 from outlive.stores.postgres.errors import Moved, is_duplicate
-from outlive.stores.postgres.notify import ANYBODY, Callback, News, is_offered
+from outlive.stores.postgres.notify import ANYBODY, News, is_offered
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.queues import find_limits, queue_states, set_limits
 from outlive.stores.postgres.regression import BESIDE, Regression, lost_at
@@ -52,10 +49,10 @@ from outlive.stores.postgres.url import parse_place
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.queues import Turns, crowded
 from outlive.stores.shared import LIMITS, SoundRows, beside_problems, check_headers, parse_page
-from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
 from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
+    Answers,
     Claims,
     Conflict,
     Deletion,
@@ -75,7 +72,6 @@ from outlive.stores.types import (
     StoredRecord,
     Wanted,
 )
-from outlive.stores.types import Statement as TableStatement
 
 FACTS = (
     "SELECT name, setting FROM pg_settings WHERE name = ANY ('{server_version, fsync,"
@@ -109,7 +105,7 @@ class PostgresStore:
 
     #: Verbs under way at once that pay: each has a connection of its own, and the server works
     #: while this process does.
-    threads = 8
+    threads: int | None = 8
 
     def __init__(
         self,
@@ -146,12 +142,14 @@ class PostgresStore:
             first.close()
             raise
         self.pool.keep("other", first)
-        self._news = News(self.pool)
+        self.watchable = News(self.pool)
         self._turns = Turns()
         self._rows = SoundRows(found_of)
         #: Runs that somebody wanted to begin here, and that have records and no head.
         self._headless: set[str] = set()
-        self._transactions = PostgresTransactions(self.pool, self._ports)
+        self.transactions = PostgresTransactions(
+            self.pool, self._ports, self._regression, self._id, self._commit_settled
+        )
 
     def _now(self) -> int | None:
         return None if self._server_time is None else self._server_time()
@@ -173,7 +171,16 @@ class PostgresStore:
 
     # ------------------------------------------------------------------ journals
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
+        if not wait:
+            if self._regression.is_settled:
+                with suppress(TooLate, Moved):
+                    return self._commit(batch, self._commits.run_at_once)
+            return None
         try:
             return self._commit_settled(batch) if batch else []
         except StoreFailed as error:
@@ -185,9 +192,7 @@ class PostgresStore:
         answers = iter(await self.commit(rest))
         return [taken[x.run_id] if x.run_id in taken else next(answers) for x in batch]
 
-    def _commit_settled(
-        self, batch: Sequence[Entry], run: Ask | None = None
-    ) -> Sequence[Conflict | None]:
+    def _commit_settled(self, batch: Sequence[Entry], run: Ask | None = None) -> Answers:
         """To a server that is known to have all that it acknowledged."""
         while True:
             self._regression.admit()
@@ -196,36 +201,13 @@ class PostgresStore:
             except Moved:
                 self._regression.compare()
 
-    async def commit_with(
-        self, entry: Entry | None, statements: Sequence[TableStatement]
-    ) -> Conflict | None:
-        """See ``Tabling``. All is sent at once: what is refused makes no row either."""
-        if entry is None:
-            lock = self._ask("SELECT pg_advisory_xact_lock(hashtext('outlive tables'))")
-            self.pool.run(
-                "other", lock, *(table_statement(self._schema, *each) for each in statements)
-            )
-            return None
-        rows = [table_statement(self._schema, *each, entry=entry) for each in statements]
-
-        def run(_: Sequence[Entry], statement: Statement) -> list[Row]:
-            return self.pool.run("commit", statement, *rows)[0]
-
-        return self._commit_settled([entry], run)[0]
-
     def _taken(self, batch: Sequence[Entry]) -> dict[str, Conflict]:
         afters = int8s([entry.after for entry in batch])
         rows = self._other(TAKEN, texts([entry.run_id for entry in batch]), afters)
         self._headless.update(run_id for run_id, seq, _ in rows if not seq)
         return {run_id: Conflict(seq=seq, epoch=epoch) for run_id, seq, epoch in rows}
 
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        if self._regression.is_settled:
-            with suppress(TooLate, Moved):
-                return self._commit(batch, self._commits.run_at_once)
-        return None
-
-    def _commit(self, batch: Sequence[Entry], run: Ask) -> Sequence[Conflict | None]:
+    def _commit(self, batch: Sequence[Entry], run: Ask) -> Answers:
         check_headers(batch)
         self._ports.failpoint("commit.before")
         known = self._seen.known([entry.run_id for entry in batch])
@@ -235,7 +217,7 @@ class PostgresStore:
         self._regression.look_again(doubtful)
         self._ports.failpoint("commit.after")
         if is_offered(batch, self.clock):
-            self._news.tell([ANYBODY])
+            self.watchable.tell([ANYBODY])
         return answers
 
     async def read(
@@ -288,12 +270,7 @@ class PostgresStore:
         page = found[:size]
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return (await self.delete_all([one]))[0]
-
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
-        """See ``Clearing``."""
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         answers = delete_runs(self._other, batch, self._now()) if batch else []
         for each, is_gone in zip(batch, answers, strict=True):
             if is_gone:
@@ -301,24 +278,18 @@ class PostgresStore:
         return answers
 
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
-        """See ``Clearing``."""
         return read_runs(partial(self.pool.run, "other"), self._ask, run_ids) if run_ids else {}
 
     # ------------------------------------------------------------------ mail and nodes
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        return (await self.post_all([Posting(run_id, mail_id, body)]))[0]
-
-    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
-        """See ``Mailroom``."""
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         if not batch:
             return []
         answers, holders = post_all(self._other, batch, self._ports.entropy, self._now())
-        self._news.tell(holder or ANYBODY for holder in holders)
+        self.watchable.tell(holder or ANYBODY for holder in holders)
         return answers
 
     async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
-        """See ``Mailroom``."""
         return mail_of(self._other, run_ids) if run_ids else {}
 
     async def put_blob(self, family: str, node: Node) -> None:
@@ -331,15 +302,12 @@ class PostgresStore:
         nodes.drop_nodes(self._other, family, addresses)
 
     async def families(self, after: str, limit: int) -> Sequence[str]:
-        """See ``Collecting``."""
         return nodes.families_after(self._other, after, limit)
 
     async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
-        """See ``Collecting``."""
         return nodes.without_runs(self._other, families)
 
     async def drop_family(self, family: str) -> bool:
-        """See ``Collecting``."""
         return nodes.drop_family(self._other, family)
 
     # ------------------------------------------------------------------ leases
@@ -374,7 +342,7 @@ class PostgresStore:
         standing = {row[0]: self._judge(row, worker, now) for row in held}
         if search.is_whole:
             self._beats.looked_at(workers, standing)
-            self._news.pace.count(workers)
+            self.watchable.pace.count(workers)
         if wanted.run_ids is None:
             found, next_at = self._by_index(search, asked, standing)
         else:
@@ -412,7 +380,7 @@ class PostgresStore:
     async def beat(self, worker: str) -> int:
         sent_at = self._ports.clock.monotonic()
         ((now, *beside),) = self.pool.run("beat", self._beat(worker))[0]
-        self._transactions.close_idle()
+        self.transactions.close_idle()
         self._notice_time(now, sent_at)
         self._regression.notice(*beside)
         return int(now)
@@ -441,11 +409,7 @@ class PostgresStore:
             outage_seconds=self._lease_ms / 1000,  # by then the others know anyway
         )
         self._beats.forget(worker)
-        self._news.tell([ANYBODY])
-
-    def watch(self, worker: str, callback: Callback) -> Callback:
-        """See ``Watchable``."""
-        return self._news.watch(worker, callback)
+        self.watchable.tell([ANYBODY])
 
     # ------------------------------------------------------------------ queues
 
@@ -458,61 +422,12 @@ class PostgresStore:
     async def queues(self) -> Sequence[QueueState]:
         return queue_states(self._other, self._now())
 
-    # ------------------------------------------------------------------ transactions
-
-    transaction_seconds_max = float("inf")
-
-    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
-        """See ``Transactional``."""
-        self._regression.admit()
-        return self._transactions.begin(attempt, seconds)
-
-    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
-        """See ``Transactional``."""
-        if not self._regression.is_settled:
-            await asyncio.to_thread(self._regression.admit)
-        return await self._transactions.begin_async(attempt, seconds)
-
-    async def outcome_of(self, attempt: Attempt) -> bytes | None:
-        """See ``Transactional``."""
-        ((outcome,),) = self._other(
-            "SELECT {s}.outcome_v1($1, $2, $3, $4)",
-            *(text(attempt.run_id), text(attempt.step), int8(attempt.seq), int8(attempt.epoch)),
-        )
-        return None if outcome is None else bytes(outcome)
-
-    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
-        """See ``Transactional``. A row without a body says that there was none."""
-        rows = self._other(
-            "SELECT o.step, o.body FROM {s}.outcomes o"
-            " WHERE o.run_id = $1 AND o.body IS NOT NULL ORDER BY o.step",
-            text(run_id),
-        )
-        return [KeptOutcome(step=str(step), body=bytes(body)) for step, body in rows]
-
-    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
-        """See ``Transactional``."""
-        run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
-        self._other("SELECT {s}.forget_v1($1, $2)", run_ids, names)
-
-    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """See ``Transactional``."""
-        check_headers([entry])
-        return enlist(self._place, self._id, connection, entry)
-
-    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """See ``Transactional``."""
-        check_headers([entry])
-        return await enlist_async(self._place, self._id, connection, entry)
-
     # ------------------------------------------------------------------ the store itself
 
     async def loss(self) -> Loss | None:
-        """See ``Recoverable``."""
         return self._regression.loss()
 
     async def accept_loss(self, timeline: int) -> bool:
-        """See ``Recoverable``."""
         return self._regression.accept(timeline)
 
     async def health(self) -> Health:
@@ -540,5 +455,5 @@ class PostgresStore:
         if self.pool.is_ours:
             self.pool.close()
             self._commits.close()
-            self._transactions.close()
-            self._news.close()
+            self.transactions.close()
+            self.watchable.close()

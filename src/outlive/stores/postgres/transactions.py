@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -26,10 +26,22 @@ from psycopg.rows import tuple_row
 
 from outlive.errors import LeaseLost, UsageError
 from outlive.ports import Ports
+from outlive.stores.postgres.commit import Ask, table_statement
+from outlive.stores.postgres.connection import Statement
+from outlive.stores.postgres.enlist import enlist, enlist_async
 from outlive.stores.postgres.errors import ServerRefused, translate
 from outlive.stores.postgres.pool import Pool
-from outlive.stores.postgres.wire import writable
-from outlive.stores.transactions import Attempt, NotInTime, Unsure
+from outlive.stores.postgres.regression import Regression
+from outlive.stores.postgres.wire import Parameter, Row, int8, text, texts, writable
+from outlive.stores.shared import check_headers
+from outlive.stores.transactions import (
+    Attempt,
+    KeptOutcome,
+    NotInTime,
+    Unsure,
+)
+from outlive.stores.types import Answers, Conflict, Entry, Reading
+from outlive.stores.types import Statement as TableStatement
 
 _IDLE_SECONDS_MAX = 60.0
 
@@ -384,16 +396,27 @@ class _LoopPlaces:
 
 
 class PostgresTransactions:
-    """The transactions of one store's users."""
+    """The transactions of one store's users: see ``Transactional``."""
 
-    def __init__(self, pool: Pool, ports: Ports) -> None:
+    seconds_max = float("inf")
+
+    def __init__(
+        self,
+        pool: Pool,
+        ports: Ports,
+        regression: Regression,
+        store_id: str,
+        commit: Callable[[Sequence[Entry], Ask], Answers],
+    ) -> None:
         self._pool, self._ports = pool, ports
+        self._regression, self._id, self._commit = regression, store_id, commit
         self._places = threading.BoundedSemaphore(TRANSACTIONS_MAX)
         self._kept: Kept[PostgresStepConnection] = Kept(ports)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPlaces] = WeakKeyDictionary()
 
     def begin(self, attempt: Attempt, seconds: float) -> PostgresPlainTransaction:
-        """Wait for a place, and for a server if it is away, about as long as the body may take."""
+        """Waits for a place, and for a server if it is away, about as long as the body may take."""
+        self._regression.admit()
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
         until = self._ports.clock.monotonic() + seconds
@@ -429,6 +452,8 @@ class PostgresTransactions:
 
     async def begin_async(self, attempt: Attempt, seconds: float) -> PostgresLoopTransaction:
         """The same; the loop goes on meanwhile."""
+        if not self._regression.is_settled:
+            await asyncio.to_thread(self._regression.admit)
         self._pool.check_open()
         words = _Words(self._pool.place.schema, attempt, seconds)
         until = self._ports.clock.monotonic() + seconds
@@ -488,6 +513,55 @@ class PostgresTransactions:
             f"{TRANSACTIONS_MAX} transactions are open at {self._pool.place.name}, and none ended"
         )
 
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        ((outcome,),) = self._run(
+            "SELECT {s}.outcome_v1($1, $2, $3, $4)",
+            *(text(attempt.run_id), text(attempt.step), int8(attempt.seq), int8(attempt.epoch)),
+        )
+        return None if outcome is None else bytes(outcome)
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        """A row without a body says that there was none."""
+        rows = self._run(
+            "SELECT o.step, o.body FROM {s}.outcomes o"
+            " WHERE o.run_id = $1 AND o.body IS NOT NULL ORDER BY o.step",
+            text(run_id),
+        )
+        return [KeptOutcome(step=str(step), body=bytes(body)) for step, body in rows]
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        run_ids, names = texts([run_id for run_id, _ in steps]), texts([step for _, step in steps])
+        self._run("SELECT {s}.forget_v1($1, $2)", run_ids, names)
+
+    def _run(self, sql: str, *parameters: Parameter) -> list[Row]:
+        asked = sql.replace("{s}", f'"{self._pool.place.schema}"')
+        return self._pool.run("other", Statement(asked, parameters))[0]
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        check_headers([entry])
+        return enlist(self._pool.place, self._id, connection, entry)
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        check_headers([entry])
+        return await enlist_async(self._pool.place, self._id, connection, entry)
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[TableStatement]
+    ) -> Conflict | None:
+        """All is sent at once: what is refused makes no row either."""
+        schema = self._pool.place.schema
+        if entry is None:
+            lock = Statement("SELECT pg_advisory_xact_lock(hashtext('outlive tables'))")
+            tables = [table_statement(schema, *each) for each in statements]
+            self._pool.run("other", lock, *tables)
+            return None
+        rows = [table_statement(schema, *each, entry=entry) for each in statements]
+
+        def run(_: Sequence[Entry], statement: Statement) -> list[Row]:
+            return self._pool.run("commit", statement, *rows)[0]
+
+        return self._commit([entry], run)[0]
+
     def close_idle(self) -> None:
         """Let go of what was not used for long: after a burst nobody else comes by."""
         for kept in self._all_kept():
@@ -510,9 +584,9 @@ async def _within(seconds: float, work: Awaitable[Any], late: Callable[[], Excep
         raise late() from None
 
 
-def _literal(text: str) -> str:
+def _literal(words: str) -> str:
     """The text in SQL that means the same with any standard_conforming_strings and any encoding."""
-    return "E'" + "".join(map(_escaped, text)) + "'"
+    return "E'" + "".join(map(_escaped, words)) + "'"
 
 
 def _escaped(letter: str) -> str:

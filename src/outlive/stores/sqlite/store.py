@@ -11,12 +11,13 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Presence, Standing
 from outlive.stores.queues import Turns
+from outlive.stores.seam import Watchable
 from outlive.stores.shared import SoundRows, check_headers, parse_page
 from outlive.stores.sqlite import deletion as nodes
 from outlive.stores.sqlite.claim import SQLiteSearch, holders, own_mail
@@ -48,20 +49,18 @@ from outlive.stores.sqlite.health import (
 from outlive.stores.sqlite.queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite.rows import (
     FOUND_COLUMNS,
-    bytes_of,
     check_missing,
     find_runs,
     found_of,
     records_of,
 )
 from outlive.stores.sqlite.schema import SCHEMA_VERSION, Making, check_release, is_ready
-from outlive.stores.sqlite.transactions import SECONDS_MAX, SQLiteTransactions, enlist
-from outlive.stores.transactions import AsyncTransaction, Attempt, KeptOutcome, Transaction
+from outlive.stores.sqlite.transactions import SQLiteTransactions
 from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
+    Answers,
     Claims,
-    Conflict,
     Deletion,
     Entry,
     Health,
@@ -74,7 +73,6 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
-    Statement,
     Wanted,
 )
 
@@ -85,6 +83,8 @@ class SQLiteStore:
     """A store in one file of the local disk. Safe to use from several threads and processes."""
 
     clock: Clock | None = None
+    threads: int | None = None
+    watchable: Watchable | None = None
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SQLiteStore:
             create_view=create_view,
         )
         self._log = LogRoom(self._connections)
-        self._transactions = SQLiteTransactions(self._connections, self._ports.failpoint)
+        self.transactions = SQLiteTransactions(self._connections, self._ports, self._log)
         try:
             self._look_at_files()
         except BaseException:
@@ -134,54 +134,35 @@ class SQLiteStore:
 
     # ------------------------------------------------------------------ journals
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
         check_headers(batch)
         if not batch:
             return []
         now = self._ports.clock.now_ms()
         self._ports.failpoint("commit.before")
         view = single_view(batch)
-        if view is not None:
+        answers: Answers | None
+        if not wait:
+            views = views_for(batch) if view is None else {view}
+            write = commit_batch if view is None else partial(append_all, view=view)
+            answers = self._connections.write_at_once(
+                views, lambda db: write(db, batch, now), is_single=view is not None
+            )
+        elif view is not None:
             with self._connections.writing_once({view}) as db:
                 answers = append_all(db, batch, now, view=view)
         else:
             with self._connections.writing(views_for(batch)) as db:
-                # Whoever waited for others takes its leases now, not when it began to wait.
+                # After a wait for other writers, leases are taken now, not when the wait began.
                 answers = commit_batch(db, batch, self._ports.clock.now_ms())
-        self._log.committed()
-        self._ports.failpoint("commit.after")
-        return answers
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        check_headers(batch)
-        now = self._ports.clock.now_ms()
-        view = single_view(batch)
-        views = views_for(batch) if view is None else {view}
-        write = commit_batch if view is None else partial(append_all, view=view)
-        self._ports.failpoint("commit.before")
-        answers = self._connections.write_at_once(
-            views, lambda db: write(db, batch, now), is_single=view is not None
-        )
         if answers is not None:
             self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
-
-    async def commit_with(
-        self, entry: Entry | None, statements: Sequence[Statement]
-    ) -> Conflict | None:
-        """See ``Tabling``."""
-        batch = [] if entry is None else [entry]
-        check_headers(batch)
-        self._ports.failpoint("commit.before")
-        with self._connections.writing(views_for(batch)) as db:
-            refused = commit_batch(db, batch, self._ports.clock.now_ms())
-            if not any(refused):
-                for sql, values in statements:
-                    db.execute(sql.format(tables="", committed="true"), values)
-        self._log.committed()
-        self._ports.failpoint("commit.after")
-        return refused[0] if refused else None
 
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
@@ -213,27 +194,18 @@ class SQLiteStore:
         page = found[:size]
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return (await self.delete_all([one]))[0]
-
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
-        """See ``Clearing``."""
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         now = self._ports.clock.now_ms()
         with self._connections.writing() as db:
             return delete_runs(db, batch, now)
 
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
-        """See ``Clearing``."""
         with self._connections.reading() as db:
             return read_runs(db, run_ids)
 
     # ------------------------------------------------------------------ mail and nodes
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        return (await self.post_all([Posting(run_id, mail_id, body)]))[0]
-
-    async def post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         now = self._ports.clock.now_ms()
         with self._connections.writing() as db:
             return post_letters(db, batch, now)
@@ -255,17 +227,14 @@ class SQLiteStore:
             nodes.drop_nodes(db, family, addresses)
 
     async def families(self, after: str, limit: int) -> Sequence[str]:
-        """See ``Collecting``."""
         with self._connections.reading() as db:
             return nodes.families_after(db, after, limit)
 
     async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
-        """See ``Collecting``."""
         with self._connections.reading() as db:
             return [family for family in families if not nodes.is_alive(db, family)]
 
     async def drop_family(self, family: str) -> bool:
-        """See ``Collecting``."""
         with self._connections.writing() as db:
             return nodes.drop_family(db, family)
 
@@ -327,56 +296,6 @@ class SQLiteStore:
         with self._connections.reading() as db:
             return queue_states(db, self._ports.clock.now_ms())
 
-    # ------------------------------------------------------------------ transactions
-
-    transaction_seconds_max = SECONDS_MAX
-
-    def begin(self, attempt: Attempt, seconds: float) -> Transaction:
-        """See ``Transactional``."""
-        return self._transactions.begin(attempt)
-
-    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
-        """See ``Transactional``."""
-        return await self._transactions.begin_async(attempt)
-
-    async def outcome_of(self, attempt: Attempt) -> bytes | None:
-        """See ``Transactional``. What is not there is not on its way: its epoch was over, or it."""
-        with self._connections.reading() as db:
-            row = db.execute(
-                "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
-                (attempt.run_id, attempt.step),
-            ).fetchone()
-            if row is None:
-                # What is not there is done again: no index is believed in that. They are few.
-                row = db.execute(
-                    "SELECT body FROM outcomes WHERE +run_id = ? AND +step = ?",
-                    (attempt.run_id, attempt.step),
-                ).fetchone()
-        return None if row is None else bytes_of(row[0])
-
-    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
-        """See ``Transactional``."""
-        with self._connections.reading() as db:
-            rows = db.execute(
-                "SELECT step, body FROM outcomes WHERE +run_id = ? ORDER BY step", (run_id,)
-            ).fetchall()
-        return [KeptOutcome(step=str(step), body=bytes_of(body)) for step, body in rows]
-
-    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
-        """See ``Transactional``."""
-        with self._connections.writing() as db:
-            for step in steps:
-                db.execute("DELETE FROM outcomes WHERE run_id = ? AND step = ?", step)
-
-    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """See ``Transactional``."""
-        check_headers([entry])
-        return enlist(self._path, connection, entry, self._ports.clock.now_ms())
-
-    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
-        """See ``Transactional``."""
-        return self.enlist(connection, entry)
-
     # ------------------------------------------------------------------ the store itself
 
     async def health(self) -> Health:
@@ -393,8 +312,14 @@ class SQLiteStore:
             problems += log_problems(self._path)
         return Health(store="sqlite", facts=facts, problems=problems)
 
+    async def loss(self) -> None:
+        return None
+
+    async def accept_loss(self, timeline: int) -> bool:
+        return False
+
     async def close(self) -> None:
-        self._transactions.close()
+        self.transactions.close()
         self._connections.close()
         self._presence.close()
 

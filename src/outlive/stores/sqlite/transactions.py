@@ -22,12 +22,14 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from outlive.errors import LeaseLost, UnsafeSettings, UsageError
-from outlive.stores.shared import header_values
+from outlive.ports import Ports
+from outlive.stores.shared import check_headers, header_values
+from outlive.stores.sqlite.commit import commit_batch, views_for
 from outlive.stores.sqlite.connections import Connections, open_connection, primary_code, translate
-from outlive.stores.sqlite.health import SYNCHRONOUS_FULL, make_safe
-from outlive.stores.sqlite.rows import FOUND_COLUMNS, HEADER_COLUMNS, found_of, records_of
-from outlive.stores.transactions import Attempt, Unsure
-from outlive.stores.types import Entry, Reading
+from outlive.stores.sqlite.health import SYNCHRONOUS_FULL, LogRoom, make_safe
+from outlive.stores.sqlite.rows import FOUND_COLUMNS, HEADER_COLUMNS, bytes_of, found_of, records_of
+from outlive.stores.transactions import Attempt, KeptOutcome, Unsure
+from outlive.stores.types import Conflict, Entry, Reading, Statement
 
 #: Well below the time that other processes wait for the file.
 SECONDS_MAX = 10.0
@@ -182,18 +184,21 @@ class SQLiteLoopTransaction:
 
 
 class SQLiteTransactions:
-    """The transactions of one store's users."""
+    """The transactions of one store's users: see ``Transactional``."""
 
-    def __init__(self, connections: Connections, failpoint: Callable[[str], None]) -> None:
-        self._connections, self._failpoint = connections, failpoint
+    seconds_max = SECONDS_MAX
+
+    def __init__(self, connections: Connections, ports: Ports, log: LogRoom) -> None:
+        self._connections, self._log = connections, log
+        self._clock, self._failpoint = ports.clock, ports.failpoint
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix="outlive-begin")
         self._ending = ThreadPoolExecutor(1, thread_name_prefix="outlive-end")
 
-    def begin(self, attempt: Attempt) -> SQLitePlainTransaction:
-        """Wait until nobody else writes."""
+    def begin(self, attempt: Attempt, seconds: float) -> SQLitePlainTransaction:
+        """Waits until nobody else writes."""
         return SQLitePlainTransaction(self._begin(attempt), self)
 
-    async def begin_async(self, attempt: Attempt) -> SQLiteLoopTransaction:
+    async def begin_async(self, attempt: Attempt, seconds: float) -> SQLiteLoopTransaction:
         """The same; the loop goes on meanwhile."""
         begun = self._beginning.submit(self._begin, attempt)
         try:
@@ -240,6 +245,55 @@ class SQLiteTransactions:
     async def commit_beside(self, own: SQLiteTransaction, outcome: bytes) -> None:
         """The same; the loop goes on meanwhile."""
         await asyncio.wrap_future(self._ending.submit(self.commit, own, outcome))
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        """What is missing is not under way: its epoch is over, or the attempt is."""
+        with self._connections.reading() as db:
+            row = db.execute(
+                "SELECT body FROM outcomes WHERE run_id = ? AND step = ?",
+                (attempt.run_id, attempt.step),
+            ).fetchone()
+            if row is None:
+                # A missing outcome means that the step is done again: no index is trusted in that.
+                row = db.execute(
+                    "SELECT body FROM outcomes WHERE +run_id = ? AND +step = ?",
+                    (attempt.run_id, attempt.step),
+                ).fetchone()
+        return None if row is None else bytes_of(row[0])
+
+    async def outcomes_of(self, run_id: str) -> Sequence[KeptOutcome]:
+        with self._connections.reading() as db:
+            rows = db.execute(
+                "SELECT step, body FROM outcomes WHERE +run_id = ? ORDER BY step", (run_id,)
+            ).fetchall()
+        return [KeptOutcome(step=str(step), body=bytes_of(body)) for step, body in rows]
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        with self._connections.writing() as db:
+            for step in steps:
+                db.execute("DELETE FROM outcomes WHERE run_id = ? AND step = ?", step)
+
+    def enlist(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        check_headers([entry])
+        return enlist(self._connections.path, connection, entry, self._clock.now_ms())
+
+    async def enlist_async(self, connection: Any, entry: Entry) -> tuple[bool, Reading | None]:
+        return self.enlist(connection, entry)
+
+    async def commit_with(
+        self, entry: Entry | None, statements: Sequence[Statement]
+    ) -> Conflict | None:
+        batch = [] if entry is None else [entry]
+        check_headers(batch)
+        self._failpoint("commit.before")
+        with self._connections.writing(views_for(batch)) as db:
+            refused = commit_batch(db, batch, self._clock.now_ms())
+            if not any(refused):
+                for sql, values in statements:
+                    db.execute(sql.format(tables="", committed="true"), values)
+        self._log.committed()
+        self._failpoint("commit.after")
+        return refused[0] if refused else None
 
     def close(self) -> None:
         """Nothing more is begun."""

@@ -27,7 +27,7 @@ from outlive.model.events import (
 from outlive.model.ids import key_journal
 from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
-from outlive.stores.types import Found, Reading
+from outlive.stores.types import Found, Posting, Reading
 from outlive.testing.audit.waits import ENDS, UNDO, counted, first_seq, numbered
 
 Journals = Mapping[str, Sequence[Event]]
@@ -147,7 +147,7 @@ def check_deletion(
         yield f"run {run_id}: was deleted while worker {gone.head.worker} held it"
     if header.parent is not None and _lives(disk, header.parent):
         yield f"run {run_id}: was deleted while its parent {header.parent} lived"
-    if run_immediate(disk.post(run_id, "probe", b"")) != "ended":
+    if run_immediate(disk.post([Posting(run_id, "probe", b"")])) != ["ended"]:
         yield f"run {run_id}: was deleted without a tombstone"
     kept = run_immediate(archive.read(run_id, _AFTER_ALL))
     if kept is None or (kept.head.seq, kept.head.link) != (gone.head.seq, gone.head.link):

@@ -11,26 +11,29 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
 from outlive.errors import StoreUnavailable
 from outlive.model.defaults import FIND_LIMIT
-from outlive.stores.seam import Clearing, Mailroom, Prompt, Store, Watchable
-from outlive.stores.transactions import AsyncTransaction, Attempt, Enlisting, Transactional
+from outlive.stores.seam import Store
+from outlive.stores.transactions import AsyncTransaction, Attempt, Transactional
 from outlive.stores.types import (
+    Answers,
     Claims,
-    Conflict,
     Deletion,
     Entry,
     Health,
+    Loss,
     Mail,
     Node,
     Page,
     Posted,
     Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     Wanted,
 )
@@ -60,6 +63,9 @@ def nobody_watches(entry: Entry) -> None:
 class FailingStore:
     """Any store, with a fault."""
 
+    #: Calls are counted, so they come one after the other.
+    threads: int | None = None
+
     def __init__(
         self,
         store: Store,
@@ -74,23 +80,10 @@ class FailingStore:
         self.clock = store.clock
         self._witness, self._kill = witness, kill
         self._lock = threading.Lock()
-        # What it can do beyond the seam, this one can as well.
-        if isinstance(store, Watchable):
-            self.watch = store.watch
-        if isinstance(store, Mailroom):
-            self._mailroom = store
-            self.post_all, self.mail_of = self._post_all, self._mail_of
-        if isinstance(store, Clearing):
-            self._clearing = store
-            self.read_all, self.delete_all = self._read_all, self._delete_all
-        if isinstance(store, Enlisting):
-            self.enlist, self.enlist_async = store.enlist, store.enlist_async
-        if isinstance(store, Transactional):
-            self._transactional = store
-            self.transaction_seconds_max = store.transaction_seconds_max
-            self.begin, self.begin_async = store.begin, self._begin_async
-            self.outcome_of, self.forget_outcomes = self._outcome_of, self._forget_outcomes
-            self.outcomes_of = store.outcomes_of
+        self.watchable = store.watchable
+        self.transactions: Transactional | None = None
+        if store.transactions is not None:
+            self.transactions = _FailingTransactions(store.transactions, self._call)
 
     async def _call(self, verb: str, work: Coroutine[Any, Any, T]) -> T:
         fault = self._due(verb)
@@ -118,27 +111,19 @@ class FailingStore:
 
     # verbs
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        return await self._call("commit", self._commit(batch))
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
+        return await self._call("commit", self._commit(batch, wait=wait))
 
-    async def _commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        answers = await self._store.commit(batch)
-        self._note(batch, answers)
-        return answers
-
-    async def commit_at_once(self, batch: Sequence[Entry]) -> Sequence[Conflict | None] | None:
-        if not isinstance(self._store, Prompt):
-            return None
-        return await self._call("commit", self._commit_at_once(self._store, batch))
-
-    async def _commit_at_once(
-        self, store: Prompt, batch: Sequence[Entry]
-    ) -> Sequence[Conflict | None] | None:
-        answers = await store.commit_at_once(batch)
+    async def _commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None:
+        answers = await self._store.commit(batch, wait=wait)
         self._note(batch, answers or ())
         return answers
 
-    def _note(self, batch: Sequence[Entry], answers: Sequence[Conflict | None]) -> None:
+    def _note(self, batch: Sequence[Entry], answers: Answers) -> None:
         for entry, conflict in zip(batch, answers, strict=False):
             if conflict is None:
                 self._witness(entry)
@@ -148,24 +133,11 @@ class FailingStore:
     ) -> Reading | None:
         return await self._call("read", self._store.read(run_id, after, limit=limit))
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        return await self._call("post", self._store.post(run_id, mail_id, body))
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        return await self._call("post", self._store.post(batch))
 
-    async def _post_all(self, batch: Sequence[Posting]) -> Sequence[Posted]:
-        return await self._call("post_all", self._mailroom.post_all(batch))
-
-    async def _mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
-        return await self._call("mail_of", self._mailroom.mail_of(run_ids))
-
-    async def _begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
-        work = self._transactional.begin_async(attempt, seconds)
-        return await self._call("begin_async", work)
-
-    async def _outcome_of(self, attempt: Attempt) -> bytes | None:
-        return await self._call("outcome_of", self._transactional.outcome_of(attempt))
-
-    async def _forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
-        await self._call("forget_outcomes", self._transactional.forget_outcomes(steps))
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        return await self._call("mail_of", self._store.mail_of(run_ids))
 
     async def put_blob(self, family: str, node: Node) -> None:
         await self._call("put_blob", self._store.put_blob(family, node))
@@ -188,18 +160,62 @@ class FailingStore:
     async def release(self, worker: str) -> None:
         await self._call("release", self._store.release(worker))
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        work = self._store.delete(run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return await self._call("delete", work)
+    async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
+        return await self._call("read_all", self._store.read_all(run_ids))
 
-    async def _read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
-        return await self._call("read_all", self._clearing.read_all(run_ids))
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+        return await self._call("delete", self._store.delete(batch))
 
-    async def _delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
-        return await self._call("delete_all", self._clearing.delete_all(batch))
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        return await self._call("families", self._store.families(after, limit))
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        return await self._call("without_runs", self._store.without_runs(families))
+
+    async def drop_family(self, family: str) -> bool:
+        return await self._call("drop_family", self._store.drop_family(family))
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        work = self._store.set_queue(name, limits, replace=replace)
+        return await self._call("set_queue", work)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        return await self._call("find_queue", self._store.find_queue(name))
+
+    async def queues(self) -> Sequence[QueueState]:
+        return await self._call("queues", self._store.queues())
+
+    async def loss(self) -> Loss | None:
+        return await self._call("loss", self._store.loss())
+
+    async def accept_loss(self, timeline: int) -> bool:
+        return await self._call("accept_loss", self._store.accept_loss(timeline))
 
     async def health(self) -> Health:
         return await self._call("health", self._store.health())
 
     async def close(self) -> None:
         await self._call("close", self._store.close())
+
+
+class _FailingTransactions:
+    """The store's transactions; the calls that are awaited can fail, too."""
+
+    def __init__(self, below: Transactional, call: Callable[..., Any]) -> None:
+        self._below, self._call = below, call
+        self.seconds_max = below.seconds_max
+        self.begin, self.enlist = below.begin, below.enlist
+        self.enlist_async, self.commit_with = below.enlist_async, below.commit_with
+        self.outcomes_of = below.outcomes_of
+
+    async def begin_async(self, attempt: Attempt, seconds: float) -> AsyncTransaction:
+        work = self._below.begin_async(attempt, seconds)
+        begun: AsyncTransaction = await self._call("begin_async", work)
+        return begun
+
+    async def outcome_of(self, attempt: Attempt) -> bytes | None:
+        found: bytes | None = await self._call("outcome_of", self._below.outcome_of(attempt))
+        return found
+
+    async def forget_outcomes(self, steps: Sequence[tuple[str, str]]) -> None:
+        await self._call("forget_outcomes", self._below.forget_outcomes(steps))

@@ -31,7 +31,7 @@ from outlive.model.mail import Answer, Cancel, Letter, Nudge, Resolve, Signal, V
 from outlive.model.run import OpenEffect, fold
 from outlive.ports import Ports
 from outlive.stores.seam import Store
-from outlive.stores.types import LAST_CHAPTER, Entry, Posted, Query, Reading
+from outlive.stores.types import LAST_CHAPTER, Entry, Posting, Query, Reading
 from outlive.testing.simulation.faults import FAULTY_SECONDS, FaultPlan
 from outlive.testing.simulation.flows import MESSAGE, SIGNALS, Node, tell_story
 from outlive.testing.simulation.loop import BEGINNING_MS, Nature, SimClock
@@ -155,7 +155,7 @@ class Crowd:
 
     def _post(self, run_id: str, mail_id: str, letter: Letter) -> None:
         body = write_letter(run_id, mail_id, letter)
-        said: Posted = run_immediate(self._disk.post(run_id, mail_id, body))
+        (said,) = run_immediate(self._disk.post([Posting(run_id, mail_id, body)]))
         self._witness.posted(run_id, mail_id, said)
 
 
@@ -193,7 +193,7 @@ class Forger:
         )
         place = (run_id, mail_id) if self._sealed else (f"not {run_id}", mail_id)
         body = write_letter(*place, letter)
-        said = run_immediate(self._disk.post(run_id, mail_id, body))
+        (said,) = run_immediate(self._disk.post([Posting(run_id, mail_id, body)]))
         if said == "posted":
             self._note(run_id, mail_id)
 
@@ -327,7 +327,8 @@ class Human:
         return "fail" if self._nature.chance(0.3) else "not_happened"
 
     def _post(self, run_id: str, mail_id: str, letter: Letter) -> None:
-        run_immediate(self._disk.post(run_id, mail_id, write_letter(run_id, mail_id, letter)))
+        sent = Posting(run_id, mail_id, write_letter(run_id, mail_id, letter))
+        run_immediate(self._disk.post([sent]))
 
     def _nudge(self, run_id: str) -> None:
         self._nudges += 1

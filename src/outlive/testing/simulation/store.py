@@ -10,30 +10,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from outlive.errors import StoreUnavailable
 from outlive.journal.codec.restore import read_whole
 from outlive.journal.lane import run_immediate
 from outlive.journal.seal.keys import KEY_BYTES, MasterKeys
-from outlive.journal.seal.seal import Veil
-from outlive.journal.seal.sealed_store import shown_id
-from outlive.journal.seal.transactions import SealedClearing
+from outlive.journal.seal.seal import Veil, shown_id
+from outlive.journal.seal.sealed_store import SealedStore
 from outlive.model.defaults import FIND_LIMIT
 from outlive.ports import RemoteClock
 from outlive.stores.memory import MemoryStore
-from outlive.stores.seam import Store
+from outlive.stores.seam import Store, Watchable
+from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
+    Answers,
     Claims,
-    Conflict,
     Deletion,
     Entry,
     Head,
     Health,
+    Loss,
+    Mail,
     Node,
     Page,
     Posted,
+    Posting,
     Query,
+    QueueLimits,
+    QueueState,
     Reading,
     Wanted,
 )
@@ -144,6 +149,10 @@ class _Sent:
 class SimStore:
     """The store as one process reaches it."""
 
+    threads: int | None = None
+    watchable: Watchable | None = None
+    transactions: Transactional | None = None
+
     def __init__(
         self,
         disk: MemoryStore,
@@ -228,7 +237,13 @@ class SimStore:
 
     # verbs
 
-    async def commit(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    @overload
+    async def commit(self, batch: Sequence[Entry]) -> Answers: ...
+    @overload
+    async def commit(self, batch: Sequence[Entry], *, wait: bool) -> Answers | None: ...
+    async def commit(self, batch: Sequence[Entry], *, wait: bool = True) -> Answers | None:
+        if not wait:
+            return None  # the line takes its time
         kinds = kinds_in(self._opened(batch))
         self.in_air = kinds
         strikes = list(self._marksman.strikes(batch, kinds))
@@ -242,8 +257,7 @@ class SimStore:
                 break
             loses_reply, strikes = False, []
         self.in_air = frozenset()
-        result: Sequence[Conflict | None] = answer
-        return result
+        return answer
 
     def _strike_line(self, strikes: Sequence[Strike], kinds: frozenset[str]) -> bool:
         """Faults of the line; True if this commit's reply will be lost."""
@@ -282,7 +296,7 @@ class SimStore:
 
     async def _commit_once(
         self, batch: Sequence[Entry], strikes: Sequence[Strike], loses_reply: bool
-    ) -> Sequence[Conflict | None] | _Lost:
+    ) -> Answers | _Lost:
         loop = self.loop
         answer = loop.create_future()
         self._send(
@@ -293,13 +307,13 @@ class SimStore:
         )
         if loses_reply:
             loop.call_later(REPEAT_SECONDS, _answer, answer, _LOST)
-        result: Sequence[Conflict | None] | _Lost = await answer
+        result: Answers | _Lost = await answer
         if any(strike.moment == "told" for strike in strikes):
             delay = self._nature.mostly_short(0.05)
             self._nature.after(delay, self._strike_owner, strikes, "told")
         return result
 
-    def _apply(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    def _apply(self, batch: Sequence[Entry]) -> Answers:
         heads = [self._head(entry.run_id) for entry in batch]
         answers = run_immediate(self._disk.commit(batch))
         opened = self._opened(batch)
@@ -320,14 +334,18 @@ class SimStore:
     ) -> Reading | None:
         return await self._ask(lambda: run_immediate(self._disk.read(run_id, after, limit=limit)))
 
-    async def post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        def work() -> Posted:
-            posted = run_immediate(self._disk.post(run_id, mail_id, body))
-            if posted == "posted":  # of what is refused nobody hears: the child may be gone by then
-                self._witness.check_news(self.view, self.letters.get(body, body))
-            return posted
+    async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
+        def work() -> Sequence[Posted]:
+            answers = run_immediate(self._disk.post(batch))
+            for each, posted in zip(batch, answers, strict=True):
+                if posted == "posted":  # nobody hears of a refusal: the child may be gone by then
+                    self._witness.check_news(self.view, self.letters.get(each.body, each.body))
+            return answers
 
         return await self._ask(work)
+
+    async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        return await self._ask(_now(self._disk.mail_of, run_ids))
 
     async def put_blob(self, family: str, node: Node) -> None:
         await self._ask(_now(self._disk.put_blob, family, node))
@@ -360,15 +378,11 @@ class SimStore:
     async def release(self, worker: str) -> None:
         await self._ask(_now(self._disk.release, worker))
 
-    async def delete(self, run_id: str, *, seq: int, digest: bytes, keep_until: int) -> bool:
-        one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
-        return (await self.delete_all([one]))[0]
-
-    async def delete_all(self, batch: Sequence[Deletion]) -> Sequence[bool]:
+    async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         def work() -> Sequence[bool]:
             names = [self.shown(each.run_id) for each in batch]
             before = [run_immediate(read_whole(self.view, name)) for name in names]
-            answers = run_immediate(self._disk.delete_all(batch))
+            answers = run_immediate(self._disk.delete(batch))
             for reading, is_gone in zip(before, answers, strict=True):
                 if is_gone and reading is not None:
                     self._witness.deleted(self.view, reading)
@@ -378,6 +392,33 @@ class SimStore:
 
     async def read_all(self, run_ids: Sequence[str]) -> Mapping[str, Reading]:
         return await self._ask(_now(self._disk.read_all, run_ids))
+
+    async def families(self, after: str, limit: int) -> Sequence[str]:
+        return await self._ask(_now(self._disk.families, after, limit))
+
+    async def without_runs(self, families: Sequence[str]) -> Sequence[str]:
+        return await self._ask(_now(self._disk.without_runs, families))
+
+    async def drop_family(self, family: str) -> bool:
+        return await self._ask(_now(self._disk.drop_family, family))
+
+    async def set_queue(self, name: str, limits: QueueLimits, *, replace: bool) -> QueueLimits:
+        def work() -> QueueLimits:
+            return run_immediate(self._disk.set_queue(name, limits, replace=replace))
+
+        return await self._ask(work)
+
+    async def find_queue(self, name: str) -> QueueLimits | None:
+        return await self._ask(_now(self._disk.find_queue, name))
+
+    async def queues(self) -> Sequence[QueueState]:
+        return await self._ask(_now(self._disk.queues))
+
+    async def loss(self) -> Loss | None:
+        return None
+
+    async def accept_loss(self, timeline: int) -> bool:
+        return False
 
     async def health(self) -> Health:
         return await self._ask(_now(self._disk.health))
@@ -399,15 +440,15 @@ def _answer(answer: asyncio.Future[Any], result: Any) -> None:
         answer.set_result(result)
 
 
-class SimSealed(SealedClearing):
+class SimSealed(SealedStore):
     """The sealed store of one process, with keys at hand of its own."""
 
     def __init__(self, line: SimStore, keys: MasterKeys) -> None:
         super().__init__(line, keys)
         self._line = line
 
-    async def _close_entry(self, entry: Entry, veil: Veil) -> Entry:
-        closed = await super()._close_entry(entry, veil)
+    async def close_entry(self, entry: Entry, veil: Veil) -> Entry:
+        closed = await super().close_entry(entry, veil)
         self._line.entries[closed.record] = entry
         return closed
 
@@ -423,7 +464,7 @@ class SimSeal:
     def __init__(self, disk: MemoryStore, nature: Nature) -> None:
         self._keys = MasterKeys([nature.entropy(KEY_BYTES)], nature.entropy)
         #: The disk as those see it who have the key and are no process.
-        self.view = SealedClearing(disk, self._keys)
+        self.view = SealedStore(disk, self._keys)
         self._veil = run_immediate(self.view.keyring.veil())
 
     def over(self, line: SimStore) -> SimSealed:

@@ -8,9 +8,17 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from outlive.stores.seam import Clearing, Collecting, Store
+from outlive.stores.seam import Store
 from outlive.stores.types import Conflict, Deletion, Entry, Node, Query
-from outlive.testing.suite.entries import START_MS, HandClock, entry, header, parked
+from outlive.testing.suite.entries import (
+    START_MS,
+    HandClock,
+    delete_one,
+    entry,
+    header,
+    parked,
+    post_one,
+)
 from outlive.testing.suite.mail import reading_of
 
 DAY_MS = 86_400_000
@@ -23,42 +31,42 @@ class DeletionRules:
         """A run that is under way stays."""
         await store.commit([entry("r", 0)])
 
-        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await delete_one(store, "r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
         assert await store.read("r") is not None
 
     async def test_a_run_that_moved_on_is_not_deleted(self, store: Store) -> None:
         """Whoever decided to delete saw an older state."""
         await end(store, "r")
 
-        assert not await store.delete("r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
-        assert not await store.delete("nobody", seq=1, digest=b"d", keep_until=START_MS)
+        assert not await delete_one(store, "r", seq=1, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await delete_one(store, "nobody", seq=1, digest=b"d", keep_until=START_MS)
 
     async def test_a_deleted_run_is_gone(self, store: Store) -> None:
         """Records, mail and nodes go; the id can't be used, nor mailed, until the stone falls."""
         await end(store, "r")
         await store.put_blob("family-1", Node(b"a", b"body"))
 
-        assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert await delete_one(store, "r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
 
         (conflict,) = await store.commit([entry("r", 0)])
         assert await store.read("r") is None
         assert {} == await store.get_blobs("family-1", [b"a"])
         assert conflict is not None
         assert (True, 2) == (conflict.gone, conflict.seq)
-        assert "ended" == await store.post("r", "m", b"")
+        assert "ended" == await post_one(store, "r", "m", b"")
 
     async def test_deleting_twice_is_fine(self, store: Store) -> None:
         """A deletion whose answer was lost may be asked for again."""
         await end(store, "r")
 
         for _ in range(2):
-            assert await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
-        assert not await store.delete("r", seq=2, digest=b"other", keep_until=START_MS)
+            assert await delete_one(store, "r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        assert not await delete_one(store, "r", seq=2, digest=b"other", keep_until=START_MS)
 
     async def test_a_zombie_can_not_extend_a_deleted_run(self, store: Store) -> None:
         """An append says that the run is gone."""
         await end(store, "r")
-        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        await delete_one(store, "r", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
 
         answers = await store.commit([entry("r", 2), entry("s", 0)])
 
@@ -67,15 +75,15 @@ class DeletionRules:
     async def test_a_tombstone_falls_in_time(self, store: Store, clock: HandClock) -> None:
         """After its time the id is free again, and nothing of the old run comes back."""
         await end(store, "r")
-        await store.post("r", "m", b"")
-        await store.delete("r", seq=2, digest=b"d", keep_until=clock.now_ms() + DAY_MS)
+        await post_one(store, "r", "m", b"")
+        await delete_one(store, "r", seq=2, digest=b"d", keep_until=clock.now_ms() + DAY_MS)
         clock.advance(DAY_MS / 1000)
 
         assert [None] == list(await store.commit([entry("r", 0, b"anew")]))
 
         reading = await reading_of(store, "r")
         assert ([b"anew"], 0) == ([r.body for r in reading.records], reading.head.posted)
-        assert "posted" == await store.post("r", "m", b"")
+        assert "posted" == await post_one(store, "r", "m", b"")
 
     async def test_nodes_stay_while_the_family_lives(self, store: Store) -> None:
         """A relative may still need them."""
@@ -83,7 +91,7 @@ class DeletionRules:
         await store.commit([parked("child")])
         await store.put_blob("family-1", Node(b"a", b"body"))
 
-        await store.delete("r", seq=2, digest=b"d", keep_until=START_MS)
+        await delete_one(store, "r", seq=2, digest=b"d", keep_until=START_MS)
 
         assert {b"a": b"body"} == await store.get_blobs("family-1", [b"a"])
 
@@ -93,15 +101,14 @@ class ClearingRules:
 
     async def test_many_are_deleted_at_once(self, store: Store) -> None:
         """Each is answered for itself: gone, moved on, under way, gone before, never there."""
-        assert isinstance(store, Clearing)
         for run_id in ("a", "b", "moved", "before"):
             await end(store, run_id)
         await store.commit([entry("live", 0)])
-        await store.delete("before", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
+        await delete_one(store, "before", seq=2, digest=b"d", keep_until=START_MS + DAY_MS)
         asked = [("a", 2), ("moved", 1), ("live", 1), ("before", 2), ("never", 1), ("b", 2)]
 
-        answers = await store.delete_all([deletion(*each) for each in asked])
-        again = await store.delete_all([deletion(*each) for each in asked])
+        answers = await store.delete([deletion(*each) for each in asked])
+        again = await store.delete([deletion(*each) for each in asked])
 
         assert [True, False, False, True, False, True] == list(answers) == list(again)
         there = [found.head.run_id for found in (await store.find(Query())).items]
@@ -112,54 +119,50 @@ class ClearingRules:
 
     async def test_another_digest_is_another_run(self, store: Store) -> None:
         """Who asks again for what is gone must mean the same; each of a batch has its own time."""
-        assert isinstance(store, Clearing)
         for run_id in "abc":
             await end(store, run_id)
-        await store.delete_all([deletion("a", 2), deletion("b", 2, keep_until=START_MS)])
+        await store.delete([deletion("a", 2), deletion("b", 2, keep_until=START_MS)])
 
-        answers = await store.delete_all(
+        answers = await store.delete(
             [deletion("a", 2, digest=b"other"), deletion("c", 2, digest=b"c")]
         )
 
         assert [False, True] == list(answers)
-        assert "ended" == await store.post("a", "m", b"")
-        assert "unknown" == await store.post("b", "m", b"")
+        assert "ended" == await post_one(store, "a", "m", b"")
+        assert "unknown" == await post_one(store, "b", "m", b"")
 
     async def test_families_go_with_their_last(self, store: Store) -> None:
         """Also if all of a family go at once; nodes of others stay."""
-        assert isinstance(store, Clearing)
         for family in ("whole", "half", "other"):
             done = header(status="done", ended_at=START_MS, family=family)
             await store.commit([entry(f"{family}-{n}", 0, header=done) for n in (1, 2)])
             await store.put_blob(family, Node(b"n", family.encode()))
         await store.put_blob("early", Node(b"n", b"its run is to come"))
 
-        await store.delete_all([deletion(x, 1) for x in ("whole-2", "half-1", "whole-1")])
+        await store.delete([deletion(x, 1) for x in ("whole-2", "half-1", "whole-1")])
 
         found = [await store.get_blobs(x, [b"n"]) for x in ("whole", "half", "other", "early")]
         assert [0, 1, 1, 1] == [len(each) for each in found]
 
     async def test_many_more_than_fit_a_statement(self, store: Store) -> None:
         """Records, mail and all; none of them is one call, too."""
-        assert isinstance(store, Clearing)
         names = [f"r{number}" for number in range(1_100)]
         await store.commit([entry(name, 0) for name in names])
-        await store.post("r7", "m", b"mail")
+        await post_one(store, "r7", "m", b"mail")
         done = header(status="done", ended_at=START_MS)
         await store.commit([entry(name, 1, header=done) for name in names])
 
-        assert all(await store.delete_all([deletion(name, 2) for name in names]))
+        assert all(await store.delete([deletion(name, 2) for name in names]))
 
         assert [] == list((await store.find(Query())).items)
         assert {} == await store.read_all(names)
-        assert ([], {}) == (list(await store.delete_all([])), await store.read_all([]))
+        assert ([], {}) == (list(await store.delete([])), await store.read_all([]))
 
     async def test_many_are_read_at_once(self, store: Store) -> None:
         """As each would be, but for its mail."""
-        assert isinstance(store, Clearing)
         await store.commit([entry(run_id, 0) for run_id in "abc"])
         await store.commit([entry("b", 1), entry("b", 2), entry("c", 1)])
-        await store.post("b", "m", b"mail")
+        await post_one(store, "b", "m", b"mail")
 
         found = await store.read_all(["c", "none", "b"])
 
@@ -207,13 +210,13 @@ class FamilyRules:
 
         assert [None] == list(await store.commit([child("c", "r")]))
 
-        assert await store.delete("r", seq=1, digest=b"", keep_until=START_MS)
+        assert await delete_one(store, "r", seq=1, digest=b"", keep_until=START_MS)
         assert {_NODE.address: _NODE.body} == await store.get_blobs("r", [_NODE.address])
 
     async def test_nobody_joins_a_run_that_is_gone(self, store: Store) -> None:
         """It is refused, beside others that are not, and nothing of it is left."""
         await store.commit([root("r")])
-        await store.delete("r", seq=1, digest=b"", keep_until=START_MS)
+        await delete_one(store, "r", seq=1, digest=b"", keep_until=START_MS)
 
         answers = await store.commit([entry("a", 0), child("c", "r"), entry("b", 0)])
 
@@ -225,7 +228,7 @@ class FamilyRules:
         """A repeat is done again, even if the parent is gone by then."""
         await store.commit([root("r")])
         await store.commit([child("c", "r")])
-        await store.delete("r", seq=1, digest=b"", keep_until=START_MS)
+        await delete_one(store, "r", seq=1, digest=b"", keep_until=START_MS)
 
         assert [None] == list(await store.commit([child("c", "r")]))
 
@@ -235,13 +238,13 @@ class FamilyRules:
         for number in range(ROUNDS):
             parent, name = f"r{number}", f"c{number}"
             await store.commit([root(parent)])
-            how: dict[str, Any] = {"seq": 1, "digest": b"", "keep_until": START_MS}
+            last = deletion(parent, 1, digest=b"", keep_until=START_MS)
             answers, gone = await asyncio.to_thread(
                 at_once,
                 partial(store.commit, [child(name, parent)]),
-                partial(store.delete, parent, **how),
+                partial(store.delete, [last]),
             )
-            assert gone
+            assert [True] == list(gone)
             is_in = list(answers) == [None]
             joined += is_in
             found = await store.get_blobs(parent, [_NODE.address])
@@ -250,7 +253,6 @@ class FamilyRules:
 
     async def test_what_is_left_of_a_family_is_found_and_goes(self, store: Store) -> None:
         """Families with nodes are listed; only those without runs lose them."""
-        assert isinstance(store, Collecting)
         await store.commit([root("alive")])
         for family in ("lost", "alive", "straße/\0x", "also lost"):
             await store.put_blob(family, Node(b"n", b"body"))

@@ -7,8 +7,17 @@ from typing import Any
 
 import msgspec
 
-from outlive.stores.seam import Queueing, Store
-from outlive.stores.types import Entry, Header, Offer, QueueLimits, Wanted
+from outlive.stores.seam import Store
+from outlive.stores.types import (
+    Deletion,
+    Entry,
+    Header,
+    Offer,
+    Posted,
+    Posting,
+    QueueLimits,
+    Wanted,
+)
 
 #: The lease of stores under test, and when their clock begins.
 LEASE_SECONDS = 10.0
@@ -152,5 +161,19 @@ async def offer_of(store: Store, run_id: str) -> Offer:
 
 async def limit_queue(store: Store, name: str = "q", **limits: Any) -> None:
     """Set limits anew."""
-    assert isinstance(store, Queueing)
     await store.set_queue(name, QueueLimits(**limits), replace=True)
+
+
+async def post_one(store: Store, run_id: str, mail_id: str, body: bytes) -> Posted:
+    """Post a single letter."""
+    (answer,) = await store.post([Posting(run_id, mail_id, body)])
+    return answer
+
+
+async def delete_one(
+    store: Store, run_id: str, *, seq: int, digest: bytes, keep_until: int
+) -> bool:
+    """Delete a single run."""
+    one = Deletion(run_id=run_id, seq=seq, digest=digest, keep_until=keep_until)
+    (is_gone,) = await store.delete([one])
+    return is_gone

@@ -7,7 +7,7 @@ import pytest
 from outlive.errors import UsageError
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, Query
-from outlive.testing.suite.entries import START_MS, entry, header
+from outlive.testing.suite.entries import START_MS, delete_one, entry, header, post_one
 
 
 class FindingRules:
@@ -30,7 +30,7 @@ class FindingRules:
         await store.commit([entry("r", 0)])
         for seq in (1, 2, 3):
             await store.commit([entry("r", seq)])
-        await store.post("r", "m", b"mail")
+        await post_one(store, "r", "m", b"mail")
         whole = await store.read("r")
         assert whole is not None
 
@@ -58,7 +58,7 @@ class FindingRules:
                 for run_id in ("new1", "r03"):
                     done = header(status="done", ended_at=START_MS)
                     await store.commit([entry(run_id, 1, header=done)])
-                    assert await store.delete(run_id, seq=2, digest=b"", keep_until=0)
+                    assert await delete_one(store, run_id, seq=2, digest=b"", keep_until=0)
 
         assert len(seen) == len(set(seen))
         assert {f"r{number:02}" for number in range(20)} <= set(seen)
@@ -71,7 +71,7 @@ class FindingRules:
         for run_id in "bc":
             done = header(status="done", ended_at=START_MS)
             await store.commit([entry(run_id, 1, header=done)])
-            assert await store.delete(run_id, seq=2, digest=b"", keep_until=0)
+            assert await delete_one(store, run_id, seq=2, digest=b"", keep_until=0)
         await store.commit([entry("d", 0)])
 
         second = await store.find(Query(), first.next)

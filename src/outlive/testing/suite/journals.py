@@ -10,7 +10,7 @@ import pytest
 
 from outlive.stores.seam import Store
 from outlive.stores.types import Conflict, Node, StoredRecord
-from outlive.testing.suite.entries import entry, header, held, link_of, takeover
+from outlive.testing.suite.entries import entry, header, held, link_of, post_one, takeover
 
 ODD_IDS = (
     "../../etc/passwd",
@@ -216,7 +216,7 @@ class JournalRules:
     async def test_a_refused_entry_at_the_same_place_writes_nothing(self, store: Store) -> None:
         """Seq and epoch may be just those of the winner: header, nodes and mail stay away."""
         await store.commit([entry("key/k", 0, epoch=0)])
-        await store.post("key/k", "m", b"")
+        await post_one(store, "key/k", "m", b"")
         await store.commit([entry("key/k", 1, b"winner", epoch=0)])
         before = await store.read("key/k")
         nodes = (Node(b"a", b"b"),)

@@ -19,6 +19,7 @@ from outlive.testing.suite.entries import (
     header,
     held,
     parked,
+    post_one,
     takeover,
 )
 
@@ -242,7 +243,7 @@ class LeaseRules:
     async def test_mail_makes_a_waiting_run_due(self, store: Store) -> None:
         """Until it is consumed; and it does not show as mail of one's own."""
         await store.commit([parked("r", START_MS + 5_000)])
-        await store.post("r", "m", b"")
+        await post_one(store, "r", "m", b"")
 
         claims = await store.claim("w", WANTED, 10)
         assert (["r"], []) == (offered(claims), list(claims.mail))
@@ -254,7 +255,7 @@ class LeaseRules:
         """And to nobody else."""
         await store.beat("w")
         await store.commit([held("r", "w"), held("s", "w")])
-        await store.post("r", "m", b"")
+        await post_one(store, "r", "m", b"")
 
         assert ["r"] == list((await store.claim("w", WANTED, 10)).mail)
         assert [] == list((await store.claim("v", WANTED, 10)).mail)
@@ -265,7 +266,7 @@ class LeaseRules:
     async def test_an_ended_run_is_never_due(self, store: Store) -> None:
         """Neither by time nor by mail."""
         await store.commit([parked("r", START_MS)])
-        await store.post("r", "m", b"")
+        await post_one(store, "r", "m", b"")
         done = header(status="done", wake_at=START_MS, ended_at=START_MS)
         await store.commit([entry("r", 1, header=done)])
 
@@ -291,7 +292,7 @@ class LeaseRules:
         """A worker gets no run that it can't or won't drive, by time, by mail or by death."""
         await store.commit([parked("time", START_MS), parked("mail"), held("dead", "ghost")])
         await store.commit([parked("later", START_MS + 1)])
-        await store.post("mail", "m", b"")
+        await post_one(store, "mail", "m", b"")
         everything = await store.claim("w", WANTED, 10)
         assert {"time", "mail", "dead"} == set(offered(everything))
 
@@ -303,7 +304,7 @@ class LeaseRules:
         """By id: due by time, by mail or by death, and when the next of them is due."""
         await store.commit([parked("time", START_MS), parked("mail"), held("dead", "ghost")])
         await store.commit([parked("later", START_MS + 9), parked("no", START_MS)])
-        await store.post("mail", "m", b"")
+        await post_one(store, "mail", "m", b"")
         ids = frozenset({"time", "mail", "dead", "later", "nobody"})
 
         claims = await store.claim("w", msgspec.structs.replace(WANTED, run_ids=ids), 10)
@@ -317,7 +318,7 @@ class LeaseRules:
         await store.commit([parked(f"sleeps{n}", START_MS + 1_000 + n) for n in range(200)])
         await store.commit([parked(f"other{n}", START_MS + 5 + n) for n in range(150)])
         await store.commit([parked(f"due{n}", START_MS - n) for n in range(50)])
-        await store.post("mail", "m", b"")
+        await post_one(store, "mail", "m", b"")
         ids = frozenset({"time", "mail", "dead", "nobody", *(f"sleeps{n}" for n in range(200))})
 
         claims = await store.claim("w", msgspec.structs.replace(WANTED, run_ids=ids), 10)

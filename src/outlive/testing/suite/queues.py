@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlive.stores.seam import Queueing, Store
+from outlive.stores.seam import Store
 from outlive.stores.types import QueueLimits, QueueState, Wanted
 from outlive.testing.suite.entries import (
     LEASE_SECONDS,
@@ -26,6 +26,7 @@ from outlive.testing.suite.entries import (
     header,
     limit_queue,
     offer_of,
+    post_one,
     queued,
 )
 
@@ -35,7 +36,6 @@ class QueueLimitRules:
 
     async def test_no_more_are_held_than_a_queue_allows(self, store: Store) -> None:
         """What is over the limit is neither offered nor given, until something ends."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=2)
         await store.commit([queued(f"r{n}") for n in range(4)])
         desk = Desk(store, "w")
@@ -49,7 +49,6 @@ class QueueLimitRules:
 
     async def test_a_refusal_leaves_the_run_as_it_was(self, store: Store) -> None:
         """The head that a refused claim is shown is the one it followed."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b")])
         await Desk(store, "w").take()
@@ -63,7 +62,6 @@ class QueueLimitRules:
 
     async def test_limits_hold_within_a_batch(self, store: Store) -> None:
         """Of many claims in one commit as many are done as fit; others are not disturbed."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=3)
         await store.commit([queued(f"r{n}") for n in range(8)] + [entry("other", 0)])
         claims = [claim_of(await offer_of(store, f"r{n}"), "w") for n in range(8)]
@@ -77,7 +75,6 @@ class QueueLimitRules:
         self, store: Store, make_store: Callable[[], Store]
     ) -> None:
         """Eight who claim the same runs at the same moment never hold more than allowed."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=5, per_key=2, per_worker=2, rate=9, rate_ms=60_000)
         await store.commit([queued(f"r{n}", queue_key=f"k{n % 3}") for n in range(40)])
         offers = [await offer_of(store, f"r{n}") for n in range(40)]
@@ -101,7 +98,6 @@ class QueueLimitRules:
 
     async def test_who_waits_takes_nothing_of_its_queue(self, store: Store) -> None:
         """A run that sleeps makes way for another, and needs a place again when it wakes."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b")])
         desk = Desk(store, "w")
@@ -118,7 +114,6 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """What a dead worker held counts as held, and may be taken over though all is full."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1, rate=1)
         await store.commit([queued("a"), queued("b")])
         await store.beat("dead")
@@ -134,7 +129,6 @@ class QueueLimitRules:
 
     async def test_no_key_has_more_than_its_part(self, store: Store) -> None:
         """A key that is full hides nobody behind it; runs without a key are not counted."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, per_key=2)
         await store.commit([queued(f"a{n}", queue_key="a") for n in range(9)])
         await store.commit([queued("b0", queue_key="b"), *(queued(f"none{n}") for n in range(3))])
@@ -148,7 +142,6 @@ class QueueLimitRules:
 
     async def test_no_worker_has_more_than_its_part(self, store: Store, clock: HandClock) -> None:
         """Neither by claiming nor by taking over."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, per_worker=2)
         await store.commit([queued(f"r{n}") for n in range(6)])
         dead, heir, other = (Desk(store, name) for name in ("dead", "heir", "other"))
@@ -168,7 +161,6 @@ class QueueLimitRules:
 
     async def test_no_more_begin_than_a_rate_allows(self, store: Store, clock: HandClock) -> None:
         """However they are asked for: in no stretch of time do more begin."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=3, rate_ms=10_000)
         await store.commit([queued(f"r{n}") for n in range(40)])
         desk = Desk(store, "w")
@@ -191,7 +183,6 @@ class QueueLimitRules:
 
     async def test_units_are_what_a_rate_counts(self, store: Store, clock: HandClock) -> None:
         """A dear run waits until it can be paid for, and nobody passes it meanwhile."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1000)
         await store.commit([queued("a", units=600), queued("b", units=500), queued("c", units=1)])
         desk = Desk(store, "w")
@@ -208,7 +199,6 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """It begins when nothing else counts, and nothing else begins beside it."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1000)
         await store.commit([queued("a"), queued("b", units=5000), queued("c")])
         desk = Desk(store, "w")
@@ -224,7 +214,6 @@ class QueueLimitRules:
 
     async def test_only_the_first_claim_is_charged(self, store: Store, clock: HandClock) -> None:
         """Not a repeated commit, not a run that wakes, not one that is taken over."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=2, rate_ms=1_000_000)
         await store.commit([queued("a"), queued("b"), queued("c")])
         await store.beat("w")
@@ -245,7 +234,6 @@ class QueueLimitRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """What was spent in what is now the future counts as spent now."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=1, rate_ms=10_000)
         await store.commit([queued("a", wake_at=0), queued("b", wake_at=0)])
         desk = Desk(store, "w")
@@ -260,7 +248,6 @@ class QueueLimitRules:
 
     async def test_another_stretch_forgets_nothing(self, store: Store, clock: HandClock) -> None:
         """A rate that is set anew counts what was spent before."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, rate=2, rate_ms=60_000)
         await store.commit([queued(name) for name in "abc"])
         desk = Desk(store, "w")
@@ -276,7 +263,6 @@ class QueueLimitRules:
 
     async def test_limits_are_set_once_or_anew(self, store: Store) -> None:
         """Who only declares a queue leaves limits that are set; whoever sets them changes them."""
-        assert isinstance(store, Queueing)
         few, many = QueueLimits(concurrency=1), QueueLimits(per_worker=9, rate=7, rate_ms=5)
         assert await store.find_queue("q") is None
 
@@ -288,7 +274,6 @@ class QueueLimitRules:
 
     async def test_what_a_queue_shows(self, store: Store, clock: HandClock) -> None:
         """Limits, how many wait and since when, how many are held, what is spent."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1, rate=5)
         await limit_queue(store, "empty", per_key=3)
         await store.commit([queued("a", units=2), queued("b"), queued("c", wake_at=START_MS + 1)])
@@ -309,7 +294,6 @@ class QueueLimitRules:
     @pytest.mark.parametrize("queue", ["q", "unlimited"])
     async def test_nobody_jumps_a_queue(self, store: Store, queue: str) -> None:
         """A run of a queue can't begin with its creation."""
-        assert isinstance(store, Queueing)
         jumping: dict[str, Any] = {"lease": "take", "worker": "w", "epoch": 1}
         with pytest.raises(ValueError, match="jumps its queue"):
             await store.commit([msgspec.structs.replace(queued("r", queue), **jumping)])
@@ -321,7 +305,6 @@ def _counts(state: QueueState) -> tuple[int, int, int | None]:
 
 
 async def _state(store: Store) -> QueueState:
-    assert isinstance(store, Queueing)
     (state,) = [each for each in await store.queues() if each.name == "q"]
     return state
 
@@ -356,14 +339,12 @@ class QueueTurnRules:
 
     async def test_within_a_key_the_oldest_goes_first(self, store: Store) -> None:
         """In the order of their creation."""
-        assert isinstance(store, Queueing)
         await store.commit([queued(f"r{n}") for n in range(5)])
 
         assert [f"r{n}" for n in range(5)] == await one_by_one(Desk(store, "w"), 5)
 
     async def test_keys_take_turns(self, store: Store) -> None:
         """A long line of one key does not keep the others waiting, with or without limits."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         for queue in ("q", "free"):
             long = [queued(f"{queue}-a{n}", queue, queue_key="a") for n in range(50)]
@@ -376,7 +357,6 @@ class QueueTurnRules:
 
     async def test_keys_share_what_is_taken_at_once(self, store: Store) -> None:
         """Of many that are offered together each key has its part."""
-        assert isinstance(store, Queueing)
         await store.commit([queued(f"a{n}", queue_key="a") for n in range(50)])
         await store.commit([queued(f"b{n}", queue_key="b") for n in range(50)])
 
@@ -387,7 +367,6 @@ class QueueTurnRules:
 
     async def test_lower_numbers_go_first(self, store: Store) -> None:
         """But nobody is forgotten: one of eight is the one that has waited longest."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         old: dict[str, Any] = {"wake_at": START_MS - 2}
         new: dict[str, Any] = {"wake_at": START_MS - 1}
@@ -403,7 +382,6 @@ class QueueTurnRules:
 
     async def test_the_oldest_does_not_change_whose_turn_it_is(self, store: Store) -> None:
         """With many keys each is served, though the one that waited longest comes in between."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         old: dict[str, Any] = {"wake_at": START_MS - 1}
         await store.commit([queued(f"z{n}", queue_key="z", priority=9, **old) for n in range(9)])
@@ -416,7 +394,6 @@ class QueueTurnRules:
 
     async def test_the_oldest_is_found_behind_a_long_line_of_a_full_key(self, store: Store) -> None:
         """Though more urgent runs keep coming, and hundreds before it may not be held."""
-        assert isinstance(store, Queueing)
         desk = Desk(store, "w")
         await limit_queue(store, per_key=1)
         await store.commit([queued("held", queue_key="full")])
@@ -430,7 +407,6 @@ class QueueTurnRules:
 
     async def test_queues_take_turns(self, store: Store) -> None:
         """A worker with little room serves every queue, the unnamed one, too."""
-        assert isinstance(store, Queueing)
         await store.commit([queued(f"x{n}", "x") for n in range(30)])
         await store.commit([queued(f"y{n}", "y") for n in range(30)])
         await store.commit(
@@ -443,7 +419,6 @@ class QueueTurnRules:
 
     async def test_a_full_queue_hides_no_other(self, store: Store) -> None:
         """Not by those who wait in it, nor by mail of theirs, nor by those of them who wake."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, "full", concurrency=1)
         await limit_queue(store, "keys", per_key=1)
         await store.beat("w")
@@ -455,7 +430,7 @@ class QueueTurnRules:
                 await desk.leave(run_id, wake_at=START_MS - 1 if number % 2 else None)
             assert 1 == len(await desk.take(1))
             for number in range(30):
-                await store.post(f"{queue}{number}", "m", b"")
+                await post_one(store, f"{queue}{number}", "m", b"")
         await store.commit([queued("other", "keys", queue_key="z"), queued("free", "free")])
         await store.commit([entry("plain", 0, epoch=0, header=header(wake_at=START_MS))])
 
@@ -465,7 +440,6 @@ class QueueTurnRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """New or woken, with mail or left by the dead: only what is in its queues."""
-        assert isinstance(store, Queueing)
         names = ("x", "y", "default")
         for name in names:
             await store.commit([queued(f"{name}-{kind}", name) for kind in ("dead", "old", "new")])
@@ -474,7 +448,7 @@ class QueueTurnRules:
         for name in names:
             await first.take_these([await offer_of(store, f"{name}-old")])
             await first.leave(f"{name}-old", wake_at=START_MS)
-            await store.post(f"{name}-new", "m", b"")
+            await post_one(store, f"{name}-new", "m", b"")
             await Desk(store, "dead").take_these([await offer_of(store, f"{name}-dead")])
         for name in names:
             await Desk(store, "w", wanting(name)).offered()
@@ -489,14 +463,13 @@ class QueueTurnRules:
         self, store: Store, clock: HandClock
     ) -> None:
         """By a worker of some queues: due, with mail or left by the dead; and the next is told."""
-        assert isinstance(store, Queueing)
         kinds = ("dead", "due", "mail", "later")
         wakes = {"due": START_MS, "later": START_MS + 9 * 60_000}
         for flow in ("own", "other"):
             for kind in kinds:
                 shown = header(flow=flow, wake_at=wakes.get(kind))
                 await store.commit([entry(f"{flow}-{kind}", 0, epoch=0, header=shown)])
-            await store.post(f"{flow}-mail", "m", b"")
+            await post_one(store, f"{flow}-mail", "m", b"")
         await store.beat("dead")
         for flow in ("own", "other"):
             await Desk(store, "dead").take_these([await offer_of(store, f"{flow}-dead")])
@@ -517,7 +490,6 @@ class QueueTurnRules:
 
     async def test_a_run_that_is_named_waits_for_its_turn(self, store: Store) -> None:
         """Who wants only some runs is not offered those that their queue has no place for."""
-        assert isinstance(store, Queueing)
         await limit_queue(store, concurrency=1)
         await store.commit([queued("a"), queued("b"), *(queued(f"n{n}", "n") for n in range(99))])
         many = frozenset({"a", "b", "none", *(f"n{n}" for n in range(60))})
@@ -531,7 +503,6 @@ class QueueTurnRules:
 
     async def test_a_sleeper_in_a_queue_tells_when_it_wakes(self, store: Store) -> None:
         """A worker that has nothing to do knows when to look again."""
-        assert isinstance(store, Queueing)
         await store.commit([queued("a", "x"), queued("b", "y")])
         desk = Desk(store, "w")
         await desk.take()
