@@ -146,28 +146,6 @@ class App:
 
         What the run waits for meanwhile is logged, or raised with ``on_wait="raise"``.
         """
-<<<<<<< HEAD
-        refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
-        check_on_wait(on_wait)
-        begun, under_way = id, list[tuple[str, bool]]()
-
-        async def main() -> Any:
-            nonlocal begun
-            try:
-                handle = await self.start(flow, *args, id=id, **kwargs)
-                begun = handle.id
-                return await handle.outcome(on_wait=on_wait)
-            except asyncio.CancelledError:
-                under_way.extend(self._under_way(begun))
-                raise
-            finally:
-                await self._stop_workers()
-
-        try:
-            return run_blocking(main)
-        except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__, under_way) from None
-=======
         return self._starter.run(flow, (args, kwargs), id, on_wait)
 
     async def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
@@ -177,7 +155,6 @@ class App:
     async def resume(self, run_id: str, flows: Iterable[AnyFlow] = ()) -> Handle[Any]:
         """Drive an existing run here, at once unless it sleeps or another worker drives it."""
         return await self._starter.resume(run_id, flows)
->>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
 
     async def retry(self, run_id: str, by: str = "") -> Handle[Any]:
         """Continue a run that failed or is quarantined, on any worker.
@@ -288,92 +265,7 @@ class App:
         At the end the worker waits up to ``drain`` (default: ``OUTLIVE_DRAIN_SECONDS``) until its
         runs reach a durable point; then other workers may claim them.
         """
-<<<<<<< HEAD
-        self._check_open()
-        check_count("a worker", "concurrency", concurrency, COUNT_MAX)
-        able = check_flows(flows)
-        names = None if queues is None else await self._declare(queues)
-        known = all_of(able, names)
-        worker = self._new_worker(known, everything=True, concurrency=concurrency)
-        worker.start()
-        try:
-            yield worker
-        finally:
-            await worker.drain(None if drain is None else parse_duration(drain))
-
-    # parts
-
-    def _asked(self, flow: AnyFlow, call: Call, run_id: str | None) -> Asked:
-        return hidden(by_flow(flow, call, run_id, self._ports), self._hider)
-
-    def _letterbox(self, run_id: str) -> Letterbox:
-        letterbox = Letterbox(run_id, self.store, self._lane, self._ports, self._post)
-        letterbox.on_post = partial(self._look_at, run_id)
-        letterbox.redact = self._hider.letter
-        return letterbox
-
-    async def _post(self, run_id: str, mail_id: str, body: bytes) -> Posted:
-        self._check_open()
-        own = Outbox(self.store, self._lane, asyncio.create_task)
-        outbox = self._outboxes.setdefault(asyncio.get_running_loop(), own)
-        return await outbox.post(run_id, mail_id, body)
-
-    def _look_at(self, run_id: str) -> None:
-        """Something happened to this run: who drives it here need not wait to find out."""
-        for worker in self._here.get(asyncio.get_running_loop(), ()):
-            worker.has_mail(run_id)
-
-    def _under_way(self, run_id: str | None) -> list[tuple[str, bool]]:
-        """The steps of a run whose bodies run on this loop; of each, whether it is an effect."""
-        workers = self._here.get(asyncio.get_running_loop(), ())
-        return [each for worker in workers for each in worker.under_way(run_id or "")]
-
-    def _own_worker(self) -> Worker:
-        """The worker that drives what was started on this loop."""
-        workers = self._workers.setdefault(asyncio.get_running_loop(), [])
-        for worker in workers:
-            if worker.failure is not None:
-                raise worker.failure
-            return worker
-        if not self._drives:
-            raise UsageError("this app does not drive (drive=False); use submit()")
-        worker = self._new_worker(Repertoire(()), everything=False, concurrency=sys.maxsize)
-        worker.start()
-        workers.append(worker)
-        return worker
-
-    def _new_worker(self, known: Repertoire, *, everything: bool, concurrency: int) -> Worker:
-        clock, host = self._ports.clock, LoopHost(asyncio.get_running_loop(), self._bodies)
-        lease, occupation = LeaseTime(clock, self._settings.lease_seconds), Occupation()
-        setting = Setting(
-            store=self.store,
-            keeper=self._writer.keeper,
-            lane=self._lane,
-            ports=self._ports,
-            host=host,
-            lease=lease,
-            start_pulse=thread_pulses(self.store, lease, BlockWatch(occupation)),
-            idle_ms=self._settings.idle_ms,
-            poll_seconds=self._settings.poll_seconds,
-            drain_seconds=self._settings.drain_seconds,
-            transactions=transactions_of(self.store, self._lane, host),
-            retention=self._rules_for(known.retentions()) if everything else None,
-            hider=self._hider,
-            notices=self._notices,
-            occupation=occupation,
-        )
-        worker = Worker(setting, known, everything=everything, concurrency=concurrency)
-        self._here.setdefault(asyncio.get_running_loop(), WeakSet()).add(worker)
-        return worker
-
-    # ends
-
-    async def _stop_workers(self) -> None:
-        for worker in self._workers.pop(asyncio.get_running_loop(), []):
-            await worker.stop()
-=======
         return self._workers.open(flows, concurrency, drain, queues)
->>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Bring what was started on this loop to a durable point, and let other workers claim it.

@@ -6,12 +6,8 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-<<<<<<< HEAD
 from contextlib import aclosing, suppress
-=======
-from contextlib import aclosing
 from functools import partial
->>>>>>> 72b0900 (app: make App of parts instead of six classes that inherit)
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from outlive.app.feed import Follower, RunEvent, decoded

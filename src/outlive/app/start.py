@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -124,7 +125,7 @@ class Starter:
         """Start a run, or continue the one of that id, and block until it ends; its outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
-        begun = run_id
+        begun, under_way = run_id, list[tuple[str, bool]]()
 
         async def main() -> Any:
             nonlocal begun
@@ -132,13 +133,16 @@ class Starter:
                 handle = await self.start(flow, call, run_id)
                 begun = handle.id
                 return await handle.outcome(on_wait=on_wait)
+            except asyncio.CancelledError:
+                under_way.extend(self._workers.under_way(begun or ""))
+                raise
             finally:
                 await self._workers.stop()
 
         try:
             return run_blocking(main)
         except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__) from None
+            raise interrupted(begun, flow.fn.__module__, under_way) from None
 
     async def get(self, run_id: str, flow: AnyFlow | None) -> Handle[Any]:
         """The handle of an existing run."""

@@ -126,6 +126,11 @@ class Workers:
         for worker in self._all.get(asyncio.get_running_loop(), ()):
             worker.has_mail(run_id)
 
+    def under_way(self, run_id: str) -> list[tuple[str, bool]]:
+        """The steps of a run whose bodies run on this loop; of each, whether it is an effect."""
+        workers = self._all.get(asyncio.get_running_loop(), ())
+        return [each for worker in workers for each in worker.under_way(run_id)]
+
     async def drain(self, seconds: float | None) -> bool:
         """Hand over what was started on this loop; False: something was cut off."""
         return all([await worker.drain(seconds) for worker in self.here])

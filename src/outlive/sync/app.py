@@ -258,7 +258,7 @@ class App:
 
     def _under_way(self, run_id: str | None) -> list[tuple[str, bool]]:
         async def look() -> list[tuple[str, bool]]:
-            return self._app._under_way(run_id)  # noqa: SLF001  # its twin
+            return self._app._workers.under_way(run_id or "")  # noqa: SLF001  # its twin
 
         return self._loop.call(look)
 
