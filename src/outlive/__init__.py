@@ -124,34 +124,21 @@ __all__ = [
     "wait_signal",
 ]
 
-#: Public name -> where it is defined.
+#: Public name -> the module that defines it; imported on first use. All others: ``app.default``.
 _LATER = {
-    "App": ("outlive.app.app", "App"),
-    "Handle": ("outlive.app.handle", "Handle"),
-    "Question": ("outlive.app.mail", "Question"),
-    "Schedule": ("outlive.app.schedules", "Schedule"),
-    "ensure": ("outlive.app.default", "ensure"),
-    "find": ("outlive.app.default", "find"),
-    "fork": ("outlive.app.default", "fork"),
-    "fire_schedule": ("outlive.app.default", "fire_schedule"),
-    "get": ("outlive.app.default", "get"),
-    "open": ("outlive.app.open", "open_app"),
-    "pause_schedule": ("outlive.app.default", "pause_schedule"),
-    "resume_schedule": ("outlive.app.default", "resume_schedule"),
-    "run": ("outlive.app.default", "run"),
-    "schedule": ("outlive.app.default", "schedule"),
-    "schedules": ("outlive.app.default", "schedules"),
-    "start": ("outlive.app.default", "start"),
-    "submit": ("outlive.app.default", "submit"),
-    "unschedule": ("outlive.app.default", "unschedule"),
+    "App": "outlive.app.app",
+    "Handle": "outlive.app.handle",
+    "Question": "outlive.app.mail",
+    "Schedule": "outlive.app.schedules",
+    "open": "outlive.app.open",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module 'outlive' has no attribute {name!r}")
-    module, attribute = _LATER[name]
-    value = globals()[name] = getattr(import_module(module), attribute)
+    module = import_module(_LATER.get(name, "outlive.app.default"))
+    value = globals()[name] = getattr(module, "open_app" if name == "open" else name)
     return value
 
 

@@ -130,35 +130,21 @@ __all__ = [
     "wait_signal",
 ]
 
-#: Public name -> where it is defined.
+#: Public name -> the module that defines it; imported on first use. All others: ``sync.default``.
 _LATER = {
-    "App": ("outlive.sync.app", "App"),
-    "Handle": ("outlive.sync.handle", "Handle"),
-    "Question": ("outlive.app.mail", "Question"),
-    "Schedule": ("outlive.app.schedules", "Schedule"),
-    "close": ("outlive.sync.default", "close"),
-    "ensure": ("outlive.sync.default", "ensure"),
-    "find": ("outlive.sync.default", "find"),
-    "fork": ("outlive.sync.default", "fork"),
-    "fire_schedule": ("outlive.sync.default", "fire_schedule"),
-    "get": ("outlive.sync.default", "get"),
-    "open": ("outlive.sync.app", "open_app"),
-    "pause_schedule": ("outlive.sync.default", "pause_schedule"),
-    "resume_schedule": ("outlive.sync.default", "resume_schedule"),
-    "run": ("outlive.sync.default", "run"),
-    "schedule": ("outlive.sync.default", "schedule"),
-    "schedules": ("outlive.sync.default", "schedules"),
-    "start": ("outlive.sync.default", "start"),
-    "submit": ("outlive.sync.default", "submit"),
-    "unschedule": ("outlive.sync.default", "unschedule"),
+    "App": "outlive.sync.app",
+    "Handle": "outlive.sync.handle",
+    "Question": "outlive.app.mail",
+    "Schedule": "outlive.app.schedules",
+    "open": "outlive.sync.app",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module 'outlive.sync' has no attribute {name!r}")
-    module, attribute = _LATER[name]
-    value = globals()[name] = getattr(import_module(module), attribute)
+    module = import_module(_LATER.get(name, "outlive.sync.default"))
+    value = globals()[name] = getattr(module, "open_app" if name == "open" else name)
     return value
 
 
