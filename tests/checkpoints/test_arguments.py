@@ -191,7 +191,7 @@ async def test_a_fork_is_read_as_its_run_is(
 @pytest.mark.parametrize("wrong", [5, object(), FileStorage("x"), SnapshotStore(MemoryStore())])
 def test_what_is_no_storage_is_refused(wrong: Any) -> None:
     """At once, and not by what is done with it."""
-    with pytest.raises(UsageError, match="is no storage; give a store's URL"):
+    with pytest.raises(UsageError, match="is not a storage; give a store's URL"):
         SnapshotStore(wrong)
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_is_not_there_is_named(desk: Desk, words: tuple[str, ...]) ->
     """One line with the remedy."""
     desk.start(ask_number)
 
-    assert (2, "", "outlive: no run has the id 'x'; `outlive runs` lists those there are\n") == (
+    assert (2, "", "outlive: no run has the id 'x'; `outlive runs` lists all runs\n") == (
         desk(*words)
     )
 
@@ -271,7 +271,7 @@ def test_checkpoints_are_named_where_there_is_no_run(desk: Desk) -> None:
     assert "no run has the id 'c2'; `outlive runs` lists" in desk("show", "c2")[2]
     code, _, why = desk("diff", name, "r")
     assert 2 == code
-    assert f"{name} is no run, and has no steps; `outlive show` shows it" in why
+    assert f"{name} is not a run and has no steps; `outlive show` shows it" in why
     for command in (("show",), ("verify",), ("erase", "--yes")):
         assert 0 == desk(*command, name)[0]
 

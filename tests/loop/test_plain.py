@@ -417,7 +417,7 @@ async def _resumed(shelf: Shelf) -> None:
 def test_what_keeps_no_loops_is_refused() -> None:
     """In words that say what does."""
     nothing: Any = 7
-    with pytest.raises(UsageError, match="7 keeps no loops; give a URL"):
+    with pytest.raises(UsageError, match="7 can't keep loops; give a URL"):
         drive(Clerk("a"), nothing)
 
 
@@ -426,7 +426,7 @@ def test_what_is_no_loop_is_refused(verbs: Any, tmp_path: Path) -> None:
     """A class where a loop is meant, a name or the base where a class is, an id that is none."""
     where = f"sqlite:///{tmp_path / 'loops.db'}"
     for verb in (verbs.step_once, partial(verbs.drive, store=where)):
-        with pytest.raises(UsageError, match=r"Clerk'> is no loop; make one: YourLoop\(request\)"):
+        with pytest.raises(UsageError, match=r"Clerk'> is not a loop; make one: YourLoop\(request\)"):
             verb(Clerk)
     for kind in ("Clerk", Loop, State):
         for verb in (verbs.resume, verbs.load):

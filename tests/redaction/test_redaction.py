@@ -275,7 +275,7 @@ async def test_no_key_is_made_of_what_is_hidden(effect: str) -> None:
         ({"names": None}, "names are several, and None is none"),
         ({"patterns": 5}, "patterns are several, and 5 is none"),
         ({"names": ("a b",)}, "can't be the name of a parameter"),
-        ({"patterns": ("(",)}, "is no regular expression"),
+        ({"patterns": ("(",)}, "is not a regular expression"),
         ({"patterns": ("a*",)}, "matches nothing at all"),
         ({"patterns": (re.compile(b"a"),)}, "is for bytes"),
     ],

@@ -44,7 +44,7 @@ async def jump(place: Place) -> None:
 @raises(
     errors.IncompatibleCheckpoint,
     r"the checkpoint of loop r has version 1, this code reads 2; give an upcaster from version 1, "
-    r"or go on with the code that wrote it",
+    r"or use the code that wrote it",
 )
 async def go_on_with_other_code(place: Place) -> None:
     await drive(Jumper("well", id="r"), place.app)

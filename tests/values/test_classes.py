@@ -290,4 +290,4 @@ def test_dataclasses_that_keep_more_than_fields_are_refused() -> None:
 
     assert "has an InitVar (seed)" in refusal(Initial(1), Initial).reason
     assert "built on a type that keeps state of its own" in refusal(Failure(1), Failure).reason
-    assert "has a slot that is no field (hidden)" in refusal(Half(1), Half).reason
+    assert "has a slot that is not a field (hidden)" in refusal(Half(1), Half).reason

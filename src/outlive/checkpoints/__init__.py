@@ -1,8 +1,8 @@
-"""Checkpoints of runs that drive themselves: save the state at a step, go on from it after a crash.
+"""Checkpoints of runs that drive themselves: save the state at a step, continue after a crash.
 
-For loops that are yours, where a flow would be too much of a change. The calls are those of
-MAGSAG's Durable Run; what they keep is kept as everything else here: in journals, each state once,
-on any store, sealed if there is a key.
+For loops of your own, where a flow would be too large a change. The calls are those of MAGSAG's
+Durable Run; snapshots are kept like everything else here: in journals, each state once, on any
+store, sealed if there is a key.
 """
 
 from outlive.checkpoints.agents.cuts import Cut

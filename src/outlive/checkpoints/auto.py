@@ -1,8 +1,8 @@
-"""Runs whose steps are saved by themselves: at the end of each, and only if it ended well.
+"""Runs whose steps are saved automatically: at the end of each, and only if it succeeded.
 
-``AutoRun`` takes the run when it is entered, so whoever had it before can't save any more. A step
-whose checkpoint is there is not run again; one that fails, or is given up, leaves the state as it
-found it. One that fails is tried again as its ``Retry`` says.
+``AutoRun`` takes the run when it is entered, so its previous holder can't save any more. A step
+with a checkpoint is not run again; one that fails, or is cancelled, leaves the state unchanged.
+One that fails is retried by its ``Retry`` policy.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from outlive.errors import DefinitionRefused, LeaseLost, OutliveError, UsageErro
 from outlive.model.retry import Retry
 from outlive.ports import Ports
 
-#: Where a step's outcome, and what its call is known by, stand in its checkpoint's metadata.
+#: Keys in a checkpoint's metadata: the step's outcome, and the identity of its call.
 RESULT: Final = "result"
 CALL: Final = "call"
-#: How deep in arguments the run's state is looked for.
+#: The depth to which arguments are searched for the run's state.
 _DEPTH_MAX: Final = 8
 
 
@@ -36,16 +36,16 @@ class Done:
     """The steps that count, and those of them that were called since the run was entered."""
 
     def __init__(self) -> None:
-        #: By step: what was said of it.
+        #: By step: its metadata.
         self.said: dict[str, dict[str, Any]] = {}
         self._called: set[str] = set()
         #: By call: its steps that were not called yet, the earliest last.
         self._waiting: dict[str, list[str]] = {}
-        #: By name: the first number that may be free, or of a step whose call nobody noted.
+        #: By name: the first number that may be free, or of a step without a recorded call.
         self._numbers: dict[str, int] = {}
 
     def load(self, said: Mapping[str, dict[str, Any]]) -> None:
-        """Let these count, and no others; those that were called stay so."""
+        """Replace the steps that count; those that were called stay marked."""
         self.said, self._waiting, self._numbers = dict(said), {}, {}
         self._called &= self.said.keys()
         for step_id in reversed(self.said):
@@ -54,7 +54,7 @@ class Done:
                 self._waiting.setdefault(call, []).append(step_id)
 
     def take(self, name: str, call: str) -> str | None:
-        """The earliest step that may have been this call, and answers none yet; None: it is new."""
+        """The earliest unmatched step that may have been this call; None: it is a new call."""
         found = self._unnoted(name)
         waiting = self._waiting.get(call, [])
         while found is None and waiting:
@@ -65,7 +65,7 @@ class Done:
         return found
 
     def _unnoted(self, name: str) -> str | None:
-        """A step of which an earlier release, or the user, noted no more than the name."""
+        """A step of which an earlier release, or the user, recorded only the name."""
         number = self._numbers.get(name, 1)
         while (step_id := _numbered(name, number)) in self.said:
             if step_id not in self._called and self._call(step_id) is None:
@@ -84,7 +84,7 @@ class Done:
         return next(each for n in numbers if (each := _numbered(name, n)) not in self.said)
 
     def add(self, step_id: str, said: dict[str, Any]) -> None:
-        """Let a step count that was just saved."""
+        """Add a step that was just saved."""
         self.said[step_id] = said
         if self._call(step_id) is not None:
             self._called.add(step_id)
@@ -95,7 +95,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def call_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: State) -> str:
-    """What a call is known by. Of an argument that can't be saved, only its class is."""
+    """The identity of a call. Of an argument that can't be saved, only its class counts."""
     named = [part for key in sorted(kwargs) for part in (key, _told(kwargs[key], state))]
     return digest([name, [_told(each, state) for each in args], named])
 
@@ -108,7 +108,7 @@ def _told(value: Any, state: State) -> Any:
 
 
 def _without(value: Any, state: State, depth: int) -> Any:
-    """The value with nothing where the state is."""
+    """A copy of the value with None in place of the state."""
     kind = type(value)
     if value is state:
         return None
@@ -126,15 +126,15 @@ logger = logging.getLogger("outlive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoRules:
-    """How a runner's runs are saved."""
+    """The rules by which a runner's runs are saved."""
 
     store: SnapshotStore
     schema: Schema
     retry: Retry
     ports: Ports
-    #: False: only where the user says so.
+    #: False: only explicit checkpoints are saved.
     saves: bool
-    #: False: nothing is saved or restored at all.
+    #: False: nothing is saved or restored.
     enabled: bool
 
 
@@ -143,7 +143,7 @@ class AutoRun:
 
     def __init__(self, rules: AutoRules, run_id: str, state: State, *, cleanup: bool) -> None:
         self.run_id = run_id
-        #: Yours to change. A failed step leaves it as it was before.
+        #: The state; change it freely. A failed step restores it.
         self.state: State = _copy(state)
         self._rules, self._cleanup = rules, cleanup
         self._holder = rules.ports.entropy(8).hex()
@@ -153,21 +153,21 @@ class AutoRun:
 
     @property
     def done(self) -> frozenset[str]:
-        """The steps that need not be run any more."""
+        """The steps that are done."""
         return frozenset(self._done.said)
 
     async def step(
         self, name: str, body: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run a step and save the state, unless that was done before; what the step returned.
+        """Run a step and save the state, unless that was done before; return the step's outcome.
 
-        A call of another name or with other arguments is another step, and so is each further one
-        with the same: ``fetch``, ``fetch#2``. The run's state is no argument in this.
+        A call with another name or other arguments is another step, and so is each further call
+        with the same: ``fetch``, ``fetch#2``. The run's state does not count as an argument.
         """
         return await self.perform(StepFunction(body, name=name), *args, **kwargs)
 
     async def perform(self, step: StepFunction[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The same for a step with a name and rules of its own."""
+        """The same for a step with its own name and rules."""
         self._check_begun()
         if self._is_busy:
             raise UsageError(
@@ -211,9 +211,9 @@ class AutoRun:
         raise AssertionError("there is at least one attempt")
 
     async def _keep(self, step_id: str, call: str, outcome: Any) -> Any:
-        """Save a step, to the end, also when nobody waits any more: then it is known what counts.
+        """Save a step completely, even if the caller is cancelled: then it is known what counts.
 
-        What was saved of its outcome.
+        Return the saved outcome.
         """
         said = {CALL: call} if outcome is None else {RESULT: outcome, CALL: call}
         saving = asyncio.ensure_future(self.checkpoint(step_id, said))
@@ -227,7 +227,7 @@ class AutoRun:
         """Save the state at a step of your own.
 
         Raises:
-            LeaseLost: somebody else went on with the run.
+            LeaseLost: somebody else continued the run.
         """
         self._check_begun()
         rules = self._rules
@@ -240,9 +240,9 @@ class AutoRun:
         return saved
 
     async def rollback(self, to_step: str, why: str | BaseException = "") -> State:
-        """Go back to a step: what was saved behind it no longer counts, and is run again.
+        """Roll back to a step: later checkpoints no longer count, and their steps run again.
 
-        What was called up to it stays called: go on behind it.
+        Calls up to this step stay done: continue after it.
         """
         store = self._rules.store
         await store.check(self._rules.schema, self.run_id, to_step)
@@ -252,7 +252,7 @@ class AutoRun:
         return self.state
 
     async def begin(self) -> None:
-        """Take the run, and go on from its last checkpoint."""
+        """Take the run, and continue from its last checkpoint."""
         rules = self._rules
         if rules.enabled:
             await rules.store.check(rules.schema, self.run_id)
@@ -263,7 +263,7 @@ class AutoRun:
         self._is_begun = True
 
     async def leave(self, error: BaseException | None) -> None:
-        """Say how the run ended; one that was only interrupted goes on, and is let go of."""
+        """Record the end of the run; one that was only interrupted is released."""
         if not self._rules.enabled:
             return
         if error is None:
@@ -292,7 +292,7 @@ class AutoRun:
         await self.leave(error)
 
     async def _try(self, what: str, saying: Awaitable[None]) -> None:
-        """Say so; what went wrong is more important than that this could not be said."""
+        """Record the end; if that fails, log it: the original error is more important."""
         try:
             await saying
         except OutliveError as failure:
@@ -308,13 +308,13 @@ class AutoRun:
         self._replace(self._rules.schema.read(snapshot.state, schema, snapshot.where))
 
     def _replace(self, state: State) -> None:
-        """In place: whoever has the dict sees it."""
+        """Change the state in place: every reference to the dict sees it."""
         self.state.clear()
         self.state.update(state)
 
 
 class StepFunction(Generic[P, R]):
-    """An async function that is a step of the run that goes on around it; a plain one will do."""
+    """An async function that is a step of the run around it; a plain function works, too."""
 
     def __init__(
         self,
@@ -342,18 +342,18 @@ class StepFunction(Generic[P, R]):
 
 
 async def outcome_of(called: Awaitable[R] | R) -> R:
-    """What a call came to, of an async function or of a plain one."""
+    """Await the outcome of an async function, or pass on that of a plain one."""
     return await called if isawaitable(called) else called
 
 
 def check_retry(retry: object) -> None:
-    """Refuse what does not say when to try again."""
+    """Refuse anything but a retry policy."""
     if not isinstance(retry, Retry):
         raise DefinitionRefused(f"retry={retry!r}: write outlive.Retry(attempts=3)")
 
 
 def current_run() -> AutoRun | None:
-    """The run whose ``async with`` this code is in."""
+    """The run whose ``async with`` block this code is in."""
     return _current.get()
 
 
@@ -367,5 +367,5 @@ def _copy(state: State) -> State:
 
 
 _current: ContextVar[AutoRun | None] = ContextVar("outlive_auto_run", default=None)
-#: In a step's body, its run: steps that it calls there are plain calls.
+#: The run of the current step's body: steps called there are plain calls.
 _inside: ContextVar[AutoRun | None] = ContextVar("outlive_auto_step", default=None)

@@ -1,7 +1,7 @@
-"""Where checkpoints are kept: any store of ours, by its URL, opened when it is first used.
+"""Storage of checkpoints: any store, by its URL, opened when it is first used.
 
-The two classes that are named after a database say by their argument which store is meant, and
-nothing else: all of them keep checkpoints in the same way. With ``OUTLIVE_KEY`` they are sealed.
+The two classes named after a database only choose the store by their argument: all of them keep
+checkpoints in the same way. With ``OUTLIVE_KEY`` they are sealed.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _CLEAR = "DELETE FROM {tables}snapshots WHERE run_id = ? AND {committed}"
 
 
 async def make(store: Store) -> None:
-    """Have the table in a store.
+    """Create the table in a store.
 
     Raises:
-        UsageError: the store is sealed, or can't have one.
+        UsageError: the store is sealed, or can't have a table.
     """
     if store.transactions is None:
         raise cannot_write_rows()
@@ -72,7 +72,7 @@ async def make(store: Store) -> None:
 async def rows(
     journal: SharedJournal[Checkpoints], fold: Checkpoints, events: Sequence[Any]
 ) -> list[Statement]:
-    """What becomes of the table when these happen."""
+    """The statements that bring the table up to date with these events."""
     began, found = fold.began, list[Statement]()
     for seq, event in enumerate(events, fold.seq + 1):
         match event:
@@ -95,7 +95,7 @@ async def rows(
 async def _cut(
     journal: SharedJournal[Checkpoints], began: CheckpointsBegan, fold: Checkpoints, seq: int
 ) -> list[Statement]:
-    """Each step has what counted behind that seq, or nothing."""
+    """The statements of a rollback: each step gets its row as of that seq, or none."""
     kept = {saved.event.step: saved for saved in fold.line if saved.seq <= seq}
     gone = [saved for saved in fold.current if saved.seq > seq]
     found: list[Statement] = [(_DROP, (began.run_id, saved.event.step)) for saved in gone]
@@ -153,29 +153,29 @@ class StorageBackend:
         self._lane: ThreadLane | None = None
         self._opening = threading.Lock()
         self._is_ours, self._is_closed = True, False
-        #: Whether what counts is also in a table, for SQL of one's own.
+        #: Whether current snapshots are also in a table, for your own SQL.
         self.has_table = False
 
     @classmethod
     def of(cls, store: Store, ports: Ports | None = None) -> StorageBackend:
-        """A store that somebody else opened, and will close."""
+        """A storage over a store that somebody else opened, and will close."""
         place = StorageBackend(ports=ports)
         place._store, place._is_ours = store, False
         place.ports = timed_by(store, place.ports)
         return place
 
     async def initialize(self) -> None:
-        """Open the store, and make it if it is not there; also after ``close``."""
+        """Open the store, and create it if it does not exist; also after ``close``."""
         self._is_closed = False
         await self.opened()
 
     async def call(self, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """Carry verbs of the store out, beside the caller's loop."""
+        """Run calls of the store in its threads."""
         store, lane = await self.opened()
         return await lane(work(store))
 
     async def opened(self) -> tuple[Store, ThreadLane]:
-        """The store, and who carries its verbs out."""
+        """The open store, and its threads."""
         refuse_in_flow()
         if self._is_closed:
             raise AppClosed("the storage was closed; `await storage.initialize()` opens it again")
@@ -210,7 +210,7 @@ class StorageBackend:
             raise
 
     async def close(self) -> None:
-        """Let go of the store. Closing twice is fine."""
+        """Close the store. Closing twice is fine."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -234,8 +234,8 @@ class StorageBackend:
 class SQLiteStorageBackend(StorageBackend):
     """Checkpoints in a SQLite file; ``":memory:"`` keeps them as long as it is open.
 
-    With ``table`` what counts is also in a table ``snapshots``, in the same transaction, for SQL
-    of your own. All who save there say so, or it lacks what they save.
+    With ``table`` current snapshots are also in a table ``snapshots``, in the same transaction,
+    for your own SQL. Every process that saves there must use it, or its snapshots are missing.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is appended to a journal of checkpoints, decided from what it holds. All pure."""
+"""Decisions: the events that are appended to a journal of checkpoints. Pure."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from outlive.model.ids import family_of
 Decision: TypeAlias = Callable[[Checkpoints], Sequence[OfCheckpoints]]
 
 STEP_BYTES_MAX = 1024
-#: Of an exception's text.
+#: The length of an exception's text.
 ERROR_CHARS_MAX = 500
-#: How a run can end, and how it can stand.
+#: The ways a run can end, and all its statuses.
 ENDS: Sequence[EndStatus] = get_args(EndStatus)
 STATUSES = ("running", *ENDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointOwner:
-    """Whose checkpoints these are, and what a journal of them would begin with."""
+    """The run whose checkpoints are meant, and the first event of its journal."""
 
     run_id: str
     now: int
     seed: bytes
-    #: What the user says of the run, encoded.
+    #: The user's metadata of the run, encoded.
     metadata: bytes
-    #: Who asks; empty: anybody.
+    #: The holder that asks; empty: anybody.
     holder: str = ""
-    #: Whether it may have what nobody has, by saving it.
+    #: Whether saving takes the run if nobody has it.
     takes: bool = False
 
     def begin(self, started_at: int | None = None) -> CheckpointsBegan:
@@ -59,21 +59,21 @@ class CheckpointOwner:
         )
 
     def beginning(self, fold: Checkpoints) -> list[OfCheckpoints]:
-        """The first event, unless it is there."""
+        """The first event, unless the journal has it."""
         return [] if fold.began is not None else [self.begin()]
 
     def check(self, fold: Checkpoints) -> None:
-        """Whether who asks may go on with it.
+        """Check that the holder may continue the run.
 
         Raises:
-            LeaseLost: somebody else went on with the run since, or it was ended or deleted.
+            LeaseLost: somebody else continued the run since, or it was ended or deleted.
         """
         if not (self.takes and fold.is_free_for(self.holder)):
             fold.check_holder(self.run_id, self.holder)
 
 
 def check_step(step_id: str) -> str:
-    """The id itself, if it is one: any text, which is never taken for a path."""
+    """Check a step id: any text, which is never used as a path."""
     if type(step_id) is not str or not step_id:
         raise UsageError(f"a step id is a non-empty text, not {step_id!r}")
     try:
@@ -86,13 +86,14 @@ def check_step(step_id: str) -> str:
 
 
 def check_status(status: str, legal: Sequence[str]) -> None:
-    """Refuse a status that there is not."""
+    """Refuse an unknown status."""
     if status not in legal:
-        raise UsageError(f"status={status!r} is none; it is {', '.join(legal[:-1])} or {legal[-1]}")
+        known = f"{', '.join(legal[:-1])} or {legal[-1]}"
+        raise UsageError(f"status={status!r} is not a status; use {known}")
 
 
 def text_said(name: str, said: str | BaseException) -> str:
-    """What somebody says of a run in words, or by the error that it is about."""
+    """A reason as text: as given, or from an exception."""
     if isinstance(said, BaseException):
         said = f"{type(said).__name__}: {said}"[:ERROR_CHARS_MAX]
     if not isinstance(said, str):
@@ -101,12 +102,12 @@ def text_said(name: str, said: str | BaseException) -> str:
 
 
 def begin(run: CheckpointOwner) -> Decision:
-    """The journal is there."""
+    """Begin the journal."""
     return run.beginning
 
 
 def save(run: CheckpointOwner, draft: SnapshotSaved) -> Decision:
-    """A snapshot is there, behind all others."""
+    """Append a snapshot."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         run.check(fold)
@@ -117,9 +118,9 @@ def save(run: CheckpointOwner, draft: SnapshotSaved) -> Decision:
 
 
 def restore(run: CheckpointOwner, step: str | None, *, takes: bool) -> Decision:
-    """Somebody goes on from the latest, or from that of a step. Who takes the run needs none.
+    """Continue from the latest snapshot, or from that of a step; to take the run needs none.
 
-    Who does not take it leaves it with whoever has it.
+    A holder that does not take the run leaves it with its current one.
     """
     if step is not None:
         check_step(step)
@@ -137,7 +138,7 @@ def restore(run: CheckpointOwner, step: str | None, *, takes: bool) -> Decision:
 
 
 def let_go(run: CheckpointOwner) -> Decision:
-    """Nobody has the run any more, if who asks has it."""
+    """Release the run, if this holder has it."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         if fold.holder != run.holder:
@@ -150,12 +151,12 @@ def let_go(run: CheckpointOwner) -> Decision:
 
 
 def chosen(fold: Checkpoints, step: str | None) -> Saved | None:
-    """The snapshot that is meant."""
+    """The latest snapshot, or that of a step."""
     return fold.latest if step is None else fold.at_step(step)
 
 
 def roll_back(run: CheckpointOwner, step: str, why: str | BaseException) -> Decision:
-    """What was saved behind a step no longer counts."""
+    """Roll back to a step: later snapshots no longer count."""
     said = text_said("why", why)
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -169,11 +170,11 @@ def roll_back(run: CheckpointOwner, step: str, why: str | BaseException) -> Deci
 
 
 def get_step(fold: Checkpoints, run_id: str, step: str | None) -> Saved:
-    """The snapshot of a step that there must be.
+    """The snapshot of a step that must exist.
 
     Raises:
         RunNotFound: the run has no checkpoints.
-        UsageError: it has none of this step.
+        UsageError: it has no checkpoint of this step.
     """
     if fold.latest is None:
         raise RunNotFound(run_id)
@@ -185,7 +186,7 @@ def get_step(fold: Checkpoints, run_id: str, step: str | None) -> Saved:
 
 
 def end(run: CheckpointOwner, status: EndStatus, error: str | BaseException) -> Decision:
-    """The run is over."""
+    """End the run."""
     check_status(status, ENDS)
     said = text_said("error", error)
 
@@ -199,10 +200,10 @@ def end(run: CheckpointOwner, status: EndStatus, error: str | BaseException) -> 
 
 
 def clear(run: CheckpointOwner, is_over: Callable[[Checkpoints], bool] | None = None) -> Decision:
-    """No snapshot is there any more, if they may go.
+    """Delete all snapshots, if they may be deleted.
 
-    Who says when a run is over has it for its age, whoever holds it: one that is dead never lets
-    go, and one that lives is refused at its next save.
+    With ``is_over`` the age decides, whoever holds the run: a dead holder never releases it, and a
+    living one is refused at its next save.
     """
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -219,7 +220,7 @@ def clear(run: CheckpointOwner, is_over: Callable[[Checkpoints], bool] | None = 
 
 
 def begin_fork(run: CheckpointOwner, origin: Origin, family: str) -> Decision:
-    """A run that shares another one's family, and has nothing yet."""
+    """Begin a run in another run's family, without snapshots."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         began = fold.began
@@ -234,7 +235,7 @@ def begin_fork(run: CheckpointOwner, origin: Origin, family: str) -> Decision:
 
 
 def shared(fold: Checkpoints, origin: Origin) -> list[SnapshotSaved]:
-    """What a fork has of another run: of each step, what counted behind that seq."""
+    """The snapshots that a fork shares: for each step, the one that counted at that seq."""
     line = [saved for saved in fold.line if saved.seq <= origin.seq]
     if not line or line[-1].seq != origin.seq:
         raise RunNotFound(origin.run_id)
@@ -246,7 +247,7 @@ def shared(fold: Checkpoints, origin: Origin) -> list[SnapshotSaved]:
 
 
 def fill_fork(run: CheckpointOwner, snapshots: Sequence[SnapshotSaved]) -> Decision:
-    """The fork has its snapshots; their states are where they were."""
+    """Add the shared snapshots to the fork; their states stay where they are."""
 
     def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
         if fold.saved:

@@ -32,7 +32,7 @@ from outlive.model.ids import check_run_id
 from outlive.stores.sqlite.files import FILE_MODE, make_private_folder, sync_folder
 
 SUFFIX = ".json"
-#: What file systems take, less room for a suffix.
+#: The length that file systems take, less room for a suffix.
 _NAME_BYTES_MAX = 200
 _PLAIN = (str, bool, type(None))
 
@@ -54,9 +54,9 @@ class FileStorage:
         return path
 
     def write_run(self, snapshots: Sequence[RunSnapshot]) -> list[Path]:
-        """Write all snapshots of a run, and then remove what else there is of it; where they are.
+        """Write all snapshots of a run, then remove its other files; return the paths.
 
-        Where the run has none, nothing is touched.
+        If the run has none, nothing is touched.
 
         Raises:
             ValueRefused: a state holds what JSON does not; nothing is written.
@@ -76,7 +76,7 @@ class FileStorage:
         """The snapshot of a step; None: there is no such file.
 
         Raises:
-            CorruptArchive: the file is damaged, or another's.
+            CorruptArchive: the file is damaged, or of another snapshot.
         """
         path = self._path(run_id, step_id)
         if not path.exists():
@@ -88,18 +88,18 @@ class FileStorage:
         return found
 
     def runs(self) -> list[str]:
-        """The runs of which there are files."""
+        """The runs that have files."""
         return sorted({each.run_id for each in self.snapshots()})
 
     def snapshots(self) -> Iterator[RunSnapshot]:
-        """All of them: run by run, each in the order of time.
+        """All snapshots: run by run, each in the order of time.
 
         Raises:
-            CorruptArchive: a file is damaged; none is passed over.
+            CorruptArchive: a file is damaged; none is skipped.
             UsageError: there is no such folder.
         """
         if not self.root.is_dir():
-            raise UsageError(f"{self.root} is no folder of snapshots")
+            raise UsageError(f"{self.root} is not a folder of snapshots")
         for folder in sorted(path for path in self.root.iterdir() if path.is_dir()):
             found = [read_snapshot(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
             yield from sorted(found, key=lambda each: (each.run_id, each.seq, each.created_at))
@@ -129,7 +129,7 @@ def _is_of(run_id: str, path: Path) -> bool:
 
 
 def file_name(text: str) -> str:
-    """A name for an id: the id itself wherever a file system takes it, and never a path."""
+    """A file name for an id: the id itself where file systems allow it, and never a path."""
     if not text:
         raise UsageError("an id is a non-empty text")
     name = quote(text, safe=" !#$&'()+,;=@[]{}~^`")
@@ -141,7 +141,7 @@ def file_name(text: str) -> str:
 
 
 def render(snapshot: RunSnapshot) -> bytes:
-    """A snapshot as JSON, with its place and its schema's version beside the documented fields."""
+    """A snapshot as JSON, with its seq and schema version beside the documented fields."""
     _check_json(snapshot.state, "$.state", 0)
     _check_json(snapshot.metadata, "$.metadata", 0)
     beside = {"seq": snapshot.seq, "schema_version": snapshot.schema_version}
@@ -150,7 +150,7 @@ def render(snapshot: RunSnapshot) -> bytes:
 
 
 def _check_json(value: Any, path: str, depth: int) -> None:
-    """Whether JSON gives back what it is given."""
+    """Check that JSON preserves a value."""
     kind = type(value)
     if depth > 100:
         raise ValueRefused("too deep for JSON", path)
@@ -166,11 +166,11 @@ def _check_json(value: Any, path: str, depth: int) -> None:
             _check_json(part, path + key_step(key), depth + 1)
     else:
         shown = repr(value) if kind is float else kind.__name__
-        raise ValueRefused(f"JSON has no {shown}; keep it in a store, which has", path)
+        raise ValueRefused(f"JSON has no {shown}; keep it in a store instead", path)
 
 
 def read_snapshot(path: Path) -> RunSnapshot:
-    """A snapshot from its file.
+    """Read a snapshot from its file.
 
     Raises:
         CorruptArchive: it is damaged or cut.
@@ -186,9 +186,9 @@ def read_snapshot(path: Path) -> RunSnapshot:
         raise CorruptArchive(str(path), error.strerror or str(error)) from error
 
 
-#: Places that are named where none was meant.
+#: The number of likely folders that an error names.
 PLACES_MAX = 4
-#: What a run's own word is worth here.
+#: The statuses of MAGSAG that end a run here.
 _ENDS: dict[str, EndStatus] = {
     "succeeded": "succeeded",
     "failed": "failed",
@@ -198,7 +198,7 @@ _ENDS: dict[str, EndStatus] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import came to."""
+    """The result of an import."""
 
     #: Runs that were found.
     runs: int
@@ -208,23 +208,23 @@ class Imported:
 
 
 class MagsagFile:
-    """A SQLite file of MAGSAG's: its ``snapshots``, and how its ``runs`` ended."""
+    """A SQLite file of MAGSAG: its ``snapshots``, and the ends of its ``runs``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def snapshots(self) -> Iterator[RunSnapshot]:
-        """All of them: run by run, each in the order of time, then of saving.
+        """All snapshots: run by run, each in the order of time, then of saving.
 
         Raises:
-            CorruptArchive: a row can't be read; none is passed over.
+            CorruptArchive: a row can't be read; none is skipped.
         """
         rows = self._rows(
             "SELECT snapshot_id, run_id, step_id, created_at, state, metadata FROM snapshots"
             " ORDER BY rowid"
         )
         found = [self._snapshot(row) for row in rows]
-        # By the instants: texts of different zones or lengths have another order.
+        # By instant: texts of different zones or lengths sort differently.
         yield from sorted(found, key=lambda each: (each.run_id, each.created_at))
 
     def _snapshot(self, row: Sequence[Any]) -> RunSnapshot:
@@ -239,7 +239,7 @@ class MagsagFile:
             raise CorruptArchive(str(self.path), why) from None
 
     def ends(self) -> dict[str, EndStatus]:
-        """The runs that were over, and how."""
+        """The runs that ended, and how."""
         try:
             rows = self._rows("SELECT run_id, status FROM runs")
         except CorruptArchive:
@@ -248,7 +248,7 @@ class MagsagFile:
 
     def _rows(self, query: str) -> list[Any]:
         if not self.path.is_file():
-            raise UsageError(f"{self.path} is no file")
+            raise UsageError(f"{self.path} is not a file")
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
         try:
             return db.execute(query).fetchall()
@@ -261,15 +261,15 @@ class MagsagFile:
 async def import_snapshots(
     store: SnapshotStore, source: FileStorage | MagsagFile | str | os.PathLike[str]
 ) -> Imported:
-    """Bring all snapshots of a folder or a SQLite file into a store.
+    """Import all snapshots of a folder or a SQLite file into a store.
 
     Everything is read and checked before anything is written: a damaged file imports nothing.
 
     Raises:
         CorruptArchive: something there can't be read, or could not be saved.
-        UsageError: the snapshots are not where they should be; the message says where they are. Or
-            a run went on here since, and what is new there would come behind it.
-        LeaseLost: somebody has a run to itself that would get snapshots.
+        UsageError: the snapshots are in another folder, which the message names. Or a run was
+            continued here since, and the new snapshots would follow later ones.
+        LeaseLost: somebody holds a run that would get snapshots.
     """
     store = snapshots_of(store, "store")
     opened = _source(source)
@@ -293,7 +293,7 @@ async def import_snapshots(
 
 
 def _check_savable(snapshots: Sequence[RunSnapshot], source: FileStorage | MagsagFile) -> None:
-    """That each of them could be saved."""
+    """Check that each snapshot could be saved."""
     place = source.root if isinstance(source, FileStorage) else source.path
     for each in snapshots:
         try:
@@ -305,7 +305,7 @@ def _check_savable(snapshots: Sequence[RunSnapshot], source: FileStorage | Magsa
 
 
 async def _missing(store: SnapshotStore, found: Sequence[RunSnapshot]) -> list[RunSnapshot]:
-    """Those of a run that are not here, if they may come behind what is."""
+    """The snapshots of a run that are not in the store, if they may follow those that are."""
     run_id = found[0].run_id
     here = {each.snapshot_id: each for each in await store.history(run_id)}
     for each in found:
@@ -335,7 +335,7 @@ async def _check_same(store: SnapshotStore, found: RunSnapshot, seq: int) -> Non
 
 
 async def _is_over(store: SnapshotStore, last: RunSnapshot, *, was_brought: bool) -> bool:
-    """Whether a run ends here with this snapshot: nobody went on with it, or ended it, here."""
+    """Whether a run ends here with this snapshot: nobody continued or ended it here."""
 
     def view(fold: Checkpoints) -> bool:
         is_untouched = fold.seq == 1 + len(fold.saved)
@@ -355,7 +355,7 @@ def _source(given: FileStorage | MagsagFile | str | os.PathLike[str]) -> FileSto
 
 
 def _check_place(root: Path) -> None:
-    """That a folder without snapshots has none above or below it that were meant."""
+    """Check that a folder without snapshots has none in the folders above or below it."""
     places = {path.parent.parent for path in root.rglob(f"*{SUFFIX}")} | set(root.rglob("*.db"))
     if places:
         named = " or ".join(str(place) for place in sorted(places)[:PLACES_MAX])
@@ -367,9 +367,9 @@ def _check_place(root: Path) -> None:
 async def export_snapshots(
     store: SnapshotStore, run_id: str, files: FileStorage | str | os.PathLike[str]
 ) -> list[Path]:
-    """Write a run's snapshots as files, one per step; where they are.
+    """Write a run's snapshots as files, one per step; return the paths.
 
-    Files of that run from before are removed, so that the folder holds what counts now.
+    Older files of that run are removed, so that the folder holds the current snapshots.
 
     Raises:
         ValueRefused: a state holds what JSON does not; nothing is written.

@@ -44,9 +44,9 @@ from outlive.model.checkpoints import (
 from outlive.model.ids import checkpoint_journal
 from outlive.stores.seam import Store
 
-#: Where an agent's name is looked for in the metadata.
+#: Metadata keys that may hold the agent's name.
 _AGENT = ("agent_slug", "agent", "slug", "agent_id")
-#: What log lines have of an event: nothing that a user wrote but ids.
+#: Fields of an event that log lines have: ids, no other text of a user.
 _LOGGED = (
     "step_id", "snapshot_id", "state_size_bytes", "created_at", "restored_at", "started_at",
     "status", "count", "at",
@@ -67,7 +67,7 @@ def told(events: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def logged(fold: Checkpoints, events: Sequence[Any]) -> list[str]:
-    """What just happened to a run's checkpoints, a line of JSON each, without what users said."""
+    """The newest events of a run's checkpoints, a line of JSON each, without users' values."""
     assert fold.began is not None, "something happened"
     teller, first, lines = _Teller(fold.began), fold.seq - len(events) + 1, []
     teller.saved.update({each.seq: each for each in fold.saved})
@@ -82,9 +82,9 @@ def logged(fold: Checkpoints, events: Sequence[Any]) -> list[str]:
 class _Teller:
     def __init__(self, began: CheckpointsBegan) -> None:
         self.began = began
-        #: What the first snapshot says, which may name the agent.
+        #: Metadata of the first snapshot, which may name the agent.
         self.said: dict[str, Any] = {}
-        #: Snapshots by their places.
+        #: Snapshots by seq.
         self.saved: dict[int, Saved] = {}
 
     def tell(self, seq: int, event: OfCheckpoints) -> list[tuple[str, dict[str, Any]]]:
@@ -150,13 +150,13 @@ logger = logging.getLogger("outlive.checkpoints")
 
 #: Journals that are kept in memory; others are read again when they are asked for.
 JOURNALS_MAX = 256
-#: How often a run may be deleted while it is read.
+#: The number of times that a run may be deleted while it is read.
 _READS_MAX = 5
 _SAID = (CheckpointsBegan, SnapshotSaved)
 
 
 class Journals:
-    """One journal per run, on one storage."""
+    """One journal per run, in one storage."""
 
     def __init__(self, place: StorageBackend) -> None:
         self.place = place
@@ -173,7 +173,7 @@ class Journals:
         metadata: bytes = NOTHING,
         now: int | None = None,
     ) -> deciding.CheckpointOwner:
-        """Whose checkpoints are meant, by whom, now."""
+        """The owner of the checkpoints, for one decision."""
         ports = self.place.ports
         return deciding.CheckpointOwner(
             run_id=run_id,
@@ -187,7 +187,7 @@ class Journals:
     async def append(
         self, run_id: str, decide: deciding.Decision, answer: Callable[[Checkpoints], T]
     ) -> T:
-        """Append what this decides, durably; on the caller's loop, as long as that is quick."""
+        """Append what ``decide`` returns, durably; on the caller's loop while that is quick."""
         store, lane = await self.place.opened()
         journal = self._journal(store, run_id)
         lines: list[str] = []
@@ -207,7 +207,7 @@ class Journals:
         return found
 
     async def look(self, run_id: str, view: Callable[[Checkpoints], T]) -> T:
-        """What this makes of a run's checkpoints as they are now."""
+        """Return what this view makes of a run's checkpoints as they are now."""
         return await self.place.call(lambda store: self._journal(store, run_id).look(view))
 
     async def snapshots(
@@ -225,7 +225,7 @@ class Journals:
         return await self.place.call(work)
 
     async def events(self, run_id: str) -> list[Any]:
-        """All events of a run's checkpoints, with what was said of them, without the states."""
+        """All events of a run's checkpoints, with metadata, without the states."""
         name = checkpoint_journal(run_id)
 
         async def work(store: Store) -> list[Any]:
@@ -239,7 +239,7 @@ class Journals:
         return await self.place.call(work)
 
     async def clear(self, run_id: str, decide: deciding.Decision) -> int:
-        """Give all snapshots of a run up, and delete its journal; how many there were."""
+        """Delete all snapshots of a run and its journal; return their number."""
 
         async def work(store: Store) -> int:
             journal = self._journal(store, run_id)
@@ -254,13 +254,13 @@ class Journals:
         return await self.place.call(work)
 
     async def fork(self, run_id: str, fork: deciding.CheckpointOwner, step: str | None) -> None:
-        """Begin a run with what another one has."""
+        """Begin a run with the snapshots of another."""
 
         async def work(store: Store) -> None:
             source, target = self._journal(store, run_id), self._journal(store, fork.run_id)
             origin, family = await source.look(lambda fold: _origin(fold, run_id, step))
-            # The fork joins the family first: what it shares can't go from then on. Then it is
-            # filled with what is still there.
+            # The fork joins the family first: then its shared states can't be deleted. Then it is
+            # filled with the snapshots that still exist.
             decide = deciding.begin_fork(fork, origin, family)
             begun = await target.append(decide, lambda fold: fold.began)
             self.place.ports.failpoint("checkpoints.fork.begun")
@@ -286,7 +286,7 @@ class Journals:
 def _witnessed(
     decide: deciding.Decision, answer: Callable[[Checkpoints], T], lines: list[str]
 ) -> tuple[deciding.Decision, Callable[[Checkpoints], T]]:
-    """The same; what was appended is told in these lines, if anybody reads logs."""
+    """Wrap a decision: what it appends is added to these lines, if INFO is logged."""
     if not logger.isEnabledFor(logging.INFO):
         return decide, answer
     decided: Sequence[Any] = ()
@@ -315,7 +315,7 @@ async def _read(
     *,
     states: bool,
 ) -> list[RunSnapshot]:
-    """Snapshots as they are, unless the run is deleted meanwhile."""
+    """Read snapshots; again, if the run is deleted meanwhile."""
     for attempt in range(1, _READS_MAX + 1):
         began, found = await journal.look(lambda fold: (fold.began, list(choose(fold))))
         if began is None or not found:
@@ -339,7 +339,7 @@ async def _read(
 def snapshot_of(
     began: CheckpointsBegan, saved: Saved, state: bytes, metadata: bytes
 ) -> RunSnapshot:
-    """A snapshot, from its place and its values as they were."""
+    """A snapshot from its event and its restored values."""
     return RunSnapshot.unread(
         {
             "state": partial(decode, state, began.run_id, saved.seq),
@@ -355,7 +355,7 @@ def snapshot_of(
 
 
 def _origin(fold: Checkpoints, run_id: str, step: str | None) -> tuple[Origin, str]:
-    """Where a fork would begin, and the family that it would join."""
+    """The origin of a new fork, and the family that it joins."""
     upto = deciding.get_step(fold, run_id, step)
     assert fold.began is not None, "it has a snapshot"
     return Origin(run_id, upto.seq), fold.began.family

@@ -1,7 +1,7 @@
-"""The durable runner: checkpoint, resume, and what can be done with what was saved.
+"""The durable runner: checkpoint, resume, rollback, fork, cleanup.
 
 ``checkpoint`` and ``resume`` are for loops of your own. ``auto`` and ``step`` do both for you, at
-the boundaries of steps, with retries, and keep anybody who was given up for dead from going on.
+the boundaries of steps, with retries, and keep a former holder from continuing.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class DurableRunner:
         self.ports = ports or Ports()
         is_set = Settings.from_environment().durable_enabled if enabled is None else enabled
         self.enabled = is_set
-        #: Whoever resumes exclusively has the run from then on.
+        #: A runner that resumes exclusively holds the run from then on.
         self._holder, self._takes = self.ports.entropy(8).hex() if exclusive else "", exclusive
 
     # as in the document
 
     @property
     def snapshot_store(self) -> SnapshotStore:
-        """Where its snapshots are."""
+        """The store of its snapshots."""
         return self.store
 
     async def checkpoint(
@@ -72,7 +72,7 @@ class DurableRunner:
 
         Raises:
             ValueRefused: a part of the state would not come back as it is.
-            LeaseLost: somebody else went on with the run since it was resumed here.
+            LeaseLost: somebody else continued the run since it was resumed here.
         """
         draft = draft_of(step_id, state, metadata, schema=self.schema.of(state))
         if not self.enabled:
@@ -80,10 +80,10 @@ class DurableRunner:
         return await self.store.save(run_id, draft, self._holder, takes=self._takes)
 
     async def resume(self, run_id: str, from_step: str | None = None) -> State | None:
-        """The state of the last checkpoint, or of that of a step: a copy; None: there is none.
+        """A copy of the state of the last checkpoint, or of a step's; None: there is none.
 
         Raises:
-            WrongVersion: its schema is another, and no upcaster leads to this code's.
+            WrongVersion: its schema is another, and no upcaster converts it.
         """
         if not self.enabled:
             return None
@@ -95,30 +95,30 @@ class DurableRunner:
         return self.schema.read(snapshot.state, schema, snapshot.where)
 
     async def list_checkpoints(self, run_id: str) -> list[RunSnapshot]:
-        """One per step, in the order in which they were saved."""
+        """The checkpoints, one per step, in the order in which they were saved."""
         return await self.store.list_snapshots(run_id)
 
     async def cleanup(self, run_id: str) -> int:
-        """Delete all checkpoints of a run; how many there were.
+        """Delete all checkpoints of a run; return their number.
 
         Raises:
-            LeaseLost: somebody has the run to itself; the message says how to take it.
+            LeaseLost: somebody holds the run; the message says how to take it.
         """
         return await self.store.clear(run_id, holder=self._holder)
 
     # beyond it
 
     async def history(self, run_id: str) -> list[SnapshotInfo]:
-        """Everything that was ever saved, also what was saved again or taken back since."""
+        """All snapshots that were ever saved, including replaced and rolled back ones."""
         return await self.store.history(run_id)
 
     async def rollback(self, run_id: str, to_step: str, why: str | BaseException = "") -> State:
-        """Go back: what was saved behind that step no longer counts. The state there.
+        """Roll back to a step: later checkpoints no longer count. Return the state there.
 
         Raises:
             RunNotFound: the run has no checkpoints.
-            UsageError: it has none of that step.
-            WrongVersion: its schema is another, and no upcaster leads to this code's.
+            UsageError: it has no checkpoint of that step.
+            WrongVersion: its schema is another, and no upcaster converts it.
         """
         await self.store.check(self.schema, run_id, to_step)
         found = await self.store.roll_back(
@@ -129,7 +129,7 @@ class DurableRunner:
     async def diff(
         self, run_id: str, from_step: str, to_step: str | None = None, *, other: str | None = None
     ) -> list[Change]:
-        """Where the states of two steps differ (default: to the last one), or of two runs."""
+        """Differences between the states of two steps (default: to the last), or of two runs."""
         before = await self._get(run_id, from_step)
         after = await self._get(other or run_id, to_step)
         return list(changes(before.state, after.state))
@@ -147,17 +147,17 @@ class DurableRunner:
         raise UsageError(f"run {run_id} has no checkpoint of step {step!r}")
 
     async def fork(self, run_id: str, fork_id: str, at: str | None = None) -> State:
-        """Another run that goes on from a step of this one (default: the last); the state there.
+        """Make a run that continues from a step of this one (default: the last); return the state.
 
-        What both have is stored once, and stays when either is deleted. Made again, as by a process
-        that died, the fork is left as it is, and where it went on, the state is that of its own
-        last checkpoint.
+        The common part is stored once, and stays when either is deleted. If the fork exists,
+        it is left as it is; if it was continued, the returned state is that of its own last
+        checkpoint.
 
         Raises:
             RunNotFound: the run has no checkpoints.
-            UsageError: it has none of that step.
+            UsageError: it has no checkpoint of that step.
             RunIdTaken: the other run has checkpoints of its own.
-            WrongVersion: its schema is another, and no upcaster leads to this code's.
+            WrongVersion: its schema is another, and no upcaster converts it.
         """
         await self.store.check(self.schema, run_id, at)
         await self.store.fork(run_id, fork_id, at)
@@ -168,12 +168,12 @@ class DurableRunner:
     async def finish(
         self, run_id: str, status: EndStatus = "succeeded", error: str | BaseException = ""
     ) -> None:
-        """The run is over: its checkpoints may be cleared away when they are old.
+        """End the run: its checkpoints may be deleted when they are old.
 
         Raises:
             RunNotFound: the run has no checkpoints.
             UsageError: there is no such status.
-            LeaseLost: somebody has the run to itself; the message says how to take it.
+            LeaseLost: somebody holds the run; the message says how to take it.
         """
         await self.store.end(run_id, status, error, holder=self._holder, takes=self._takes)
 
@@ -184,12 +184,11 @@ class DurableRunner:
         failed: Duration | None = None,
         unfinished: Duration | None = None,
     ) -> int:
-        """Delete the checkpoints of runs that succeeded or were canceled so long ago.
+        """Delete the checkpoints of runs that succeeded or were canceled this long ago.
 
-        Those of runs that failed, and of runs that nobody ended and that were not heard of, only
-        where it is said after how long: a process that died holding a run never lets go of it, so
-        who saved nothing for as long as ``unfinished`` loses the run. Any other run that is under
-        way is never touched.
+        Checkpoints of failed runs, and of runs that were never ended, are deleted only if their age
+        is given: a process that died never releases its run, so a holder that saved nothing for as
+        long as ``unfinished`` loses the run. Other runs that are under way are never touched.
         """
         age = Age(
             succeeded=_ms(older_than),
@@ -200,16 +199,16 @@ class DurableRunner:
         return await self.store.clear_old(age)
 
     def events(self, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """What happened to a run's checkpoints, as named events."""
+        """Events of a run's checkpoints, by name."""
         return self.store.events(run_id, after)
 
     # steps
 
     def auto(self, run_id: str, state: State | None = None, *, cleanup: bool = False) -> AutoRun:
-        """A run whose steps are saved by themselves: ``async with runner.auto("r") as run``.
+        """A run whose steps are saved automatically: ``async with runner.auto("r") as run``.
 
-        ``state`` is what it begins with, where there is no checkpoint. With ``cleanup`` nothing is
-        kept once it succeeded.
+        ``state`` is its initial state, if there is no checkpoint. With ``cleanup`` nothing is kept
+        once it succeeded.
         """
         rules = AutoRules(
             store=self.store,
@@ -230,9 +229,9 @@ class DurableRunner:
     def step(
         self, body: Any = None, /, *, name: str | None = None, retry: Retry | None = None
     ) -> Any:
-        """Make an async function a step of the run that ``auto`` is about; a plain one will do.
+        """Make an async function a step of the current ``auto`` run; a plain function works, too.
 
-        It is not run again where its checkpoint is there. Also with options: ``name=``, and
+        A step with a checkpoint is not run again. Options: ``name=``, and
         ``retry=Retry(attempts=3)``.
         """
         if body is None:
@@ -242,12 +241,12 @@ class DurableRunner:
     # many agents
 
     async def exchange(self, run_id: str, peers: Iterable[str]) -> Exchange:
-        """Open an agent that exchanges messages with these; whoever had it open has it no more.
+        """Open an agent that exchanges messages with these; a previous holder loses it.
 
         Raises:
-            ExchangeRefused: it has exchanged messages with others as well, it or a peer was put
-                back to an older state by itself, or checkpoints are switched off.
-            WrongVersion: its schema is another, and no upcaster leads to this code's.
+            ExchangeRefused: it has exchanged messages with others as well, it or a peer was rolled
+                back alone, or checkpoints are switched off.
+            WrongVersion: its schema is another, and no upcaster converts it.
         """
         if not self.enabled:
             why = "checkpoints are switched off, and messages travel with them"
@@ -256,19 +255,19 @@ class DurableRunner:
         return await open_exchange(agents, self._cuts(), self.schema, run_id, peers)
 
     async def cut(self, run_ids: Iterable[str], name: str | None = None) -> Cut:
-        """One state of many agents, with the messages under way; the same name gives the same cut.
+        """Take one state of many agents and the messages in flight; a name gives the same cut.
 
-        Agents go on meanwhile, or are dead. Durable and whole when this returns; killed on its
-        way, there is none, and the same call takes it.
+        Agents may run, or be dead. The cut is durable and complete when this returns; if this is
+        killed, there is no cut, and the same call takes it.
 
         Raises:
-            CutRefused: the name is that of another cut, an agent does not exist or exchanges
-                messages with one that is not of the cut, or was put back by itself.
+            CutRefused: the name belongs to another cut, an agent does not exist or exchanges
+                messages with one that is not in the cut, or was rolled back alone.
         """
         return await self._cuts().take(run_ids, name)
 
     async def list_cuts(self) -> list[str]:
-        """The names of the cuts that there are, the oldest first."""
+        """The names of all cuts, the oldest first."""
         return await self._cuts().names()
 
     async def get_cut(self, name: str) -> Cut:
@@ -280,7 +279,7 @@ class DurableRunner:
         return await self._cuts().get(name)
 
     async def delete_cut(self, name: str) -> None:
-        """Forget a cut; if it is not restored to its end, also the agents that it brought here.
+        """Delete a cut; if its restore is unfinished, also the agents that it brought here.
 
         Raises:
             CutRefused: there is none of that name.
@@ -292,15 +291,15 @@ class DurableRunner:
         return Cuts(Agents(self.store), CutJournals(self.store))
 
     async def close(self) -> None:
-        """Let go of the storage, if it was opened here."""
+        """Close the storage, if it was opened here."""
         if self._closes:
             await self.store.close()
 
 
 async def restore_cut(cut: Cut, *, into: SnapshotStore | DurableRunner) -> None:
-    """Put the agents of a cut into another store, as one: all states, all messages under way.
+    """Restore the agents of a cut into another store, as one: all states, all messages in flight.
 
-    Killed on its way, it is called again; or the first agent that is opened there ends it; or
+    If this is killed, call it again; or the first agent opened there finishes it; or
     ``delete_cut`` takes it back.
 
     Raises:
@@ -314,14 +313,14 @@ def _ms(duration: Duration) -> int:
     return round(parse_duration(duration) * 1000)
 
 
-#: The step at which an agent's answer is saved: a name that no step of its own has.
+#: The step at which an agent's answer is saved: no step of its own has this name.
 FINAL = "outlive/final"
-#: As earlier releases named it.
+#: The name in earlier releases.
 _FINAL = "final"
 
 
 class DurableAgentRunner:
-    """An agent runner with durable calls beside its own; whatever else is asked of it, it answers.
+    """An agent runner with durable calls; all other attributes are those of the wrapped runner.
 
     ``agents`` is any object with a method (``invoke_mag`` by default), or a function.
     """
@@ -341,7 +340,7 @@ class DurableAgentRunner:
         self._call: Callable[..., Any] = found
 
     async def invoke_durable(self, run_id: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the agent, or return what it answered in this run before."""
+        """Call the agent, or return its earlier answer in this run."""
         async with self.durable.auto(run_id) as run:
             if not await self._is_answered(run):
                 run.state["result"] = await outcome_of(self._call(*args, **kwargs))

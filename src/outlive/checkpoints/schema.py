@@ -1,4 +1,4 @@
-"""Versions of a state's own schema: states of an older one are brought up to date, or refused."""
+"""Versions of a state's own schema: older states are converted, or refused."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from outlive.journal.codec.parts import Parted
 from outlive.model.ids import digest as digest_of
 
 State: TypeAlias = dict[str, Any]
-#: By version: the next one, and how a state gets there.
+#: By version: the next version, and the function that converts a state to it.
 Upcasters: TypeAlias = Mapping[str, tuple[str, Callable[[State], State]]]
 
-#: Where a state says which version it has.
+#: The field of a state that holds its version.
 FIELD = "schema_version"
 _EXAMPLE = 'upcasters={"1": ("2", function)}'
 
 
 class Schema:
-    """The version that this code writes, and how it reads older ones. None: it does not care."""
+    """The version that this code writes, and how it converts older ones. None: any version."""
 
     def __init__(self, version: str | None, upcasters: Upcasters | None) -> None:
         _check(version, upcasters)
@@ -34,7 +34,7 @@ class Schema:
             self._way(begin)
 
     def _way(self, version: str) -> list[Callable[[State], State]] | None:
-        """The steps from a version to this code's; None: there is no way."""
+        """The conversions from a version to this code's; None: there is no path."""
         way: list[Callable[[State], State]] = []
         while version != self._version:
             if version not in self._upcasters:
@@ -47,14 +47,14 @@ class Schema:
 
     @property
     def reads_all(self) -> bool:
-        """Whether states of any version are as good."""
+        """Whether states of any version can be read."""
         return self._version is None
 
     def of(self, state: State) -> str:
-        """The version that a state is saved with: its own word, or this code's.
+        """The version that a state is saved with: its own field, or this code's.
 
         Raises:
-            ValueRefused: it says another version than this code's, or one that is no text.
+            ValueRefused: its field has another version than this code, or is not a text.
         """
         said = version_in(state)
         if self._version is None:
@@ -64,11 +64,11 @@ class Schema:
         return self._version
 
     def read(self, state: State, version: str, where: str) -> State:
-        """The state as this code has it.
+        """Convert a state to this code's version.
 
         Raises:
-            WrongVersion: there is no way from its version to this code's.
-            DefinitionRefused: an upcaster returned no state.
+            WrongVersion: no upcasters lead from its version to this code's.
+            DefinitionRefused: an upcaster did not return a state.
         """
         if self._version is None:
             return state
@@ -88,10 +88,10 @@ class Schema:
 
 
 def version_in(state: State) -> str:
-    """The version that a state says it has; empty: it says none.
+    """The version in a state's own field; empty: it has none.
 
     Raises:
-        ValueRefused: that is no text.
+        ValueRefused: it is not a text.
     """
     said = state.get(FIELD) if type(state) is dict else None
     if not isinstance(said, str | None):
@@ -100,18 +100,18 @@ def version_in(state: State) -> str:
 
 
 def _stepped(step: Callable[[State], State], state: State, where: str) -> State:
-    """What an upcaster makes of a state."""
+    """Apply an upcaster to a state."""
     made: object = step(state)
     if type(made) is not dict:
         name = getattr(step, "__name__", repr(step))
         raise DefinitionRefused(
-            f"{where}: upcaster {name} returned {made!r}; let it return the state, which is a dict"
+            f"{where}: upcaster {name} returned {made!r}; it must return the state, a dict"
         )
     return made
 
 
 def _check(version: object, upcasters: object) -> None:
-    """That versions are texts, as they are written."""
+    """Check that versions are texts."""
     if not isinstance(version, str | None):
         wanted = f", write schema_version={str(version)!r}" if isinstance(version, int) else ""
         raise DefinitionRefused(f"schema_version is a text, not {version!r}{wanted}")
@@ -127,15 +127,15 @@ def _check(version: object, upcasters: object) -> None:
 
 
 _codec = codec_for([], registry)
-#: A dict without anything in it.
+#: An empty dict, encoded.
 NOTHING: Final = _codec.write({})
 
 
 def encode(value: Any, what: str) -> bytes:
-    """A state or its metadata as it is now; what becomes of it later changes nothing.
+    """Encode a state or its metadata; later changes to it have no effect.
 
     Raises:
-        ValueRefused: it is no dict, or a part of it would not come back as it is.
+        ValueRefused: it is not a dict, or a part of it can't be restored exactly.
     """
     if type(value) is not dict:
         raise ValueRefused(f"{what} is a dict, not {type(value).__name__}")
@@ -143,7 +143,7 @@ def encode(value: Any, what: str) -> bytes:
 
 
 def decode(raw: bytes, run_id: str, seq: int) -> dict[str, Any]:
-    """A copy of its own."""
+    """Decode a state; a fresh copy each time."""
     value = _codec.decode(raw)
     if not isinstance(value, dict):
         raise CorruptRecord(run_id, seq, f"its state is a {type(value).__name__}")
@@ -151,7 +151,7 @@ def decode(raw: bytes, run_id: str, seq: int) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """What a value is compared by: the same in every process, whatever the order of its dicts.
+    """The digest of a value: the same in every process, whatever the order of its dicts.
 
     Raises:
         ValueRefused: a part of it could not be saved.
@@ -160,7 +160,7 @@ def digest(value: Any) -> str:
 
 
 def json_size(value: dict[str, Any], raw: bytes) -> int:
-    """Bytes of a value as compact JSON in UTF-8; where JSON can't have it, as it is stored."""
+    """Bytes of a value as compact JSON in UTF-8; if JSON can't hold it, as it is stored."""
     try:
         return len(msgspec.json.encode(value))
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -1,4 +1,4 @@
-"""A snapshot as users see it: the state of a run at a step, a copy of its own."""
+"""Snapshots as users see them: the state of a run at a step."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _TEXTS = ("snapshot_id", "run_id", "step_id", "created_at")
 class RunSnapshot:
     """The state of a run at one of its steps."""
 
-    #: Tells it from all others.
+    #: Unique among all snapshots.
     snapshot_id: str
     #: The run that it belongs to.
     run_id: str
     #: The step at which it was saved; a run has one snapshot per step that counts.
     step_id: str
-    #: When it was saved, in UTC. Which one came last is told by ``seq``.
+    #: The time at which it was saved, in UTC. The order of snapshots is that of ``seq``.
     created_at: datetime
     #: The state, exactly as it was.
     state: dict[str, Any] = field(default_factory=dict)
-    #: What else was said of it.
+    #: Further metadata.
     metadata: dict[str, Any] = field(default_factory=dict)
-    #: Its place among everything that happened to the run's checkpoints; 0: it is not stored.
+    #: Its position in the journal of the run's checkpoints; 0: it is not stored.
     seq: int = 0
-    #: The version of the state's schema; empty: nobody said.
+    #: The version of the state's schema; empty: not given.
     schema_version: str = ""
 
     @classmethod
     def unread(cls, reads: dict[str, Callable[[], Any]], **fields: Any) -> RunSnapshot:
-        """One with fields that are made when they are looked at, as few do with what they saved."""
+        """A snapshot whose listed fields are computed on first access; most are never accessed."""
         snapshot = cls.__new__(cls)
         snapshot.__dict__.update(fields, _reads=reads)
         return snapshot
@@ -48,21 +48,21 @@ class RunSnapshot:
         reads = self.__dict__.get("_reads", {})
         if name not in reads:
             raise AttributeError(name)
-        # Of two threads that look at once both get the same.
+        # If two threads get here at once, both get the same value.
         return self.__dict__.setdefault(name, reads[name]())
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies: whole, and what nobody has looked at yet is made now."""
+        """For copies: all fields, computed."""
         made = {name: getattr(self, name) for name in self.__dict__.get("_reads", ())}
         return {**vars(self), **made, "_reads": {}}
 
     @property
     def where(self) -> str:
-        """Which one it is, in words."""
+        """Run and step, for error texts."""
         return f"run {self.run_id}, step {self.step_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As a dict of the documented six fields, with the time as ISO text."""
+        """The six documented fields as a dict, with the time as ISO text."""
         return {
             "snapshot_id": self.snapshot_id,
             "run_id": self.run_id,
@@ -74,10 +74,10 @@ class RunSnapshot:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSnapshot:
-        """From such a dict, and what a file has beside: the place, and the schema's version.
+        """A snapshot from such a dict; a file also has ``seq`` and ``schema_version``.
 
         Raises:
-            UsageError: a field is missing, or is not what it should be.
+            UsageError: a field is missing, or of a wrong type.
         """
         texts = {name: data.get(name) for name in _TEXTS}
         wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text]
@@ -87,7 +87,7 @@ class RunSnapshot:
         version = data.get("schema_version", "")
         wrong += [] if isinstance(version, str) else ["schema_version"]
         if wrong:
-            raise UsageError(f"this is no snapshot: {', '.join(wrong)} missing or of a wrong type")
+            raise UsageError(f"not a snapshot: {', '.join(wrong)} missing or of a wrong type")
         assert isinstance(state, dict), "just looked at"
         return cls(
             snapshot_id=str(texts["snapshot_id"]),
@@ -103,7 +103,7 @@ class RunSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """A snapshot without its state: what was saved when, and whether it still counts."""
+    """A snapshot without its state."""
 
     snapshot_id: str
     step_id: str
@@ -111,14 +111,14 @@ class SnapshotInfo:
     seq: int
     #: Bytes of the whole state as JSON.
     state_size_bytes: int
-    #: The version of the state's schema; empty: nobody said.
+    #: The version of the state's schema; empty: not given.
     schema_version: str
-    #: False: it was saved again later, or taken back.
+    #: False: it was replaced, or rolled back.
     is_current: bool
 
 
 def id_of(began: CheckpointsBegan, saved: Saved) -> str:
-    """A snapshot's id: a function of its place, unless it came with one."""
+    """A snapshot's id: its own, or derived from its place."""
     if saved.event.snapshot_id:
         return saved.event.snapshot_id
     place = began.seed + saved.seq.to_bytes(8, "big") + began.run_id.encode()
@@ -127,19 +127,19 @@ def id_of(began: CheckpointsBegan, saved: Saved) -> str:
 
 
 def created_at(began: CheckpointsBegan, saved: Saved) -> datetime:
-    """When a snapshot was saved."""
+    """The time at which a snapshot was saved."""
     if saved.event.created_at:
         return time_of(saved.event.created_at)
     return _EPOCH + timedelta(milliseconds=began.started_at + saved.event.at)
 
 
 def ms_of(instant: datetime) -> int:
-    """An instant in the unit of the journal."""
+    """An instant in ms since 1970."""
     return (instant - _EPOCH) // timedelta(milliseconds=1)
 
 
 def instant_of(ms: int) -> datetime:
-    """The instant of so many ms since 1970."""
+    """An instant from ms since 1970."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
@@ -149,15 +149,15 @@ def text_of(instant: datetime) -> str:
 
 
 def time_of(text: str) -> datetime:
-    """An instant from ISO text; without a zone it is UTC.
+    """Parse an instant from ISO text; without a zone it is UTC.
 
     Raises:
-        UsageError: that is no instant.
+        UsageError: it is not an instant.
     """
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no time; write 2025-10-31T10:00:00Z") from None
+        raise UsageError(f"{text!r} is not a time; write 2025-10-31T10:00:00Z") from None
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
@@ -166,7 +166,7 @@ class _Absent:
         return "(absent)"
 
 
-#: What stands where one of the two states has nothing.
+#: The marker where one of two states has nothing.
 ABSENT: Final = _Absent()
 
 
@@ -174,16 +174,16 @@ ABSENT: Final = _Absent()
 class Change:
     """One place at which two states differ."""
 
-    #: As in error texts: ``$.results[3]``.
+    #: The place, as in error texts: ``$.results[3]``.
     path: str
-    #: What was there; ``ABSENT``: nothing.
+    #: The old value; ``ABSENT``: nothing.
     before: Any
-    #: What is there; ``ABSENT``: nothing.
+    #: The new value; ``ABSENT``: nothing.
     after: Any
 
 
 def changes(before: Any, after: Any, path: str = "$") -> Iterator[Change]:
-    """Where two states differ, in the order of the first."""
+    """Yield the differences between two states, in the order of the first."""
     if type(before) is dict and type(after) is dict:
         for key in [*before, *(key for key in after if key not in before)]:
             step = path + key_step(key)

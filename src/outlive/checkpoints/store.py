@@ -41,14 +41,14 @@ from outlive.stores.types import PAGE_MAX, Found, Query
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointedRun:
-    """A run that has checkpoints, at a glance."""
+    """A summary of a run that has checkpoints."""
 
     run_id: str
     #: "running", "succeeded", "failed" or "canceled".
     status: str
-    #: When its checkpoints began.
+    #: The time of its first checkpoint.
     started_at: datetime
-    #: When its owner said that it is over; None: it goes on.
+    #: The time at which its owner ended it; None: it goes on.
     ended_at: datetime | None
 
 
@@ -77,7 +77,7 @@ async def find_runs(store: Store, status: str | None) -> list[CheckpointedRun]:
 
 
 async def run_of(store: Store, found: Found) -> CheckpointedRun:
-    """What a header says of a run."""
+    """A checkpointed run, from its header."""
     header = found.header
     return CheckpointedRun(
         run_id=await run_id_of(store, found.head.run_id),
@@ -88,7 +88,7 @@ async def run_of(store: Store, found: Found) -> CheckpointedRun:
 
 
 async def run_id_of(store: Store, journal: str) -> str:
-    """Whose journal this is; one with a long id is asked."""
+    """The run of a journal; a long id is read from the journal itself."""
     if journal.startswith(f"{CHECKPOINTS}/"):
         return journal[len(CHECKPOINTS) + 1 :]
     reading = await store.read(journal, limit=1)
@@ -98,16 +98,16 @@ async def run_id_of(store: Store, journal: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Age:
-    """How old the checkpoints of a run must be to go, in ms; None: they stay."""
+    """The ages at which checkpoints may be deleted, in ms; None: they stay."""
 
     succeeded: int | None = None
     failed: int | None = None
     canceled: int | None = None
-    #: Of a run that nobody ended: since it was last heard of.
+    #: Of a run that was never ended: since it last saved.
     unfinished: int | None = None
 
     def is_over(self, fold: Checkpoints, now: int) -> bool:
-        """Whether a run's checkpoints may go."""
+        """Whether a run's checkpoints may be deleted."""
         brief = fold.brief
         if brief is None:
             return False
@@ -121,7 +121,7 @@ class Age:
 
 
 async def candidates(store: Store, age: Age, now: int) -> list[str]:
-    """Runs whose checkpoints may be old enough; who clears them looks again."""
+    """Runs whose checkpoints may be old enough; the deletion checks again."""
     found = [each async for each in find_journals(store, ended_by=now)]
     if age.unfinished is not None:
         found += [each async for each in find_journals(store, status="running")]
@@ -129,7 +129,7 @@ async def candidates(store: Store, age: Age, now: int) -> list[str]:
 
 
 class SnapshotStore:
-    """Where snapshots are saved and found: on the default store, a storage, a URL, or an app's."""
+    """Saves and finds snapshots: in the default store, a storage, a URL, or an app's store."""
 
     def __init__(self, storage_backend: StorageBackend | App | Store | str | None = None) -> None:
         if isinstance(storage_backend, StorageBackend):
@@ -140,8 +140,8 @@ class SnapshotStore:
             store: Any = getattr(storage_backend, "store", storage_backend)
             if not callable(getattr(store, "commit", None)):
                 raise UsageError(
-                    f"{storage_backend!r} is no storage; give a store's URL, a StorageBackend or "
-                    "an app (snapshots that are files are brought here by import_snapshots)"
+                    f"{storage_backend!r} is not a storage; give a store's URL, a StorageBackend "
+                    "or an app (snapshots that are files are brought here by import_snapshots)"
                 )
             place, self._closes = StorageBackend.of(store), True
         self._place, self._journals = place, Journals(place)
@@ -155,31 +155,31 @@ class SnapshotStore:
         state: dict[str, Any],
         metadata: dict[str, Any] | None = None,
     ) -> RunSnapshot:
-        """Save the state as it is now; durable when this returns. Saved again, it is replaced.
+        """Save the state as it is now; durable when this returns. A second save replaces it.
 
         Raises:
-            ValueRefused: a part of it would not come back as it is; the path says which.
+            ValueRefused: a part of it can't be restored exactly; the path says which.
         """
         draft = draft_of(step_id, state, metadata, schema=version_in(state))
         return await self.save(run_id, draft)
 
     async def get_latest_snapshot(self, run_id: str) -> RunSnapshot | None:
-        """The one that was saved last; None: there is none."""
+        """The snapshot that was saved last; None: there is none."""
         return await self._one(run_id, lambda fold: fold.latest)
 
     async def get_snapshot_by_step(self, run_id: str, step_id: str) -> RunSnapshot | None:
-        """The one of a step; None: there is none."""
+        """The snapshot of a step; None: there is none."""
         return await self._one(run_id, lambda fold: fold.at_step(step_id))
 
     async def list_snapshots(self, run_id: str) -> list[RunSnapshot]:
-        """One per step, in the order in which they were saved."""
+        """The snapshots, one per step, in the order in which they were saved."""
         return await self._journals.snapshots(run_id, lambda fold: fold.current)
 
     async def delete_snapshots(self, run_id: str) -> int:
-        """Delete all that is kept of a run; how many snapshots that were.
+        """Delete all snapshots of a run; return their number.
 
         Raises:
-            LeaseLost: somebody has the run to itself; the message says how to take it.
+            LeaseLost: somebody holds the run; the message says how to take it.
         """
         return await self.clear(run_id)
 
@@ -194,11 +194,11 @@ class SnapshotStore:
     # beyond it
 
     async def get_snapshot(self, run_id: str, seq: int) -> RunSnapshot | None:
-        """Any that was ever saved, by its place, also one that no longer counts."""
+        """Any snapshot that was ever saved, by its seq, even if it no longer counts."""
         return await self._one(run_id, lambda fold: fold.at_seq(seq))
 
     async def history(self, run_id: str) -> list[SnapshotInfo]:
-        """All that was ever saved, the last one last, without the states."""
+        """All snapshots that were ever saved, the last one last, without the states."""
 
         def view(fold: Checkpoints) -> list[SnapshotInfo]:
             began, current = fold.began, {saved.seq for saved in fold.current}
@@ -207,7 +207,7 @@ class SnapshotStore:
         return await self._journals.look(run_id, view)
 
     async def status(self, run_id: str) -> str | None:
-        """How its owner says that it stands: "running", "succeeded", "failed" or "canceled".
+        """The status that its owner gave: "running", "succeeded", "failed" or "canceled".
 
         None: it has no checkpoints.
         """
@@ -215,7 +215,7 @@ class SnapshotStore:
         return None if found is None or found.status == "cleared" else found.status
 
     async def runs(self, status: str | None = None) -> list[CheckpointedRun]:
-        """The runs that have checkpoints, in the order in which they began; or those of a status.
+        """The runs that have checkpoints, oldest first; or those of a status.
 
         Raises:
             UsageError: there is no such status.
@@ -225,7 +225,7 @@ class SnapshotStore:
         return await self._place.call(lambda store: find_runs(store, status))
 
     async def events(self, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """What happened to a run's checkpoints behind a seq, as named events, in order.
+        """Events of a run's checkpoints after a seq, by name, in order.
 
         ``run.snapshot.saved`` and ``checkpoint.saved``, ``run.resume`` and ``checkpoint.restored``:
         the journal itself, so there is no state without its event and no event without its state.
@@ -235,7 +235,7 @@ class SnapshotStore:
                 yield each
 
     async def close(self) -> None:
-        """Let go of the storage, if it was opened here."""
+        """Close the storage, if it was opened here."""
         if self._closes:
             await self._place.close()
 
@@ -249,7 +249,7 @@ class SnapshotStore:
 
     @property
     def journals(self) -> Journals:
-        """Where everything is kept, for those who decide for themselves what is appended."""
+        """The journals of this store, for code that decides itself what is appended."""
         return self._journals
 
     async def save(
@@ -257,13 +257,13 @@ class SnapshotStore:
     ) -> RunSnapshot:
         """Append a snapshot. With a holder: only as long as nobody else took the run.
 
-        Who ``takes`` a run that nobody has, has it from then on.
+        With ``takes`` the holder takes a run that nobody has.
         """
         run = self._journals.run(run_id, holder=holder, takes=takes)
         return await self._save(run, draft)
 
     async def bring(self, snapshot: RunSnapshot) -> RunSnapshot:
-        """Append a snapshot of elsewhere, with its id and its time."""
+        """Append a snapshot from elsewhere, with its id and its time."""
         run = self._journals.run(snapshot.run_id, now=ms_of(snapshot.created_at))
         return await self._save(run, draft_again(snapshot))
 
@@ -275,9 +275,9 @@ class SnapshotStore:
     async def restore(
         self, run_id: str, step: str | None = None, *, holder: str = "", takes: bool = False
     ) -> tuple[RunSnapshot, str] | None:
-        """Go on from a snapshot, and say so in the journal: it, and its schema; None: no such.
+        """Continue from a snapshot, and record that: return it and its schema; None: there is none.
 
-        Who ``takes`` the run has it from then on, also where there is nothing to go on from.
+        With ``takes`` the holder has the run from then on, even if there is no snapshot.
         """
         run = self._journals.run(run_id, holder=holder)
         decide = deciding.restore(run, step, takes=takes)
@@ -288,7 +288,7 @@ class SnapshotStore:
         return None if found is None or snapshot is None else (snapshot, found.event.schema)
 
     async def metadata(self, run_id: str) -> dict[str, dict[str, Any]]:
-        """What was said of each step that counts."""
+        """The metadata of each step that counts."""
         found = await self._journals.snapshots(run_id, lambda fold: fold.current, states=False)
         return {each.step_id: each.metadata for each in found}
 
@@ -301,7 +301,7 @@ class SnapshotStore:
         holder: str = "",
         takes: bool = False,
     ) -> tuple[RunSnapshot, str]:
-        """Let nothing count that was saved behind a step; its snapshot, and its schema."""
+        """Roll back to a step: later snapshots no longer count. Return its snapshot and schema."""
         run = self._journals.run(run_id, holder=holder, takes=takes)
         decide = deciding.roll_back(run, step, why)
         found = await self._journals.append(run_id, decide, lambda fold: fold.latest)
@@ -319,13 +319,13 @@ class SnapshotStore:
         holder: str = "",
         takes: bool = False,
     ) -> None:
-        """The run is over, until somebody goes on with it."""
+        """End the run, until somebody continues it."""
         run = self._journals.run(run_id, holder=holder, takes=takes)
         decide = deciding.end(run, status, error)
         await self._journals.append(run_id, decide, lambda fold: None)
 
     async def let_go(self, run_id: str, holder: str) -> None:
-        """Whoever comes may go on with the run, unless somebody else has it by now."""
+        """Release the run, unless somebody else has it by now."""
         decide = deciding.let_go(self._journals.run(run_id, holder=holder))
         await self._journals.append(run_id, decide, lambda fold: None)
 
@@ -336,15 +336,15 @@ class SnapshotStore:
         holder: str = "",
         is_over: Callable[[Checkpoints], bool] | None = None,
     ) -> int:
-        """Delete all that is kept of a run: how many snapshots that were.
+        """Delete all snapshots of a run; return their number.
 
-        With ``is_over`` only if it is, whoever has the run.
+        With ``is_over`` only if it returns True, whoever holds the run.
         """
         run = self._journals.run(run_id, holder=holder)
         return await self._journals.clear(run_id, deciding.clear(run, is_over))
 
     async def clear_old(self, age: Age) -> int:
-        """Delete what is over and old: how many snapshots that were."""
+        """Delete the checkpoints of old ended runs; return the number of snapshots."""
         await self._place.opened()  # its clock counts
         now = self._place.ports.clock.now_ms()
         runs = await self._place.call(lambda store: candidates(store, age, now))
@@ -354,23 +354,23 @@ class SnapshotStore:
         return count
 
     async def find(self, run_id: str, step: str | None = None) -> tuple[RunSnapshot, str] | None:
-        """The latest snapshot, or that of a step, and its schema; None: no such."""
+        """The latest snapshot, or that of a step, and its schema; None: there is none."""
         found = await self._journals.look(run_id, lambda fold: deciding.chosen(fold, step))
         snapshot = None if found is None else await self._one(run_id, lambda fold: found)
         return None if found is None or snapshot is None else (snapshot, found.event.schema)
 
     async def check(self, schema: Schema, run_id: str, step: str | None = None) -> None:
-        """That code of this schema can read what it would go on from, before it says that it does.
+        """Check that code of this schema can read the snapshot that it would continue from.
 
         Raises:
-            WrongVersion: its schema is another, and no upcaster leads there.
+            WrongVersion: its schema is another, and no upcaster converts it.
         """
         found = None if schema.reads_all else await self.find(run_id, step)
         if found is not None:
             schema.read(found[0].state, found[1], found[0].where)
 
     async def fork(self, run_id: str, fork_id: str, step: str | None = None) -> RunSnapshot:
-        """Another run with the checkpoints of this one up to a step; states are shared.
+        """Make a run with the checkpoints of this one up to a step; states are shared.
 
         Raises:
             RunIdTaken: that run has checkpoints of its own.
@@ -398,7 +398,7 @@ def draft_of(
     *,
     schema: str = "",
 ) -> SnapshotSaved:
-    """A snapshot that is to be saved: the state as it is at this moment."""
+    """A snapshot to be saved: the state as it is at this moment."""
     raw = encode(state, "a state")
     return SnapshotSaved(
         at=0,
@@ -411,17 +411,17 @@ def draft_of(
 
 
 def draft_again(snapshot: RunSnapshot) -> SnapshotSaved:
-    """A snapshot that is to be saved as it was elsewhere: with its id, its time and its version."""
+    """A snapshot to be saved with its original id, time and version."""
     version = snapshot.schema_version or version_in(snapshot.state)
     draft = draft_of(snapshot.step_id, snapshot.state, snapshot.metadata, schema=version)
     return replace(draft, snapshot_id=snapshot.snapshot_id, created_at=text_of(snapshot.created_at))
 
 
 def metadata_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is said of a snapshot.
+    """Check metadata.
 
     Raises:
-        ValueRefused: that is no dict.
+        ValueRefused: it is not a dict.
     """
     if given is not None and not isinstance(given, Mapping):
         raise ValueRefused(f"metadata is a dict, not {type(given).__name__}")
@@ -429,7 +429,7 @@ def metadata_of(given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def snapshots_of(given: object, name: str) -> SnapshotStore:
-    """The snapshots that an argument of this name means: by themselves, or those of a runner."""
+    """The store that an argument means: a store itself, or that of a runner."""
     found = given if isinstance(given, SnapshotStore) else getattr(given, "store", None)
     if not isinstance(found, SnapshotStore):
         remedy = f"write SnapshotStore({given!r})" if isinstance(given, str) else "give one"
@@ -438,7 +438,7 @@ def snapshots_of(given: object, name: str) -> SnapshotStore:
 
 
 def unsaved(run_id: str, draft: SnapshotSaved, now: int) -> RunSnapshot:
-    """What a snapshot would be, where nothing is saved."""
+    """A snapshot that was not saved, for runners that are switched off."""
     return RunSnapshot(
         snapshot_id="",
         run_id=run_id,

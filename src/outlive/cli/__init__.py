@@ -1,4 +1,4 @@
-"""What people type: one module per group of commands, none with logic of its own."""
+"""The command line: one module per group of commands, none with logic of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. A Ctrl-C while it is still imported is told in one line."""
+    """Run one command and return its exit code. Ctrl-C during import is reported in one line."""
     try:
         from outlive.cli import entry
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``outlive doctor``: is the store sound and safe, what is set, and does anybody drive the runs?"""
+"""``outlive doctor``: checks the store, the settings, and that every run has a driver."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from outlive.settings import Settings
 from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Health
 from outlive.views.runs import shown
 
-#: A run that is due waits this long for a worker that looks for it before it is called forsaken.
+#: The time that a due run waits for a worker before it is reported as abandoned.
 PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
-#: A question that was asked so long ago is one that nobody has seen.
+#: The age from which a question counts as overlooked.
 OLD_QUESTION_MS = 24 * 60 * 60 * 1000
 #: How a run of a schedule ended that somebody should look at, and how it ended as it should.
 _ENDED_BADLY, _ENDED_WELL = ("failed", "quarantined"), ("completed", "cancelled")
 QUARANTINED = "outlive show {}, then outlive retry {}"
-#: What of a store's URL is nobody's business: the password, also that of another place in it.
+#: Secrets in a store's URL: passwords, also inside its parameters.
 _SECRET = re.compile(r"(://[^:/?@]*:)[^?]*(?=@)|([?&](?:password|sslpassword|listen)=)[^&]*")
 _URLS = ("store", "blobs")
 
 
 @dataclass(slots=True)
 class DoctorReport:
-    """What was found."""
+    """The findings."""
 
     health: Health
     settings: dict[str, str]
     runs: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
-    #: By flow and version: runs that could be driven now and that nobody drives.
+    #: By flow and version: runs that are due and that nobody drives.
     forsaken: dict[str, list[str]] = field(default_factory=dict)
-    #: What waits for a human: the run, and what to do about it.
+    #: Runs that wait for a human, and what to do about each.
     human: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """3: the store has a problem; 1: something needs a human, or a worker."""
+        """The exit code. 3: the store has a problem; 1: something needs a human or a worker."""
         if self.health.problems:
             return StoreError.exit_code
         return RunError.exit_code if self.human or self.forsaken else 0
 
 
 def doctor(asked: argparse.Namespace) -> int:
-    """Look at everything; 3 if the store has a problem, 1 if something needs a human."""
+    """Check everything; 3 if the store has a problem, 1 if something needs a human."""
     report = asyncio.run(_look(asked))
     problems = list(report.health.problems)
     if asked.json:
@@ -93,7 +93,7 @@ async def _look(asked: argparse.Namespace) -> DoctorReport:
 
 
 async def _for_humans(app: App, found: list[Found]) -> list[dict[str, str]]:
-    """What nobody but a human can help: doubts, old questions, quarantines, code that misfits."""
+    """List what only a human can resolve: doubts, old questions, quarantines, mismatched code."""
     old_at = now_ms(app.store) - OLD_QUESTION_MS
     told = []
     for run in found:
@@ -143,7 +143,7 @@ def _is_old(run: Run, old_at: int) -> bool:
 
 
 def _named(settings: Settings, key_ids: list[str]) -> dict[str, str]:
-    """What each variable says, or would; no password, and of keys only what they are called."""
+    """The value of each variable, set or default; passwords and keys are masked."""
     named = {each.name: str(getattr(settings, each.name)) for each in fields(settings)}
     named |= {name: _without_password(named[name]) for name in _URLS}
     named["retention"] = ",".join(map(_without_password, named["retention"].split(",")))
@@ -167,7 +167,7 @@ async def _all(app: App) -> list[Found]:
 
 
 async def forsaken(app: App, found: list[Found]) -> list[Found]:
-    """Those that were due and held by nobody, and still are after a while."""
+    """Runs that were due and not held, and still are after a while."""
     first = await app.unattended(found)
     if not first:
         return []

@@ -1,4 +1,4 @@
-"""``outlive run`` and ``outlive resume``: drive one run here, and print how it ended."""
+"""``outlive run``, ``resume``, ``fork``, ``diff``: drive one run here, or compare two."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUE_CHARS = 60
 
 
 def fork(asked: argparse.Namespace) -> int:
-    """Make a fork, and say its id."""
+    """Make a fork, and print its id."""
     run_id, flow = asyncio.run(_fork(asked))
     if asked.json:
         print_json({"id": run_id, "of": asked.run, "flow": flow})
@@ -74,11 +74,11 @@ def _parse_set(text: str) -> tuple[str, Any]:
             raise ValueError("it has no =")
         return step, msgspec.json.decode(json)
     except (msgspec.DecodeError, ValueError) as error:
-        raise UsageError(f"--set {text!r} is no STEP=JSON: {error}") from None
+        raise UsageError(f"--set {text!r} is not STEP=JSON: {error}") from None
 
 
 def diff(asked: argparse.Namespace) -> int:
-    """Print both runs side by side, and where they first differ."""
+    """Print both runs side by side, and their first difference."""
     lines = asyncio.run(_diff(asked))
     first = next((line for line in lines if line.difference), None)
     if asked.json:
@@ -95,7 +95,7 @@ async def _diff(asked: argparse.Namespace) -> list[ComparedStep]:
         both = []
         for run_id in (asked.a, asked.b):
             if not is_run(run_id):
-                raise UsageError(f"{run_id} is no run, and has no steps; `outlive show` shows it")
+                raise UsageError(f"{run_id} is not a run and has no steps; `outlive show` shows it")
             reading = await app.read(run_id, LAST_CHAPTER)
             both.append(await events_of(app.store, reading))
         return compare(*both)
@@ -135,7 +135,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Told:
-    """How often the process was told to stop."""
+    """The number of stop signals that the process received."""
 
     def __init__(self) -> None:
         self.once = asyncio.Event()
@@ -144,7 +144,7 @@ class Told:
         self.signal: signal.Signals | None = None
 
     def hear(self, number: signal.Signals) -> None:
-        """One more signal."""
+        """Count one more signal."""
         if self.once.is_set():
             self._twice.set()
         else:
@@ -152,7 +152,7 @@ class Told:
             self.once.set()
 
     async def drain(self, drain: Callable[[float | None], Awaitable[bool]]) -> bool:
-        """Drain within the limit that is set, or at once when the second signal comes."""
+        """Stop within the set limit, or at once at the second signal."""
         if self.signal is not None:
             seconds = Settings.from_environment().drain_seconds
             print_note(f"outlive: stopping within {seconds:g} s; a second signal stops at once")
@@ -167,7 +167,7 @@ class Told:
 
 @contextmanager
 def listening() -> Iterator[Told]:
-    """Hear signals on this loop instead of dying of them."""
+    """Handle signals on this loop."""
     told, loop = Told(), asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, told.hear, number)
@@ -178,7 +178,7 @@ def listening() -> Iterator[Told]:
             loop.remove_signal_handler(number)
 
 
-#: How often a driven run is looked at from outside, for what its driver does not say.
+#: The interval at which a driven run is looked at from outside, for what its driver does not say.
 LOOK_SECONDS = 0.5
 Begin = Callable[[App], Awaitable[Handle[Any]]]
 
@@ -215,7 +215,7 @@ def resume(asked: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
-    """How one run is driven here."""
+    """Options for driving one run here."""
 
     begin: Begin
     modules: list[str]

@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """What was typed; what nobody knows is refused, with what was probably meant."""
+        """Parse the arguments; refuse unknown ones and suggest what was probably meant."""
         asked, unknown = self.parse_known_args(words)
         if unknown:
             command = self.commands().get(asked.command, self)
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         return {name: parser for choices in found for name, parser in choices.items()}
 
     def words(self) -> list[str]:
-        """What may be typed here: words that are one of a few, and long options."""
+        """Words that may be typed here: choices, and long options."""
         chosen = [str(word) for each in self._actions for word in each.choices or ()]
         options = [option for each in self._actions for option in each.option_strings]
         return chosen + [option for option in options if option.startswith("--")]
@@ -138,7 +138,7 @@ def positive(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
 
 

@@ -40,7 +40,7 @@ def answer(asked: argparse.Namespace) -> int:
 
 
 def signal(asked: argparse.Namespace) -> int:
-    """Send a signal to a run; the value is JSON, or a text that is none."""
+    """Send a signal to a run; the value is JSON, or any other text."""
 
     async def post(app: App) -> dict[str, Any]:
         handle = await app.get(asked.run)
@@ -90,7 +90,7 @@ async def _post(asked: argparse.Namespace, post: Any) -> int:
 
 
 def _who(asked: argparse.Namespace) -> str:
-    """Who says so: as told, or whoever is logged in."""
+    """The sender: as given, or the user who is logged in."""
     if asked.by is not None:
         return str(asked.by)
     try:
@@ -108,7 +108,7 @@ def _as_json(text: str) -> bytes:
 
 
 def _meant(text: str, questions: list[Question], named: str | None) -> Any:
-    """What somebody typed: JSON, or as it is where the question asks for a text, or yes and no.
+    """Parse a typed answer: JSON, plain text where the question asks for a text, or yes and no.
 
     Which question it is, and whether the answer fits, the door decides.
     """

@@ -64,7 +64,7 @@ def flows_of(modules: Iterable[ModuleType]) -> list[AnyFlow]:
 
 
 def _flow_in(value: object) -> AnyFlow | None:
-    """What can be driven: a flow, or that of a loop."""
+    """A flow, or the flow of a loop."""
     if isinstance(value, type) and issubclass(value, Loop):
         value = vars(value).get("flow")
     return value if isinstance(value, Flow) else None
@@ -97,7 +97,7 @@ _RESERVED = {"id"}
 
 
 def parse_json(text: str, what: str, example: str) -> Any:
-    """What this JSON says; ``what`` names it in the error."""
+    """Parse JSON; ``what`` names it in the error."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:

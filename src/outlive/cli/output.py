@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, notes and errors beside them.
+"""Output of commands: tables for people, JSON for programs, notes and errors on stderr.
 
 Results go to standard output, everything else to standard error. On a terminal a table is drawn
 by rich, which is imported only then; elsewhere it is plain text in columns, with no colours, the

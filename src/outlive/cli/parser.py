@@ -1,4 +1,4 @@
-"""The commands and their options; what each does is in the module that it names."""
+"""The commands and their options; each names the module that implements it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from outlive.model.run import STATUSES
 
 
 def demo(argv: list[str]) -> int:
-    """The demo parses its own options, and is imported only when it is wanted."""
+    """Run the demo, which parses its own options and is imported only when needed."""
     return int(import_module("outlive.cli.demo").main(argv))
 
 
 def build_parser() -> Parser:
-    """Everything that can be typed after ``outlive``."""
+    """Build the parser of all commands."""
     parser = Parser(
         prog="outlive",
         description="Durable runs: start them, look at them, settle their doubts, check them.",
@@ -72,7 +72,7 @@ def build_parser() -> Parser:
 
 
 def _add_demo(commands: Commands) -> None:
-    # Only listed here: what follows `demo` on the command line is the demo's own business.
+    # Only listed here: the demo parses its own arguments.
     parser = commands.add_parser(
         "demo", help="watch an agent being killed again and again", add_help=False
     )
@@ -171,7 +171,7 @@ def _add_signal(commands: Commands) -> None:
     )
     parser.add_argument("run", metavar="RUN", help="the run's id")
     parser.add_argument("name", metavar="NAME", help="the signal that the flow waits for")
-    parser.add_argument("value", metavar="VALUE", help="JSON, or any text that is none")
+    parser.add_argument("value", metavar="VALUE", help="JSON, or any other text")
     parser.add_argument("--id", metavar="ID", help="the signal's own id (default: a new one)")
     add_json(parser)
 

@@ -1,4 +1,4 @@
-"""``outlive queues`` and ``outlive set-queue``: what waits in queues, and what limits them."""
+"""``outlive queues``, ``set-queue`` and ``schedules``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _row(state: QueueState, now: int) -> list[str]:
 
 
 def as_json(state: QueueState) -> dict[str, Any]:
-    """A queue as programs read it."""
+    """A queue as JSON."""
     return {
         "name": state.name,
         "waiting": state.waiting,
@@ -94,10 +94,10 @@ async def _set(store: str | None, queue: Queue) -> None:
 
 
 def parse_rate(text: str) -> Rate:
-    """A rate as it is typed: ``100/1m``."""
+    """Parse a rate: ``100/1m``."""
     units, slash, per = text.partition("/")
     if not slash or not units.isdecimal() or not per:
-        raise UsageError(f"--rate {text!r} is no rate; write UNITS/TIME, as in 100/1m")
+        raise UsageError(f"--rate {text!r} is not a rate; write UNITS/TIME, as in 100/1m")
     return Rate(int(units), per)
 
 
@@ -106,7 +106,7 @@ ACTIONS = ("pause", "resume", "fire", "remove")
 
 
 def schedules(asked: argparse.Namespace) -> int:
-    """List them, or do something to one."""
+    """List schedules, or act on one."""
     if asked.action is not None and asked.name is None:
         raise UsageError(f"`outlive schedules {asked.action}` needs the name of a schedule")
     return asyncio.run(_schedules(asked))

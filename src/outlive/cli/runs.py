@@ -1,4 +1,4 @@
-"""``outlive show``: one run and everything that happened to it; none of its code is needed.
+"""``outlive runs`` and ``outlive show``: list runs, or show one; the flow's code is not needed.
 
 With ``--follow`` events are printed as they become durable, until the run ends.
 """
@@ -51,14 +51,14 @@ from outlive.views.values import PREVIEW_CHARS, as_json, preview, read_value
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "TOOK", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
 MISFIT_CHARS = 500
-#: What stands for the flow of a run that has checkpoints and no flow.
+#: The flow column of a run that has checkpoints and no flow.
 CHECKPOINTED = "(checkpoints)"
-#: What such a run's status is called that other runs call otherwise.
+#: Statuses of checkpointed runs, by the name that other runs use.
 OTHER_WORDS = {"completed": "succeeded", "cancelled": "canceled"}
 
 
 def runs(asked: argparse.Namespace) -> int:
-    """Print the newest runs that fit."""
+    """Print the newest matching runs."""
     found, is_all, alone, now = asyncio.run(_find(asked, _parse_tag(asked.tag)))
     if asked.json:
         print_json([summary(run) | {"is_unattended": run.head.run_id in alone} for run in found])
@@ -87,7 +87,7 @@ def _parse_tag(text: str | None) -> tuple[str, str] | None:
 async def _find(
     asked: argparse.Namespace, tag: tuple[str, str] | None
 ) -> tuple[list[Found], bool, set[str], int]:
-    """The newest, whether that is all, which of them nobody drives though due, the store's time."""
+    """The newest runs, whether that is all, the due ones without a driver, and the store's time."""
     newest: deque[Found] = deque(maxlen=asked.limit)
     count, after = 0, None
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
@@ -109,7 +109,7 @@ async def _find(
 
 
 async def _checkpointed(store: Store, status: str | None) -> list[Found]:
-    """Runs that nobody drives but their own code, which saves checkpoints here."""
+    """Runs without a driver of ours: their own code saves checkpoints here."""
     found = []
     async for each in find_journals(store, OTHER_WORDS.get(status or "", status)):
         if each.header.status != "cleared":
@@ -134,14 +134,14 @@ def _row(found: Found, now: int, alone: set[str]) -> list[str]:
 
 
 def _reason(header: Header) -> str:
-    """On one line; where code and journal do not fit, with what both sides have."""
+    """A reason on one line; a mismatch of code and journal with both sides."""
     reason = " ".join(shown(header.reason).split())
     chars = MISFIT_CHARS if reason.startswith(MISMATCH) else REASON_CHARS
     return reason[:chars].rstrip(": ")
 
 
 def print_questions(run_id: str, questions: Sequence[Question]) -> None:
-    """Each with the command that answers it."""
+    """Questions, each with the command that answers it."""
     for question in questions:
         print_line()
         print_line(f"asks: {question.text}")
@@ -155,12 +155,12 @@ def print_questions(run_id: str, questions: Sequence[Question]) -> None:
 
 
 def question_data(question: Question) -> dict[str, Any]:
-    """The same for programs."""
+    """The same as JSON."""
     return dataclasses.asdict(question)
 
 
 def answer_command(run_id: str, question: Question, count: int) -> str:
-    """What to type."""
+    """Suggest the command to type."""
     words = ["outlive", "answer", shlex.quote(run_id), example(question.schema)]
     if count > 1:
         words += ["--question", shlex.quote(question.id)]
@@ -168,7 +168,7 @@ def answer_command(run_id: str, question: Question, count: int) -> str:
 
 
 EVENT_COLUMNS = ("SEQ", "TIME", "BRANCH", "STEP", "WHAT", "TRY", "TOOK", "DETAIL")
-#: How much of a row's last column is shown; `--json` has all of it.
+#: The width of a row's last column; `--json` has all of it.
 DETAIL_CHARS = 2 * PREVIEW_CHARS
 #: Of all columns but the last, where a table's own widths can't be known yet.
 WIDTHS = (4, 8, 8, 16, 14, 3, 7)
@@ -311,7 +311,7 @@ def _row_data(row: Row, started_at: int) -> dict[str, Any]:
 
 
 def _print_step(reading: Reading, events: list[Event], asked: argparse.Namespace) -> None:
-    """Every event of a step: what it got, what came of it, where it raised."""
+    """Show every event of a step in full: arguments, outcome, traceback."""
     rows = timeline(reading.head.run_id, events)
     found = [row for row in rows if row.step and asked.step in _names(row)]
     if not found:
@@ -327,7 +327,7 @@ def _print_step(reading: Reading, events: list[Event], asked: argparse.Namespace
 
 
 def _names(row: Row) -> set[str]:
-    """What a row's step may be called: by its id, its place in its branch, or its name alone."""
+    """Names of a row's step: its id, its place in its branch, or its name alone."""
     name = row.step.partition("#")[0]
     return {f"{row.branch}/{row.step}", row.step, name}
 
@@ -409,7 +409,7 @@ def _facts_of_journal(run: Run) -> dict[str, str]:
 
 
 def _print_trace(run: Run) -> None:
-    """Where the exception was raised that ended it."""
+    """Print the traceback of the error that ended it."""
     if run.error is None or not run.error.trace:
         return
     print_line()
@@ -444,7 +444,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _detail(row: Row, started_at: int | None = None) -> str:
-    """What a row has beside its columns; with the run's start, waits are told by their length."""
+    """The details of a row; with the run's start, waits are shown by their length."""
     parts = []
     if row.value is not None:
         parts.append(preview(row.value))

@@ -1,4 +1,4 @@
-"""``outlive retain``, ``restore``, ``accept-loss``: what goes, what comes back, what is gone."""
+"""``outlive retain``, ``restore``, ``accept-loss``, ``key``, ``rekey``, ``erase``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "FATE")
 
 
 def retain(asked: argparse.Namespace) -> int:
-    """Delete what the rules let go, or say what would be deleted."""
+    """Delete runs by the retention rules, or list what would be deleted."""
     swept, now = asyncio.run(_retain(asked))
     if asked.json:
         print_json(_facts(swept) | ({"runs": swept.seen} if asked.dry_run else {}))
@@ -80,7 +80,7 @@ async def _restore(asked: argparse.Namespace) -> dict[str, str]:
 
 
 def accept_loss(asked: argparse.Namespace) -> int:
-    """Let the fleet go on without what a store has lost, if a human says so."""
+    """Let workers continue without the events that a store lost, once a human accepts the loss."""
     loss = asyncio.run(_accept(asked))
     missing = f"run {loss.run_id} was stored up to {loss.known} and ends at {loss.found}"
     if asked.json:
@@ -102,7 +102,7 @@ async def _accept(asked: argparse.Namespace) -> Loss:
                 f"run {loss.run_id} was stored up to {loss.known} and ends at {loss.found}, and "
                 "others may lack events too. Accepting that means: all runs go on from where they "
                 "end now, and effects since then are done again, unless their receivers honour "
-                f"keys or checks find them. If that may be: --timeline {loss.timeline}"
+                f"keys or checks find them. If that is acceptable: --timeline {loss.timeline}"
             )
         if not await store.accept_loss(asked.timeline):
             raise UsageError(f"the loss is on timeline {loss.timeline}, not {asked.timeline}")
@@ -131,9 +131,9 @@ async def _rekey(asked: argparse.Namespace) -> int:
 
 
 def erase(asked: argparse.Namespace) -> int:
-    """Forget a run, its children and its forks for good."""
+    """Erase a run, its children and its forks for good."""
     if not asked.yes:
-        raise UsageError("nothing brings back what is erased; say --yes if you mean it")
+        raise UsageError("erased data can't be recovered; confirm with --yes")
     erased = asyncio.run(_erase(asked))
     if asked.json:
         print_json({"erased": erased})

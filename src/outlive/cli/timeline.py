@@ -1,4 +1,4 @@
-"""A timeline on a terminal: one mark per kind of event, branches set in, bookkeeping dimmed.
+"""A timeline on a terminal: one mark per kind of event, branches indented, bookkeeping dimmed.
 
 Only this module and ``output`` know rich, and they import it when they draw. Elsewhere the same
 rows are plain columns.
@@ -16,7 +16,7 @@ from outlive.views.rows import Row
 
 
 class Look(NamedTuple):
-    """How a kind of event looks."""
+    """The look of a kind of event."""
 
     mark: str
     style: str
@@ -56,12 +56,12 @@ _LOOKS = {
 }
 #: Widths of all columns but the last where each row is printed as it comes.
 _WIDTHS = (4, 9, 28, 18, 8)
-#: How far a branch is set in at most.
+#: The largest indent of a branch.
 _DEPTH_MAX = 6
 
 
 def draw(rows: Sequence[Row], details: Sequence[str]) -> None:
-    """All rows, in columns as wide as they need."""
+    """Print all rows, in columns as wide as they need."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -77,7 +77,7 @@ def draw(rows: Sequence[Row], details: Sequence[str]) -> None:
 
 
 def draw_row(row: Row, detail: str) -> None:
-    """One row, printed as it comes."""
+    """Print one row as it comes."""
     from rich.text import Text
 
     line = Text()
@@ -109,7 +109,7 @@ def _cells(row: Row, detail: str) -> list[Any]:
 
 
 def _place(row: Row) -> Any:
-    """The step, set in as deep as its branch is."""
+    """The step, indented by the depth of its branch."""
     from rich.text import Text
 
     depth = min(row.branch.count("."), _DEPTH_MAX)
@@ -136,7 +136,7 @@ def _console() -> Any:
 
 
 def since(milliseconds: int) -> str:
-    """Time since the start, as exactly as it is interesting."""
+    """Time since the start, rounded to a useful precision."""
     seconds = milliseconds / 1000
     if seconds < 60:
         return f"+{seconds:.3f}s"

@@ -1,4 +1,4 @@
-"""``outlive verify``: read every journal, believe nothing, name what is damaged."""
+"""``outlive verify``: read every journal, check everything, name what is damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was looked at, and what was found."""
+    """What was verified, and what was found."""
 
     journals: int = 0
     records: int = 0
@@ -50,7 +50,7 @@ async def _verify(asked: argparse.Namespace) -> VerifyReport:
 
 
 def check_archive(path: str) -> VerifyReport:
-    """Check a file of archived runs; behind damage to the file itself nothing can be believed."""
+    """Check a file of archived runs; after damage to the file itself nothing can be trusted."""
     report = VerifyReport()
     try:
         keys = archive_keys(Settings.from_environment().key, Ports())
@@ -65,7 +65,7 @@ def check_archive(path: str) -> VerifyReport:
 
 
 async def check_store(app: App, only: str | None = None) -> VerifyReport:
-    """Check one journal, or each that there is; damage of one does not hide that of another."""
+    """Check one journal, or each; damage of one does not hide that of another."""
     report = VerifyReport()
     if only is not None:
         await _check(app, only, report)
@@ -85,13 +85,13 @@ async def check_store(app: App, only: str | None = None) -> VerifyReport:
 
 
 async def _check_health(app: App, report: VerifyReport) -> None:
-    """What only the store can see."""
+    """Ask the store for damage that only it can see."""
     try:
         problems = (await app.health()).problems
     except AppClosed:
         raise
     except Exception as error:
-        problems = [f"it can't be looked through: {error}"]
+        problems = [f"it can't be searched: {error}"]
     report.damage += [Damage(run=None, seq=None, why=problem) for problem in problems]
 
 

@@ -20,8 +20,8 @@
     │   ├── QuestionNotOpen     the run does not wait for this answer
     │   ├── AnswerRefused       the answer is not what the question asks for
     │   ├── ScheduleNotFound    there is no schedule of this name
-    │   ├── ExchangeRefused     an agent can't exchange messages so
-    │   ├── CutRefused          a cut of agents can't be taken, found or restored so
+    │   ├── ExchangeRefused     an agent can't exchange messages like this
+    │   ├── CutRefused          a cut of agents can't be taken, found or restored like this
     │   └── AppClosed           the app was closed, or the process forked
     ├── RunError                a run or step ended badly                         (exit 1)
     │   ├── StepFailed          a step raised an error of an undeclared type

@@ -1,4 +1,4 @@
-"""How a run, or a step of it, ends badly."""
+"""Failures of runs and steps."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class InDoubt(RunError):
         self.run_id = ""
 
     def of_run(self, run_id: str, said: str) -> InDoubt:
-        """The same for whoever waits for that run."""
+        """The same error for a caller that waits for that run."""
         self.run_id, self.args = run_id, (said,)
         return self
 
 
 class Waiting(RunError):
-    """The run waits for somebody, and whoever waits for it said ``on_wait="raise"``.
+    """The run waits for somebody, and its caller passed ``on_wait="raise"``.
 
     ``kind`` is question, signal, mismatch, stopped or unattended; ``step`` says which question or
     signal, ``why`` what was recorded about it, ``command`` what to type. The run itself waits on.
@@ -92,7 +92,7 @@ class KeyTaken(RunError):
 
 
 class NotApproved(RunError):
-    """An effect that was put to a human is called without a yes to these arguments, or twice."""
+    """An effect that needs a human's yes was called without one for these arguments, or twice."""
 
     def __init__(self, effect: str, step: str) -> None:
         super().__init__(
@@ -181,7 +181,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A write failed; nothing after it was acknowledged. Mend the store and start again."""
+    """A write failed; nothing after it was acknowledged. Repair the store and start again."""
 
 
 class WentBack(StoreFailed):
@@ -213,7 +213,7 @@ class WrongVersion(StoreError):
 
 
 class IncompatibleCheckpoint(StoreError):
-    """A loop's snapshot has a schema that is not this code's, and nothing leads from it to that."""
+    """A loop's snapshot has another schema than this code, and no upcaster converts it."""
 
     def __init__(self, found: object, wanted: object = None, what: str = "the checkpoint") -> None:
         reads = "this code reads another" if wanted is None else f"this code reads {wanted}"
@@ -222,13 +222,13 @@ class IncompatibleCheckpoint(StoreError):
         else:
             remedy = f"give an upcaster from version {found}"
         super().__init__(
-            f"{what} has version {found}, {reads}; {remedy}, or go on with the code that wrote it"
+            f"{what} has version {found}, {reads}; {remedy}, or use the code that wrote it"
         )
         self.found, self.wanted, self.what = found, wanted, what
 
 
 class WrongKey(StoreError):
-    """Data is sealed and no key that was given opens it; give the one that the message names."""
+    """Data is sealed and none of the given keys opens it; give the one that the message names."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class BlobMissing(StoreError):
 
 
 class CorruptArchive(StoreError):
-    """A file of archived runs is damaged, cut, or none at all; take a copy of it."""
+    """A file of archived runs is damaged, cut, or not an archive; use a copy of it."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"archive {path}: {why}")

@@ -1,4 +1,4 @@
-"""What the caller asked for and can't be; each message says what to do instead."""
+"""Errors of the caller; each message says what to do instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class NotInRun(UsageError):
     def __init__(self, name: str, where: str = "from a flow") -> None:
         super().__init__(
             f"{name} was called outside a run; call it {where} started with outlive.run()"
-            + _or_plain(name, "if it shall run with no record")
+            + _or_plain(name, "to run it without a record")
         )
         self.name, self.where = name, where
 
@@ -28,11 +28,11 @@ class InsideStep(UsageError):
 
 
 def _or_plain(name: str, when: str) -> str:
-    """The way out that a user's own functions have, and verbs of ours have not."""
+    """The remedy for functions of the user, which have ``.plain``; verbs of ours have not."""
     return "" if name.startswith("outlive.") else f", or use {name}.plain(...) {when}"
 
 
-#: How flow code comes to hand something to a thread.
+#: The way in which flow code hands work to a thread.
 IN_THREADS = frozenset(
     {
         "loop.run_in_executor()",
@@ -85,11 +85,11 @@ class ValueRefused(UsageError):
 
 
 class DefinitionRefused(UsageError):
-    """A decorator was given something impossible; the message says what."""
+    """A decorator got an impossible argument; the message says which."""
 
 
 class UnknownStore(UsageError):
-    """No store speaks this URL; use one of those named in the message."""
+    """No store supports this URL; use one of those named in the message."""
 
 
 class FlowNotRegistered(UsageError):
@@ -108,7 +108,7 @@ class RunNotFound(UsageError):
     """No run has this id; ``outlive runs`` lists those there are."""
 
     def __init__(self, run_id: str, checkpoints: str = "") -> None:
-        remedy = "`outlive runs` lists those there are"
+        remedy = "`outlive runs` lists all runs"
         if checkpoints:
             remedy = f"its checkpoints are called {checkpoints!r} by show, verify and erase"
         super().__init__(f"no run has the id {run_id!r}; {remedy}")
@@ -149,7 +149,7 @@ class ForkRefused(UsageError):
     """A run can't be forked at this place; the message says why, and where it can."""
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"run {run_id} can't be forked so: {why}")
+        super().__init__(f"run {run_id} can't be forked like this: {why}")
         self.run_id, self.why = run_id, why
 
 
@@ -186,20 +186,20 @@ class ScheduleNotFound(UsageError):
     """There is no schedule of this name, or it was removed; ``outlive schedules`` lists them."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists what there is")
+        super().__init__(f"there is no schedule {name!r}; `outlive schedules` lists all schedules")
         self.name = name
 
 
 class ExchangeRefused(UsageError):
-    """An agent can't exchange messages so; the message says why, and what to do."""
+    """An agent can't exchange messages like this; the message says why, and what to do."""
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"agent {run_id!r} can't exchange messages so: {why}")
+        super().__init__(f"agent {run_id!r} can't exchange messages like this: {why}")
         self.run_id, self.why = run_id, why
 
 
 class CutRefused(UsageError):
-    """A cut of agents can't be taken, found or restored so; the message says why."""
+    """A cut of agents can't be taken, found or restored like this; the message says why."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"cut {name!r}: {why}")

@@ -27,7 +27,7 @@ Entropy = Callable[[int], bytes]
 
 
 class BlobLocation(msgspec.Struct, frozen=True):
-    """Where a store keeps its blobs: the other's id, and what it is called."""
+    """The store that keeps another's blobs: its id and its name."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ _decode = msgspec.msgpack.Decoder(BlobLocation).decode
 
 
 async def place_of(store: Store) -> BlobLocation | None:
-    """Where a store keeps its blobs; None: with all else."""
+    """The store that keeps the blobs; None: this one does."""
     found = await store.get_blobs(PLACES, [_BLOBS])
     return _decode(found[_BLOBS]) if found else None
 
@@ -80,7 +80,7 @@ async def keep_elsewhere(store: Store, blobs: Store, name: str, entropy: Entropy
 
 
 async def id_of(store: Store, entropy: Entropy) -> str:
-    """What a store is called by others; made when it is first asked for."""
+    """A store's id for others; made when it is first needed."""
     found = await store.get_blobs(PLACES, [_ID])
     if not found:
         await store.put_blob(PLACES, Node(_ID, entropy(8).hex().encode()))

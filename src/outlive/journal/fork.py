@@ -54,7 +54,7 @@ async def events_of(store: Store, reading: Reading) -> list[Event]:
 
 
 async def _read_prefix(store: Store, run_id: str, fork: Forked, behind: int) -> list[Event]:
-    """What a fork shares, as its own past: so many events behind where the other run has them."""
+    """The shared events of a fork, as its own past, with their offset in the other run."""
     reading = await read_whole(store, fork.run_id, fork.first - 1)
     if reading is None:
         raise CorruptRecord(run_id, 1, f"it is a fork of run {fork.run_id}, which is gone")

@@ -18,12 +18,12 @@ from outlive.stores.seam import Store
 from outlive.stores.types import Entry, Head, Header, Reading
 
 _NO_PLACE = QueuePlace()
-#: What the text of a sealed store begins with, where only a key tells what it says.
+#: The prefix of a sealed store's text, which only a key opens.
 HIDDEN = "~1:"
 
 
 def header_of(run: Run, chapter_link: bytes = b"") -> Header:
-    """What the store shows of this run."""
+    """The header of a run, as the store shows it."""
     if run.brief is not None and run.started is None:
         return brief_header(run.brief)
     if run.started is None:

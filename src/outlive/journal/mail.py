@@ -55,7 +55,7 @@ def write_letter(run_id: str, mail_id: str, letter: Letter) -> bytes:
 
 
 def read_letter(run_id: str, mail: Mail) -> Letter | Unreadable:
-    """What was posted, if it is whole and at its place."""
+    """The letter, if it is whole and at its place."""
     body = mail.body
     if type(body) is not bytes or type(mail.mail_id) is not str:
         return Unreadable("its row is damaged", repr(body).encode())

@@ -44,7 +44,7 @@ def read_first(reading: Reading, *, restored: bool = True) -> Event:
 
 
 class Chain:
-    """How far a journal was followed: the seq that must come next, and the link before it."""
+    """The position up to which a journal was read: the next seq, and the link before it."""
 
     def __init__(
         self, run_id: str, seq: int, link: bytes, nodes: Mapping[bytes, bytes] | None = None
@@ -96,7 +96,7 @@ def begin_of(reading: Reading) -> tuple[int, bytes]:
 
 
 class Tail:
-    """How far one reader has come in one journal."""
+    """The position of one reader in one journal."""
 
     def __init__(self, after: Head | None = None) -> None:
         #: The seq of the last event that was read.

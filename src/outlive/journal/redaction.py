@@ -106,7 +106,7 @@ class Hider:
         if type(raw) is Parted:
             for leaf in raw.leaves.values():
                 walk.over(leaf)
-            # What is changed is put together, and parted again where it is stored.
+            # A changed value is joined here, and split again where it is stored.
             return pack(_Walk(self).over(_open(whole(raw)))) if walk.has_changed else raw
         return pack(form) if walk.has_changed else raw
 
@@ -141,7 +141,7 @@ class Hider:
         return made
 
     def fault(self, fault: Fault) -> Fault:
-        """What is recorded of an exception."""
+        """The record of an exception."""
         return replace(
             fault,
             message=self.text(fault.message),

@@ -46,7 +46,7 @@ from outlive.stores.types import (
     Statement,
 )
 
-#: How often somebody else may be first.
+#: The number of conflicts that an append survives.
 TRIES_MAX = 100
 _EPOCH_MAX = 0x7FFF_FFFF
 #: Forms up to this size stand in their record: of a thing that is saved again and again, few.
@@ -56,24 +56,24 @@ T = TypeVar("T")
 
 
 class Fold(Protocol):
-    """What the events of a journal lead to. It gets values as they stand in records."""
+    """The state of a journal, folded from its events. It gets values as they stand in records."""
 
     def apply(self, event: Any) -> None:
         """Let one event happen."""
         ...
 
     def brief_with(self, events: Sequence[Any]) -> Brief:
-        """What the store shows of the journal once these have happened, too."""
+        """Return the header's summary as it will be after these events."""
         ...
 
     @property
     def last_value(self) -> bytes:
-        """What stands in a record for a value that the next one may be much like; empty: none."""
+        """The recorded form of a value that the next one may resemble; empty: none."""
         ...
 
 
 F = TypeVar("F", bound=Fold)
-#: What is written to tables beside a journal when these events are appended to it.
+#: Statements that write to tables beside a journal when these events are appended to it.
 Rows: TypeAlias = Callable[
     ["SharedJournal[F]", F, Sequence[Event]], Coroutine[Any, Any, Sequence[Statement]]
 ]
@@ -106,7 +106,7 @@ class SharedJournal(Generic[F]):
         self._values: Values | None = None
 
     async def look(self, view: Callable[[F], T]) -> T:
-        """What this makes of the journal as it is now. It must not hand out what can change."""
+        """Return what this view makes of the journal as it is now; nothing mutable."""
         with self._lock:
             await self._read_on()
             return view(self._fold)
@@ -193,7 +193,7 @@ class SharedJournal(Generic[F]):
         self._is_read = True
 
     async def _read(self) -> Reading | None:
-        """What is new; from the start, where the journal began anew."""
+        """Read what is new; from the start, where the journal was deleted and began anew."""
         seq = 0 if self._head is None else self._head.seq
         reading = await self.store.read(self.id, seq)
         if reading is None or not self._is_continued(reading.head):
@@ -306,7 +306,7 @@ class SharedJournal(Generic[F]):
 
 
 class _Writing:
-    """What stands in one record for its values."""
+    """The recorded form of the values of one record."""
 
     __slots__ = ("_values", "is_parted")
 
@@ -316,7 +316,7 @@ class _Writing:
         self.is_parted = False
 
     def stored(self, raw: bytes) -> bytes:
-        """What stands there for a value; some do already, taken over from another journal."""
+        """The recorded form of a value; some have it already, taken over from another journal."""
         found = raw if is_stored(raw) else self._values.stored(raw)
         self.is_parted = self.is_parted or is_stored(found)
         return found
@@ -378,7 +378,7 @@ async def find_marks(store: Store, prefix: str, ended_by: int | None) -> AsyncIt
 
 
 async def forked_among(store: Store, run_ids: Collection[str]) -> set[str]:
-    """Those that a fork shares with. Where forks are few, one look does for all."""
+    """The runs that a fork shares events with. Where forks are few, one query finds all."""
     page = await store.find(Query(prefix=FORKS), None, FEW_FORKS)
     if page.next is None:
         return {found.header.parent or "" for found in page.items}.intersection(run_ids)

@@ -1,7 +1,7 @@
-"""An agent's loop as an explicit machine of states, saved at its transitions and gone on with.
+"""An agent's loop as an explicit state machine, saved at transitions and continued after a crash.
 
 Write a subclass of ``Loop`` with a handler for each state; ``drive`` it on any store. It is a run
-like any other: killed anywhere, whoever comes next goes on from its last checkpoint.
+like any other: killed anywhere, the next process continues from its last checkpoint.
 """
 
 from outlive.errors import IllegalTransition, IncompatibleCheckpoint

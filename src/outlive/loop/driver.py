@@ -1,7 +1,7 @@
-"""Driving a loop: to its end, or one transition; and going on with one that was left.
+"""Driving a loop: to its end, or one transition; and continuing one that was left.
 
-Where a loop lives is a URL or an app: there it is a run, with a journal, a lease and keys. Or it
-is an object that saves and loads snapshots: there it is only as durable as that object, and
+A loop lives in a store (a URL or an app): there it is a run, with a journal, a lease and keys. Or
+in an object that saves and loads snapshots: there it is only as durable as that object, and
 effects, which need a journal, are refused.
 """
 
@@ -53,14 +53,14 @@ IN_A_RUN = "call its flow from yours: await outlive.call(YourLoop.flow, request)
 
 @runtime_checkable
 class LoopStore(Protocol):
-    """Anything that keeps one snapshot: plain or async; with ``delete()`` it goes at the end."""
+    """An object that keeps one snapshot, plain or async; ``delete()`` is optional."""
 
     def save(self, snapshot: Any) -> Any:
-        """Keep this instead of what was there, all of it or nothing."""
+        """Replace the kept snapshot, completely or not at all."""
         ...
 
     def load(self) -> Any:
-        """What was kept last; None if there is nothing."""
+        """Return the last snapshot; None if there is none."""
         ...
 
 
@@ -72,7 +72,7 @@ Kinds: TypeAlias = Mapping[str, type[Loop]]
 
 
 async def step_once(loop: Loop) -> None:
-    """One transition; if it fails, the loop is as it was."""
+    """Make one transition; if it fails, restore the loop."""
     own, state = vars(loop), loop.state
     own.pop(UNAWAITED, None)
     if MADE not in own:
@@ -88,7 +88,7 @@ async def step_once(loop: Loop) -> None:
 
 
 def _note_work(loop: Loop, state: Enum, before: Mapping[str, Any]) -> None:
-    """Remember how the loop was before its work, if a snapshot taken now would lack some of it."""
+    """Keep the snapshot from before the work, if a snapshot taken now would lack some of it."""
     own = vars(loop)
     if state not in loop.machine.working or _is_as_made(own):
         own.pop(BEFORE_WORK, None)
@@ -100,12 +100,12 @@ def _note_work(loop: Loop, state: Enum, before: Mapping[str, Any]) -> None:
 
 
 def _beside(own: Mapping[str, Any]) -> dict[str, Any]:
-    """What is on a loop beside its parts."""
+    """Attributes of a loop beside its parts."""
     return {name: each for name, each in own.items() if name not in (*PARTS, *NOTES)}
 
 
 def _is_as_made(own: Mapping[str, Any]) -> bool:
-    """Whether all that is on a loop beside its parts is what ``setup`` makes."""
+    """Whether the attributes beside its parts are those that ``setup`` makes."""
     made, beside = own[MADE], _beside(own)
     if made.keys() != beside.keys():
         return False
@@ -116,7 +116,7 @@ def _is_as_made(own: Mapping[str, Any]) -> bool:
 
 
 def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a loop, to be put back; what is no value (a client, a lock) stays itself."""
+    """A copy of all attributes, to be restored; a client or a lock is shared, not copied."""
     things = {
         id(each): each
         for name, each in attributes.items()
@@ -129,7 +129,7 @@ def _copied(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_value(attribute: object) -> bool:
-    """Its copy is as good: it can be made, and equals it."""
+    """Whether a copy can be made and equals the original."""
     if type(attribute).__eq__ is object.__eq__:
         return False
     try:
@@ -147,7 +147,7 @@ async def _drive_saved(loop: Loop, store: LoopStore) -> None:
             snapshot = loop.snapshot()
             await _awaited(store.save(snapshot))
             loop.take(snapshot)
-    # Such an object has no rules for old snapshots: it goes, unless the class says otherwise.
+    # Such an object has no retention rules: the snapshot is deleted, unless ``keep`` is set.
     is_default = type(loop).keep is Loop.keep
     if (is_default or goes_at_once(loop.keep)) and hasattr(store, "delete"):
         await _awaited(store.delete())
@@ -158,7 +158,7 @@ async def _awaited(answer: Any) -> Any:
 
 
 def is_saved(store: Where) -> TypeGuard[LoopStore]:
-    """It keeps snapshots, and no journals."""
+    """Whether the store keeps snapshots, not journals."""
     return isinstance(store, LoopStore) and not isinstance(store, App)
 
 
@@ -166,7 +166,7 @@ def is_saved(store: Where) -> TypeGuard[LoopStore]:
 
 
 async def drive(loop: L, store: Where = None) -> L:
-    """Drive a loop to its end, or go on with the one of its id."""
+    """Drive a loop to its end, or continue the one with its id."""
     vars(loop).pop(UNAWAITED, None)
     if is_saved(store):
         await _drive_saved(loop, store)
@@ -183,7 +183,7 @@ async def drive(loop: L, store: Where = None) -> L:
 
 
 async def resume(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
-    """Go on with a loop that was left, to its end."""
+    """Continue a loop that was left, to its end."""
     if is_saved(store):
         loop = await load(store, id, kinds)
         if loop is not None:
@@ -202,7 +202,7 @@ async def resume(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
 
 
 async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
-    """A loop as its last checkpoint has it."""
+    """A loop at its last checkpoint."""
     if is_saved(store):
         return await _load_saved(store, id, kinds)
     async with opened(store) as app:
@@ -218,7 +218,7 @@ async def load(store: Where, id: str | None, kinds: Kinds) -> Loop | None:
 
 
 async def _load_saved(store: LoopStore, id: str | None, kinds: Kinds) -> Loop | None:
-    """The loop whose snapshot is there, unless another one is asked for."""
+    """The loop of the stored snapshot, unless another id is asked for."""
     if id is not None:
         check_run_id(id)
     snapshot = await _awaited(store.load())
@@ -241,7 +241,7 @@ async def _read(app: App, run_id: str, kind: type[Loop]) -> Loop:
 
 @asynccontextmanager
 async def opened(store: Where) -> AsyncIterator[App]:
-    """The app that is meant; one that is opened here is closed here."""
+    """The given app, or one that is opened here and closed here."""
     if isinstance(store, App):
         yield store
     elif store is None or isinstance(store, str):
@@ -250,7 +250,7 @@ async def opened(store: Where) -> AsyncIterator[App]:
             yield app
     else:
         raise UsageError(
-            f"{store!r} keeps no loops; give a URL, an app of outlive.open(), or an object with "
+            f"{store!r} can't keep loops; give a URL, an app of outlive.open(), or an object with "
             "save(snapshot) and load()"
         )
 
@@ -264,7 +264,7 @@ async def _outcome(outcome: Awaitable[Any], run_id: str) -> Any:
 
 
 async def _let_go(app: App, loop: Loop) -> None:
-    """A loop that is over goes at once, unless it is to be kept."""
+    """Delete an ended loop, unless it is to be kept."""
     if goes_at_once(loop.keep):
         with suppress(RunNotFound):  # somebody else drove it, too, and was quicker
             await app.delete(loop.id)
@@ -274,7 +274,7 @@ async def _let_go(app: App, loop: Loop) -> None:
 
 
 def kinds_of(loop: type[Loop] | None) -> Kinds:
-    """Loops by the names of their flows: the one that was given, or all there are."""
+    """Loops by the names of their flows: the given one, or all."""
     if loop is not None:
         return {_with_handlers(loop).flow.name: loop}
     return defined()
@@ -283,13 +283,13 @@ def kinds_of(loop: type[Loop] | None) -> Kinds:
 def _with_handlers(kind: object) -> type[Loop]:
     if isinstance(kind, type) and issubclass(kind, Loop) and hasattr(kind, "flow"):
         return kind
-    raise UsageError(f"loop={kind!r} is no loop that can be driven; give your subclass of Loop")
+    raise UsageError(f"loop={kind!r} is not a loop that can be driven; give your subclass of Loop")
 
 
 def class_of(loop: Loop) -> type[Loop]:
-    """The class of a loop that is to be driven."""
+    """The class of a loop that shall be driven."""
     if not isinstance(loop, Loop):
-        raise UsageError(f"{loop!r} is no loop; make one: YourLoop(request)")
+        raise UsageError(f"{loop!r} is not a loop; make one: YourLoop(request)")
     return type(loop)
 
 
@@ -323,7 +323,7 @@ async def _under_way(app: App, name: str) -> Sequence[Found]:
 
 
 def _kind_of(run_id: str, header: Header, kinds: Kinds) -> type[Loop]:
-    """The class of a loop that was found, whose code can go on with it."""
+    """The class of a found loop, if its code can continue it."""
     kind = kinds.get(header.flow)
     if kind is None:
         raise FlowNotRegistered(header.flow, list(kinds))
@@ -339,6 +339,6 @@ async def _check_version(app: App, loop: Loop) -> None:
 
 
 def incompatible(run_id: str, found: str, kind: type[Loop]) -> IncompatibleCheckpoint:
-    """What is said of a loop that was left by other code."""
+    """The error for a loop that was left by code of another version."""
     version: object = int(found) if found.isdecimal() else found
     return IncompatibleCheckpoint(version, kind.version, f"the checkpoint of loop {run_id}")

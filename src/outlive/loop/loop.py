@@ -1,8 +1,8 @@
 """The loop of an agent: plan, act, observe, reflect, or states of its author's own.
 
 A subclass is a machine: its handlers are its methods, checked when the class is defined. An object
-is one loop. What is to outlive the process is in the parts of its snapshot; whatever else a
-handler sets on it is gone after the next checkpoint, live as after a crash.
+is one loop. Whatever has to survive the process is in the parts of its snapshot; anything else a
+handler sets on it is gone after the next checkpoint, in normal operation as after a crash.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ _OPTIONS = (
     "states", "moves", "working", "version", "upcasters", "checkpoint_every", "keep", "ttl", "name",
 )  # fmt: skip
 _OWN = ("id", *RECORDED)
-#: Notes on a loop, beside its parts: what is still to be awaited; the snapshot from
-#: before the work, as long as the loop stands behind work that no snapshot has whole; and what
+#: Attributes of a loop beside its parts: the coroutine that is not awaited yet; the snapshot from
+#: before the work, as long as no snapshot holds the work completely; and the attributes that
 #: ``setup`` made.
 UNAWAITED, BEFORE_WORK, MADE = "_unawaited", "_before_work", "_made"
 NOTES = (UNAWAITED, BEFORE_WORK, MADE)
-#: What is not kept is there for so long under workers: whoever handed it in reads how it ended.
+#: The time that a loop with ``keep=0`` stays under workers: its submitter reads the outcome.
 GRACE = "1m"
-#: Names that are as much alike as this, of 1, are one and the same, misspelt.
+#: Names of at least this similarity (of 1) count as misspelt.
 LIKENESS = 0.9
 
 
 class Loop:
-    """An agent's loop as a machine of states. Write a subclass with a handler for each state.
+    """An agent's loop as a state machine. Write a subclass with a handler for each state.
 
     The handler of ``State.PLANNING`` is ``on_planning(self)``, async or plain; it changes the
     loop's parts and returns the next state. Model calls in it are steps, tools that change the
     world are effects.
     """
 
-    #: An Enum of the machine's states, the one to begin with first.
+    #: An Enum of the states, the initial state first.
     states: ClassVar[type[Enum]] = State
-    #: For each state those that may follow it; one that nothing follows is an end.
+    #: For each state those that may follow it; a state that nothing follows is an end.
     moves: ClassVar[Moves] = MOVES
-    #: States in whose middle nothing is saved: no checkpoint follows their handler.
+    #: States without a checkpoint after their handler: their work is not to be saved halfway.
     working: ClassVar[Iterable[Enum]] = (State.EXECUTING,)
-    #: Of the snapshot's schema.
+    #: The version of the snapshot's schema.
     version: ClassVar[int] = 1
-    #: By older version: a function that makes a snapshot of it into one of the next.
+    #: By older version: a function that converts a snapshot to the next version.
     upcasters: ClassVar[Upcasters] = {}
-    #: A checkpoint after so many transitions that may have one.
+    #: The number of transitions between checkpoints.
     checkpoint_every: ClassVar[int] = 1
-    #: How long a loop is kept after its end (default: a day), so that the same id gives the same
+    #: The time that a loop is kept after its end (default: a day): meanwhile its id gives the same
     #: outcome; 0: not at all (a minute if a worker drives it); None: for ever.
     keep: ClassVar[Duration | None] = timedelta(days=1)
     #: One that wrote nothing for so long is given up by workers; None: never.
@@ -87,15 +87,15 @@ class Loop:
 
     #: By this a loop is found again.
     id: str
-    #: What the agent was asked for.
+    #: The request to the agent.
     request: Any
-    #: Where it stands.
+    #: The current state.
     state: Any
-    #: What is to be done, in order.
+    #: Actions to do, in order.
     plan: list[Any]
     #: The position in the plan of what is done next.
     cursor: int
-    #: What the loop has accepted so far.
+    #: Results that the loop has accepted so far.
     results: list[Any]
     #: Anything else that it needs to go on.
     context: dict[str, Any]
@@ -144,34 +144,34 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """It has reached an end."""
+        """Whether it has reached an end."""
         return self.machine.is_end(self.state)
 
     @property
     def current(self) -> Any:
-        """What the plan has at the cursor; None behind its end."""
+        """The action at the cursor; None after the end of the plan."""
         return self.plan[self.cursor] if 0 <= self.cursor < len(self.plan) else None
 
     def key(self, what: str) -> str:
-        """A key for something that this transition does: the same when it is done again.
+        """A key for an action of this transition: the same when the transition is repeated.
 
-        Effects have theirs by themselves; this is for loops that are driven without a journal.
+        Effects have keys of their own; this is for loops that are driven without a journal.
 
         Raises:
-            UsageError: the loop has no id, so another one's keys would be the same.
+            UsageError: the loop has no id, so its keys would equal those of other loops.
         """
         if self.id is None:
             raise UsageError(
                 f"this {self.machine.name} has no id, so its keys would be those of other loops; "
-                "give its snapshot an id, the same whenever it is gone on with"
+                "give its snapshot an id that stays the same"
             )
         return f"{self.id}/{self.seq}/{what}"
 
     def snapshot(self) -> Snapshot:
-        """All that is needed to go on from here; it shares nothing with the loop.
+        """A copy of everything that is needed to continue from here.
 
-        Where the handler of a working state has just left something on the loop that no snapshot
-        has, it is the snapshot from before that handler: whoever goes on from it calls it again.
+        If the handler of a working state has just set attributes that no snapshot holds, this is
+        the snapshot from before that handler: whoever continues from it calls the handler again.
 
         Raises:
             UsageError: ``step_once`` or ``drive`` was called on this loop and not awaited.
@@ -183,7 +183,7 @@ class Loop:
         return self._snapshot()
 
     def check_awaited(self) -> None:
-        """Refuse to go on behind a verb that was called and never awaited."""
+        """Refuse to continue after a coroutine that was created and never awaited."""
         called = vars(self).get(UNAWAITED)
         if called is not None and inspect.getcoroutinestate(called) == inspect.CORO_CREATED:
             called.close()
@@ -201,11 +201,11 @@ class Loop:
 
     @classmethod
     def from_dict(cls, snapshot: Mapping[str, Any]) -> Self:
-        """A loop that goes on from a snapshot. ``Loop`` itself: of the only subclass there is.
+        """A loop that continues from a snapshot. On ``Loop`` itself: of the only subclass there is.
 
         Raises:
             IncompatibleCheckpoint: it has another version, and no upcaster leads to this one.
-            ValueRefused: it is no snapshot of a loop of this kind.
+            ValueRefused: it is not a snapshot of such a loop.
             UsageError: several kinds of loop are defined, and a snapshot does not say which.
         """
         kind = cls if cls is not Loop else the_only(defined(), "YourLoop.from_dict(snapshot)")
@@ -214,7 +214,7 @@ class Loop:
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Any]) -> Self:
-        """As ``from_dict``, from parts that nobody else holds: they are not copied."""
+        """Like ``from_dict``, from parts that nobody else holds: they are not copied."""
         _check_defined(cls)
         loop = cls.__new__(cls)
         if not is_plain(parts, cls.version):
@@ -224,24 +224,24 @@ class Loop:
         return loop
 
     def _take(self, snapshot: Mapping[str, Any]) -> None:
-        """Be what the snapshot says, and nothing else."""
+        """Replace all attributes by the snapshot's parts."""
         state, by_name = snapshot["state"], self.machine.by_name
         if type(state) is not str or state not in by_name:
             raise ValueRefused(
-                f"{state!r} is no state of {self.machine.name} ({', '.join(by_name)})", "$.state"
+                f"{state!r} is not a state of {self.machine.name} ({', '.join(by_name)})", "$.state"
             )
         own = vars(self)
         own.clear()
         for name in _OWN:
             own[name] = snapshot[name]
-        # Each its own, though a snapshot may have had one list twice.
+        # Copies: a snapshot may hold the same list twice.
         self.plan, self.results = list(self.plan), list(self.results)
         self.context = dict(self.context)
         self.state = by_name[state]
         self.setup()
 
     def take(self, snapshot: Mapping[str, Any]) -> None:
-        """Become what a snapshot says, in place."""
+        """Replace the parts of this loop by those of a snapshot."""
         parts = copy.deepcopy(_parts_of(snapshot))
         self._take(up_to_date(parts, self.version, self.upcasters))
 
@@ -255,12 +255,12 @@ def defined() -> dict[str, type[Loop]]:
         found |= {each.flow.name: each for each in subclasses if "flow" in vars(each)}
         waiting += subclasses
     if not found:
-        raise UsageError("this process has defined no loop: import the module that does")
+        raise UsageError("this process has not defined a loop: import the module that does")
     return found
 
 
 def the_only(kinds: Mapping[str, type[Loop]], remedy: str) -> type[Loop]:
-    """The one kind of loop that can be meant."""
+    """The only kind of loop, if there is one."""
     if len(kinds) > 1:
         raise UsageError(
             f"several kinds of loop are defined ({', '.join(sorted(kinds))}), and a snapshot does "
@@ -281,15 +281,15 @@ def _check_defined(cls: type[Loop]) -> None:
 
 
 def _define(cls: type[Loop]) -> None:
-    """What follows from a class once it is written."""
+    """Derive machine and flow from a class."""
     name = check_name(vars(cls).get("name") or cls.__name__)
     _check_spelling(cls, name)
     older = check_upcasters(name, cls.version, cls.upcasters)
     if type(cls.checkpoint_every) is not int or cls.checkpoint_every < 1:
         raise DefinitionRefused(
-            f"{name}: checkpoint_every is {cls.checkpoint_every!r}; it is a number from 1 on"
+            f"{name}: checkpoint_every is {cls.checkpoint_every!r}; use a whole number from 1"
         )
-    # The states that the class itself brings have no work in them unless it says so.
+    # States that the class defines itself include no working states unless it says so.
     is_own = cls.states is not State and cls.working is Loop.working
     working = () if is_own else cls.working
     methods = {each: getattr(cls, each) for each in dir(cls) if each.startswith("on_")}
@@ -298,30 +298,30 @@ def _define(cls: type[Loop]) -> None:
 
 
 def _check_spelling(cls: type[Loop], name: str) -> None:
-    """An option that is misspelt would be none, in silence."""
+    """Refuse a misspelt option, which would be ignored silently."""
     for each, value in vars(cls).items():
         meant = get_close_matches(each, _OPTIONS, 1, LIKENESS)
         if meant and each not in _OPTIONS and not callable(value):
             raise DefinitionRefused(
-                f"{name}: {each} is no option of a loop; write {meant[0]}, if you mean that, "
-                "or give it a name that is less like it"
+                f"{name}: {each} is not an option of a loop; write {meant[0]}, if you mean that, "
+                "or choose a name that is less similar"
             )
 
 
 def _rules(cls: type[Loop]) -> Retention:
-    """What becomes of loops that are over, or that nobody goes on with."""
+    """The retention rules of a loop's runs."""
     keep = GRACE if goes_at_once(cls.keep) else cls.keep
     return Retention(completed=keep, cancelled=keep, failed=cls.ttl, ttl=cls.ttl)
 
 
 def goes_at_once(keep: Duration | None) -> bool:
-    """Whoever drives a loop that is kept for so long deletes it when it is over."""
+    """Whether a loop is deleted by its driver as soon as it ends."""
     return keep is not None and parse_duration(keep) == 0
 
 
-#: Parts of a snapshot whose hints say which classes may be in them.
+#: Parts of a snapshot whose annotations name the allowed classes.
 _HINTED = ("request", "plan", "results", "context")
-#: Parts that are left out where nothing is in them yet.
+#: Parts that are omitted while they are empty.
 _EMPTY: Mapping[str, Any] = {"plan": [], "results": [], "context": {}}
 
 
@@ -329,7 +329,7 @@ _EMPTY: Mapping[str, Any] = {"plan": [], "results": [], "context": {}}
 
 
 async def turn(loop: Loop) -> None:
-    """Call the handler of the loop's state, and make the move that it asks for."""
+    """Call the handler of the loop's state, and make the transition that it returns."""
     state = loop.state
     try:
         target = _handle(loop)
@@ -342,7 +342,7 @@ async def turn(loop: Loop) -> None:
 
 
 def turn_plain(loop: Loop) -> None:
-    """The same for a machine none of whose handlers is awaited."""
+    """The same for a machine without async handlers."""
     state = loop.state
     try:
         target = _handle(loop)
@@ -353,7 +353,7 @@ def turn_plain(loop: Loop) -> None:
 
 
 def _explain(loop: Loop, error: AttributeError) -> None:
-    """Say why something may be missing that a handler had set."""
+    """Explain why an attribute that a handler had set may be missing."""
     if error.obj is loop:
         error.add_note(
             f"loop {loop.id} has its parts ({', '.join(RECORDED)}) and what setup() makes; "
@@ -365,7 +365,7 @@ def _explain(loop: Loop, error: AttributeError) -> None:
 def _handle(loop: Loop) -> Any:
     if loop.is_over:
         raise UsageError(
-            f"loop {loop.id} is over ({loop.state.name}): no move leads on; begin another"
+            f"loop {loop.id} is over ({loop.state.name}): no transition follows; start another"
         )
     return loop.machine.handlers[loop.state](loop)
 
@@ -378,14 +378,14 @@ def _move(loop: Loop, state: Enum, target: object) -> None:
 
 
 class CheckpointCadence:
-    """Says after which transitions a checkpoint is due."""
+    """Counts transitions, and says after which a checkpoint is due."""
 
     def __init__(self, loop: Loop) -> None:
         self._machine, self._every = loop.machine, loop.checkpoint_every
         self._passed = 0
 
     def is_due(self, state: Enum) -> bool:
-        """Whether one follows the handler of this state: never in the middle of the work."""
+        """Whether a checkpoint follows the handler of this state: never in a working state."""
         if state in self._machine.working:
             return False
         self._passed = (self._passed + 1) % self._every
@@ -411,7 +411,7 @@ class LoopFlow(Flow[..., Any]):
 
 
 def flow_of(loop: type[Loop], versions: tuple[int, ...], rules: Retention) -> LoopFlow:
-    """The flow of a machine; ``versions``: its own first, then those that it can bring up."""
+    """The flow of a machine; ``versions``: its own first, then those that it can convert."""
     machine = loop.machine
     play = _async_play(loop) if machine.is_async else _plain_play(loop)
     defaults: dict[str, Any] = {"request": None, "plan": None, "results": None, "context": None}
@@ -459,13 +459,13 @@ def _plain_play(loop: type[Loop]) -> Any:
 
 
 def _begin(loop: type[Loop], parts: Mapping[str, Any]) -> Loop:
-    """The loop as its last checkpoint has it; the run says which version that is, and its id."""
+    """The loop at its last checkpoint, with version and id from the run."""
     run = branch_for(f"{loop.machine.name}.flow").drive
     return loop.from_parts(given(parts, version=int(run.version()), id=run.run_id))
 
 
 def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
-    """A snapshot from what a run has recorded; None is nothing yet."""
+    """A snapshot from recorded parts; None means still empty."""
     snapshot = {**parts, "version": version, "id": id}
     for name, part in parts.items():
         if part is None:
@@ -474,20 +474,20 @@ def given(parts: Mapping[str, Any], *, version: int, id: str) -> dict[str, Any]:
 
 
 def recorded(loop: Loop) -> dict[str, Any]:
-    """What a run records of a loop, by name; encoded at once, so that nothing is copied."""
+    """The parts of a loop that a run records; encoded at once, so they are not copied."""
     parts = {name: getattr(loop, name) for name in RECORDED}
     parts["state"] = loop.state.name
     return parts
 
 
 def asked(loop: Loop) -> dict[str, Any]:
-    """What a run of this loop is started with: where it is new, the request alone."""
+    """The arguments of a new run of this loop: for a new loop, the request alone."""
     parts = recorded(loop)
     return parts | {name: None for name, empty in _EMPTY.items() if parts[name] == empty}
 
 
 def whole(loop: Loop) -> dict[str, Any]:
-    """What a run returns: the last snapshot."""
+    """The outcome of a run: the last snapshot."""
     return {**recorded(loop), "version": loop.version, "id": loop.id}
 
 

@@ -1,7 +1,7 @@
-"""A machine: states, the moves between them, a handler for each. Checked when it is defined.
+"""A state machine: states, transitions, a handler for each state. Checked when it is defined. Pure.
 
-All pure. A state that no move leaves is an end. States that are *working* are those in whose
-middle nothing is to be saved: no checkpoint follows their handler.
+A state that no transition leaves is an end. *Working* states are those whose work is not to be
+saved halfway: no checkpoint follows their handler.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 from outlive.errors import DefinitionRefused, IllegalTransition
 
 Moves: TypeAlias = Mapping[Any, Any]
-#: A handler is the method of this name and its state's, in lower case.
+#: The prefix of handlers' names; the state's name follows, in lower case.
 PREFIX = "on_"
 
 
 class State(Enum):
-    """Where an agent's loop stands."""
+    """The state of an agent's loop."""
 
     PLANNING = "PLANNING"
     EXECUTING = "EXECUTING"
@@ -30,7 +30,7 @@ class State(Enum):
     FAILED = "FAILED"
 
 
-#: What may follow what, for a loop that names no states of its own.
+#: The default transitions, for a loop that names no states of its own.
 MOVES: Mapping[State, tuple[State, ...]] = {
     State.PLANNING: (State.EXECUTING, State.COMPLETE, State.FAILED),
     State.EXECUTING: (State.OBSERVING, State.FAILED),
@@ -41,32 +41,32 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What may happen in a loop."""
+    """The states and transitions of a loop."""
 
     name: str
     states: type[Enum]
     moves: Mapping[Enum, tuple[Enum, ...]]
     working: frozenset[Enum]
     handlers: Mapping[Enum, Callable[[Any], Any]]
-    #: Its states, and other names of theirs.
+    #: The states by name, aliases included.
     by_name: Mapping[str, Enum]
 
     @property
     def first(self) -> Enum:
-        """Where a loop begins."""
+        """The initial state."""
         return next(iter(self.states))
 
     @property
     def is_async(self) -> bool:
-        """One of its handlers is to be awaited."""
+        """Whether one of its handlers is async."""
         return any(inspect.iscoroutinefunction(each) for each in self.handlers.values())
 
     def is_end(self, state: Enum) -> bool:
-        """No move leads on from here."""
+        """Whether no transition leaves this state."""
         return not self.moves.get(state)
 
     def check_move(self, state: Enum, target: object) -> Enum:
-        """The state that a handler asked for, if it may follow.
+        """The state that a handler returned, if it may follow.
 
         Raises:
             IllegalTransition: it may not.
@@ -80,10 +80,10 @@ class Machine:
 
 
 def define(name: str, states: Any, moves: Any, working: Any, methods: Mapping[str, Any]) -> Machine:
-    """A machine from what its author wrote down; ``methods`` are all of its class.
+    """Make a machine from its definition; ``methods`` are all methods of its class.
 
     Raises:
-        DefinitionRefused: it can't work so; the message says why, and what to write instead.
+        DefinitionRefused: it can't work; the message says why, and what to write instead.
     """
     _check_states(name, states)
     known = _check_moves(name, states, moves)
@@ -109,7 +109,7 @@ def method_of(state: Enum) -> str:
 
 
 def either(states: Iterable[Enum]) -> str:
-    """States as a sentence has them."""
+    """States joined with "or"."""
     *most, last = [state.name for state in states]
     return f"{', '.join(most)} or {last}" if most else last
 
@@ -118,7 +118,7 @@ def _check_states(name: str, states: Any) -> None:
     if not (isinstance(states, type) and issubclass(states, Enum) and len(states)):
         raise DefinitionRefused(
             f"{name}: states is {states!r}; it is an Enum with a member for each state, "
-            "the one to begin with first"
+            "the initial state first"
         )
     methods = [method_of(state) for state in states]
     for method in methods:
@@ -129,12 +129,12 @@ def _check_states(name: str, states: Any) -> None:
 def _check_known(name: str, where: str, state: object, states: type[Enum]) -> None:
     if not isinstance(state, states):
         raise DefinitionRefused(
-            f"{name}: {where} has {state!r}, which is none of its states ({either(states)})"
+            f"{name}: {where} has {state!r}, which is not one of its states ({either(states)})"
         )
 
 
 def _several(name: str, where: str, given: Any) -> tuple[Any, ...]:
-    """States that were named together; one of them may stand alone."""
+    """A tuple of states; a single one may stand alone."""
     if isinstance(given, Enum):
         return (given,)
     if not isinstance(given, Iterable):
@@ -211,7 +211,7 @@ def _check_idle(
     moves: Mapping[Enum, tuple[Enum, ...]],
     methods: Mapping[str, Any],
 ) -> None:
-    """Nothing is written down that would never be called."""
+    """Refuse handlers that would never be called."""
     by_method = {method_of(state): state for state in states}
     for method in methods:
         state = by_method.get(method)
@@ -220,5 +220,5 @@ def _check_idle(
         if state is None:
             why = f"is the handler of no state ({either(states)})"
         else:
-            why = f"would never be called: {state.name} is an end, no move leads on from it"
+            why = f"would never be called: {state.name} is an end, no transition leaves it"
         raise DefinitionRefused(f"{name}: {method} {why}; rename it, or leave it out")

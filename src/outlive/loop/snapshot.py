@@ -1,8 +1,8 @@
-"""A snapshot: a loop at one moment, whole and small; and how older ones are read.
+"""A snapshot: a loop at one moment, complete and small; and the conversion of older ones.
 
-It holds where the loop stands, not how it got there, and nothing that belongs into a
-configuration. Its version is that of its schema: another one is brought up to date by functions
-that the loop's author gave, or refused. Nothing is guessed.
+It holds the loop's state, not its past, and nothing that belongs into a configuration. Its
+version is that of its schema: another version is converted by functions that the loop's author
+gave, or refused. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, TypeAlias
 
 from outlive.errors import DefinitionRefused, IncompatibleCheckpoint, ValueRefused
 
-#: By version: makes a snapshot of that version into one of the next.
+#: By version: converts a snapshot of that version to the next.
 Upcasters: TypeAlias = Mapping[int, Callable[[dict[str, Any]], Mapping[str, Any]]]
-#: What a run records of a loop, in this order; its version and its id are the run's own.
+#: The parts of a loop that a run records, in this order; version and id are the run's own.
 RECORDED = ("request", "state", "plan", "cursor", "results", "context", "seq")
 #: All parts of a snapshot.
 PARTS = ("version", "id", *RECORDED)
 _NEEDED = ("version", "request", "state")
 _LISTS = (list, tuple, deque, set, frozenset)
 _ALL = frozenset(PARTS)
-#: What parts mostly are, and what else; those that are missing here may be anything.
+#: The usual type of each part, and others that it may have; unlisted parts may be anything.
 _KINDS: Mapping[str, tuple[type, tuple[type, ...], str]] = {
     "id": (str, (str, type(None)), "a text"),
     "plan": (list, _LISTS, "a list"),
@@ -37,7 +37,7 @@ _PLAIN = tuple((name, usual) for name, (usual, _, _) in _KINDS.items())
 
 @dataclass(init=False, repr=False, eq=False)
 class Snapshot(dict[str, Any]):
-    """A loop at one moment: a dict that JSON can write, whose parts are attributes, too.
+    """A loop at one moment: a dict that JSON can write, with its parts as attributes.
 
     It is also a dataclass: ``dataclasses.asdict`` and ``replace`` take it.
     """
@@ -86,10 +86,10 @@ def check_upcasters(name: str, version: Any, upcasters: Upcasters) -> tuple[int,
     """The older versions that can be read.
 
     Raises:
-        DefinitionRefused: the version is none, or the upcasters do not lead up to it.
+        DefinitionRefused: the version is invalid, or the upcasters do not lead up to it.
     """
     if type(version) is not int or version < 1:
-        raise DefinitionRefused(f"{name}: version is {version!r}; it is a number from 1 on")
+        raise DefinitionRefused(f"{name}: version is {version!r}; use a whole number of at least 1")
     _check_kinds(name, upcasters)
     older = sorted(upcasters)
     if older != list(range(version - len(older), version)) or (older and older[0] < 1):
@@ -117,11 +117,11 @@ def _check_kinds(name: str, upcasters: Any) -> None:
 def up_to_date(
     snapshot: Mapping[str, Any], version: int, upcasters: Upcasters, name: str = "the checkpoint"
 ) -> Snapshot:
-    """The same as a snapshot of this version; its parts are not copied.
+    """Convert a snapshot to this version; its parts are not copied.
 
     Raises:
-        IncompatibleCheckpoint: nothing leads from its version to this one.
-        ValueRefused: it is no snapshot.
+        IncompatibleCheckpoint: no upcaster leads from its version to this one.
+        ValueRefused: it is not a snapshot.
     """
     _check_parts(snapshot)
     parts = dict(snapshot)
@@ -140,7 +140,7 @@ def up_to_date(
 
 
 def is_plain(snapshot: Mapping[str, Any], version: int) -> bool:
-    """Seen at a glance: a snapshot of this version, whole, and each part what it mostly is."""
+    """Whether a snapshot needs no conversion: version, parts and their types are as usual."""
     found = snapshot.get("version")
     if type(found) is not int or found != version or snapshot.keys() != _ALL:
         return False
@@ -150,14 +150,14 @@ def is_plain(snapshot: Mapping[str, Any], version: int) -> bool:
 def _check_parts(snapshot: Mapping[str, Any]) -> None:
     for part in _NEEDED:
         if part not in snapshot:
-            raise ValueRefused("a snapshot has this part, and here it is missing", f"$.{part}")
+            raise ValueRefused("a snapshot needs this part", f"$.{part}")
     for part in snapshot:
         if part not in PARTS:
-            raise ValueRefused("this is no part of a snapshot", f"$.{part}")
+            raise ValueRefused("this is not a part of a snapshot", f"$.{part}")
 
 
 def check_types(parts: Mapping[str, Any]) -> None:
-    """Refuse parts that are not what they have to be; others are left alone.
+    """Refuse parts of a wrong type.
 
     Raises:
         ValueRefused: one is of another type.

@@ -1,8 +1,8 @@
-"""What users call: awaited in async code; done at once where nothing is to be awaited.
+"""The loop's public functions: coroutines, or plain calls where nothing has to be awaited.
 
-A loop none of whose handlers is async is plain code, as a flow written with ``def`` is. Called
-where no event loop runs, there is nobody who could await: then these wait by themselves. Type
-checkers are told of coroutines; ``outlive.sync.loop`` has the same verbs for plain code alone.
+A loop without async handlers is plain code, as a flow written with ``def`` is. Called where no
+event loop runs, nobody could await: then these functions wait themselves. Type checkers see
+coroutines; ``outlive.sync.loop`` has the same functions for plain code alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ S = TypeVar("S")
 
 
 def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
-    """One transition, in memory: nothing is saved. If it fails, the loop is as it was.
+    """Make one transition in memory; nothing is saved. If it fails, the loop is restored.
 
-    What has no value to go back to, as a client or a lock, stays as it is.
+    Attributes that can't be copied, such as a client or a lock, stay as they are.
     """
     kind = class_of(loop)
     loop.check_awaited()
@@ -39,15 +39,15 @@ def step_once(loop: Loop) -> Coroutine[Any, Any, None]:
 
 
 def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
-    """Drive a loop to its end, or go on with the one of its id; the loop, as it ended.
+    """Drive a loop to its end, or continue the one with its id; return the ended loop.
 
     ``store`` is a URL (default: ``OUTLIVE_STORE``), an app, or an object with ``save`` and
-    ``load``; from such an object nothing is loaded here: ``resume`` goes on with what it has.
+    ``load``; nothing is loaded from such an object here: ``resume`` continues its snapshot.
 
     Raises:
-        RunFailed: a handler raised; ``outlive retry`` gives the loop another try.
+        RunFailed: a handler raised; ``outlive retry`` retries the loop.
         IncompatibleCheckpoint: it was left by code with another schema.
-        RunIdTaken: the id is that of another request, or of a loop that ended and is not kept.
+        RunIdTaken: the id belongs to another request, or to a loop that ended and is not kept.
     """
     kind = class_of(loop)
     loop.check_awaited()
@@ -58,14 +58,14 @@ def drive(loop: L, store: Where = None) -> Coroutine[Any, Any, L]:
 def resume(
     store: Where = None, id: str | None = None, loop: type[L] | None = None
 ) -> Coroutine[Any, Any, L | None]:
-    """Go on with a loop that was left, to its end; None: there is none.
+    """Continue a loop that was left, to its end; None: there is none.
 
     Without an ``id`` it is the only one that is under way, or the one whose snapshot an object
-    has. ``loop`` is its class; without it, all loops that this process has defined are looked for.
+    has. ``loop`` is its class; without it, all loops that this process has defined are searched.
 
     Raises:
         IncompatibleCheckpoint: it was left by code with another schema.
-        UsageError: several are under way, or several kinds of loop could be meant.
+        UsageError: several loops are under way, or several classes match.
     """
     kinds = kinds_of(loop)
     work: Any = partial(driving.resume, store, id, kinds)
@@ -75,14 +75,14 @@ def resume(
 def load(
     store: Where = None, id: str | None = None, loop: type[L] | None = None
 ) -> Coroutine[Any, Any, L | None]:
-    """A loop as its last checkpoint has it, without driving it; None: there is none."""
+    """A loop at its last checkpoint, without driving it; None: there is none."""
     kinds = kinds_of(loop)
     work: Any = partial(driving.load, store, id, kinds)
     return _done_or_awaited(kinds.values(), work, in_thread=is_plain(store))
 
 
 def _noted(loop: Loop, outcome: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """The same; what is to be awaited is noted until then."""
+    """Remember a coroutine until it is awaited."""
     if inspect.iscoroutine(outcome):
         vars(loop)[UNAWAITED] = outcome
     return outcome
@@ -101,14 +101,14 @@ def _done_or_awaited(
 def done(
     kinds: Iterable[type[Loop]], work: Callable[[], Coroutine[Any, Any, T]], *, in_thread: bool
 ) -> T:
-    """The outcome; ``in_thread``: nothing but handlers could wait in it, so this thread does it."""
+    """The outcome; ``in_thread``: only handlers could wait in it, so this thread runs it."""
     if in_thread and not any(each.machine.is_async for each in kinds):
         return run_immediate(work())
     return run_blocking(work)
 
 
 def is_plain(store: Where) -> bool:
-    """It saves, loads and deletes without being awaited."""
+    """Whether the object saves, loads and deletes without being awaited."""
     verbs = (getattr(store, name, None) for name in ("save", "load", "delete"))
     return is_saved(store) and not any(map(inspect.iscoroutinefunction, verbs))
 
@@ -123,11 +123,11 @@ def _is_loop_running() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Arranged(Generic[S]):
-    """A plan in its new order, and why."""
+    """A plan in its new order, and the reasons."""
 
-    #: All actions of the plan that was given.
+    #: All actions of the given plan.
     plan: list[S]
-    #: A sentence for each action that does not stand where it stood.
+    #: A sentence for each action that was moved.
     why: list[str]
 
 
@@ -136,11 +136,11 @@ def arrange(
     tool: Callable[[S], Any],
     needs: Callable[[S], Collection[int]] | None = None,
 ) -> Arranged[S]:
-    """The same actions, those that can't be repeated last.
+    """Reorder actions: those that can't be repeated come last.
 
-    ``tool`` says what carries an action out: an effect can't be repeated, a step or any other
-    function can; or it answers itself, with True for what can be repeated. ``needs`` gives the
-    positions in the plan of actions whose outcome an action needs: it stays behind them.
+    ``tool`` returns the function of an action: an effect can't be repeated, a step or any other
+    function can; or it returns True for an action that can be repeated. ``needs`` returns the
+    positions in the plan of actions whose outcome an action needs: it stays after them.
 
     Raises:
         DefinitionRefused: an action needs one that does not come before it.

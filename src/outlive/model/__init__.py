@@ -1,1 +1,1 @@
-"""Events, fold and decisions: pure. No I/O, no clock, no chance."""
+"""Events, fold and decisions: pure. No I/O, no clock, no random numbers."""

@@ -1,8 +1,8 @@
-"""What the checkpoints of a run amount to: the fold of their journal, and who may save.
+"""The checkpoints of a run: the fold of their journal, and the rule who may save.
 
-Pure. Snapshots form a *line*: each is saved behind the one before, and going back cuts the line.
-Of each step the last one on the line counts; what was cut off stays in ``saved``. States are as
-they stand in records, so that the fold of a long journal is small.
+Pure. Snapshots form a *line*: each is saved after the one before, and a rollback cuts the line.
+Of each step the last one on the line counts; what was cut off stays in ``saved``. States stay in
+the form that records have, so that the fold of a long journal is small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EndStatus: TypeAlias = Literal["succeeded", "failed", "canceled"]
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
-    """Where a fork comes from: another run's checkpoints, as they were behind a seq."""
+    """The origin of a fork: another run's checkpoints up to a seq."""
 
     run_id: str
     seq: int
@@ -34,9 +34,9 @@ class CheckpointsBegan(msgspec.Struct, frozen=True, array_like=True, tag=80):
     started_at: int
     run_id: str
     family: str
-    #: What the user says of the run.
+    #: The user's metadata of the run.
     metadata: bytes
-    #: What ids of its snapshots are made of: no two journals have the same.
+    #: The seed of its snapshot ids: no two journals have the same.
     seed: bytes
     origin: Origin | None = None
 
@@ -52,25 +52,25 @@ class SnapshotSaved(msgspec.Struct, frozen=True, array_like=True, tag=81):
     size: int
     #: The version of the state's own schema; empty: nobody said.
     schema: str = ""
-    #: Who has the run to itself, if anybody.
+    #: The holder that has the run to itself, if there is one.
     holder: str = ""
-    #: Of an imported one: its id and its time as they were; empty: they follow from its place.
+    #: Of an imported snapshot: its original id and time; empty: they follow from its place.
     snapshot_id: str = ""
     created_at: str = ""
 
 
 class SnapshotRestored(msgspec.Struct, frozen=True, array_like=True, tag=82):
-    """Somebody goes on from a snapshot (seq 0: from the beginning), and has the run from here."""
+    """A holder continues from a snapshot (seq 0: from the beginning) and has the run since then."""
 
     at: int
     seq: int
     step: str
-    #: Empty: whoever comes may save.
+    #: Empty: anybody may save.
     holder: str = ""
 
 
 class RolledBack(msgspec.Struct, frozen=True, array_like=True, tag=83):
-    """What was saved behind this snapshot no longer counts; it stays in the journal."""
+    """Snapshots after this one no longer count; they stay in the journal."""
 
     at: int
     seq: int
@@ -79,7 +79,7 @@ class RolledBack(msgspec.Struct, frozen=True, array_like=True, tag=83):
 
 
 class CheckpointsEnded(msgspec.Struct, frozen=True, array_like=True, tag=84):
-    """The run is over, as whoever finished it says."""
+    """The run ended, as its owner says."""
 
     at: int
     status: EndStatus
@@ -87,7 +87,7 @@ class CheckpointsEnded(msgspec.Struct, frozen=True, array_like=True, tag=84):
 
 
 class CheckpointsCleared(msgspec.Struct, frozen=True, array_like=True, tag=85):
-    """All snapshots were given up; the journal is about to go."""
+    """All snapshots were deleted; the journal is about to be."""
 
     at: int
     count: int
@@ -104,7 +104,7 @@ OfCheckpoints: TypeAlias = (
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A snapshot at its place."""
+    """A snapshot and its seq."""
 
     seq: int
     event: SnapshotSaved
@@ -117,20 +117,20 @@ class Checkpoints:
         self.began: CheckpointsBegan | None = None
         self.brief: Brief | None = None
         self.seq = self.at = 0
-        #: How many snapshots were given up last, if nothing was saved since.
+        #: The number of snapshots that were deleted last, if none was saved since.
         self.cleared: int | None = None
-        #: Who has the run to itself; empty: nobody.
+        #: The holder that has the run to itself; empty: nobody.
         self.holder = ""
-        #: Who saved or took it last; empty: nobody, or one who has nothing to itself.
+        #: The holder that saved or took it last; empty: nobody, or one without exclusive hold.
         self.last = ""
-        #: All that was ever saved, the last one last.
+        #: All snapshots that were ever saved, the last one last.
         self.saved: list[Saved] = []
-        #: Those that were not taken back.
+        #: Snapshots that were not rolled back.
         self.line: list[Saved] = []
         self._newest: dict[str, Saved] = {}
 
     def apply(self, event: OfCheckpoints) -> None:
-        """Let one event happen."""
+        """Apply one event."""
         self.seq += 1
         self.brief = brief_after(self.brief, event)
         if not isinstance(event, CheckpointsBegan):
@@ -177,25 +177,25 @@ class Checkpoints:
 
     @property
     def latest(self) -> Saved | None:
-        """The one that was saved last."""
+        """The snapshot that was saved last."""
         return self.line[-1] if self.line else None
 
     def at_step(self, step: str) -> Saved | None:
-        """The one of this step."""
+        """The snapshot of this step."""
         return self._newest.get(step)
 
     def at_seq(self, seq: int) -> Saved | None:
-        """Any that was ever saved, by its place."""
+        """Any snapshot that was ever saved, by its seq."""
         place = bisect_right(self.saved, seq, key=lambda saved: saved.seq) - 1
         found = self.saved[place] if place >= 0 else None
         return found if found is not None and found.seq == seq else None
 
     def time(self, now: int) -> int:
-        """This instant (ms since 1970) as the next event shall have it."""
+        """This instant (ms since 1970) as the time of the next event."""
         return 0 if self.began is None else max(self.at, now - self.began.started_at)
 
     def brief_with(self, events: Sequence[OfCheckpoints]) -> Brief:
-        """What a header shows once these have happened, too."""
+        """Return the header's summary as it will be after these events."""
         brief = self.brief
         for event in events:
             brief = brief_after(brief, event)
@@ -204,25 +204,25 @@ class Checkpoints:
 
     @property
     def last_value(self) -> bytes:
-        """The state that the next one may be much like, as it stands in its record."""
+        """The recorded form of a state that the next one may resemble."""
         return self.line[-1].event.state if self.line else b""
 
     def is_free_for(self, holder: str) -> bool:
-        """Whether nobody has the run, and nobody else had it since this one did."""
+        """Whether nobody has the run, and nobody else had it since this holder did."""
         return not self.holder and self.last in ("", holder)
 
     def check_holder(self, run_id: str, holder: str) -> None:
-        """Whether this one may save.
+        """Check that this holder may save.
 
         Raises:
-            LeaseLost: somebody else went on with the run since, or it was ended or deleted.
+            LeaseLost: somebody else continued the run since, or it was ended or deleted.
         """
         if self.holder == holder:
             return
         if self.began is None:
             raise LeaseLost(run_id, "has no checkpoints any more: they were deleted")
         if not self.holder:
-            raise LeaseLost(run_id, "was ended or let go of since; resume it to go on")
+            raise LeaseLost(run_id, "was ended or released since; resume it to continue")
         heard = datetime.fromtimestamp((self.began.started_at + self.at) / 1000, UTC)
         raise LeaseLost(
             run_id,
@@ -233,7 +233,7 @@ class Checkpoints:
 
 
 def brief_after(brief: Brief | None, event: OfCheckpoints) -> Brief:
-    """What a header shows once this has happened."""
+    """Return the header's summary as it will be after this event."""
     if isinstance(event, CheckpointsBegan):
         return Brief(started_at=event.started_at, family=event.family, status="running")
     assert brief is not None, "a journal of checkpoints begins with CheckpointsBegan"

@@ -1,8 +1,8 @@
-"""Cron expressions: which wall-clock times they name, and which instants those are in a zone.
+"""Cron expressions: the wall-clock times that they name, and their instants in a zone.
 
-A time that a change of the clock leaves out happens all the same, as long after midnight as ever:
-02:30 on the night of the spring change is 03:30. A time that the clock shows twice happens once,
-the first time; where the hour is ``*``, hours are what is counted, and it happens both times.
+A time that a clock change skips still happens, at the same distance from midnight: 02:30 on the
+night of the spring change is 03:30. A time that the clock shows twice happens once, the first
+time; where the hour is ``*``, hours are counted, and it happens both times.
 Nothing here reads a clock: the zone is given.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple, NoReturn
 from outlive.errors import DefinitionRefused
 
 MINUTE_MS = 60_000
-#: The 29th of February is at most eight years away, and on a certain day of the week forty.
+#: The 29th of February is at most eight years away; on a given day of the week, forty.
 DAYS_MAX = 41 * 366
 #: A change of the clock moves a wall-clock time by a day at most: Samoa left one out in 2011.
 REACH_DAYS = 2
@@ -58,7 +58,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """What an expression names."""
+    """The values that one field of an expression names."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -69,11 +69,11 @@ class Cron:
     #: Which of the two fields that name days begins with a star.
     any_day: bool
     any_weekday: bool
-    #: The hour is a star: no hour is named, so a repeated one is another.
+    #: The hour is a star: no hour is named, so a repeated hour counts again.
     every_hour: bool
 
     def names_day(self, day: date) -> bool:
-        """Whether something happens on this day; where both fields name days, either will do."""
+        """Whether this day matches; where both fields name days, either is enough."""
         if day.month not in self.months:
             return False
         by_month = day.day in self.days
@@ -84,10 +84,10 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Five fields, or a shorthand such as ``@daily``.
+    """Parse five fields, or a shorthand such as ``@daily``.
 
     Raises:
-        DefinitionRefused: it is none; the message names the field.
+        DefinitionRefused: it is invalid; the message names the field.
     """
     if type(text) is not str:
         _refuse(text, 'it is a text such as "0 3 * * *"')
@@ -111,7 +111,7 @@ def parse_cron(text: str) -> Cron:
         every_hour=fields[1] == "*",
     )
     if not any(True for _ in _days(cron, date(2000, 1, 1), 1)):
-        _refuse(text, "it never happens: no such month has that day")
+        _refuse(text, "it never matches: none of these months has that day")
     return cron
 
 
@@ -124,7 +124,7 @@ def _parse_field(kind: _Kind, field: str, text: str) -> set[int]:
     for part in field.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            _refuse(text, f"{kind.name} {part!r} is no number, range (1-5), list or step (*/15)")
+            _refuse(text, f"{kind.name} {part!r} is not a number, range (1-5), list or step (*/15)")
         star, first, last, step = match.groups()
         if step is not None and star is None and last is None:
             remedy = f"{part.partition('/')[0]}-{kind.high}/{step}"
@@ -154,7 +154,7 @@ def _parse_step(kind: _Kind, step: str | None, text: str) -> int:
     if step is None:
         return 1
     if not _NUMBER.fullmatch(step) or int(step) == 0:
-        _refuse(text, f"{kind.name}: the step {step!r} is no number from 1 on")
+        _refuse(text, f"{kind.name}: the step {step!r} is not a whole number of at least 1")
     return int(step)
 
 
@@ -171,7 +171,7 @@ def last_until(cron: Cron, zone: tzinfo, until_ms: int) -> int:
 def _nearest(
     cron: Cron, zone: tzinfo, around_ms: int, step: int, fits: Callable[[int], bool]
 ) -> int:
-    """The nearest fitting instant, later (``step`` 1) or earlier (-1)."""
+    """The nearest matching instant, later (``step`` 1) or earlier (-1)."""
     here = datetime.fromtimestamp(around_ms / 1000, UTC).astimezone(zone).date()
     begin = here if _is_steady(zone, here) else here - step * timedelta(REACH_DAYS)
     nearest = min if step > 0 else max
@@ -185,13 +185,13 @@ def _nearest(
             found.append(nearest(fitting))
             if _is_steady(zone, day):
                 break
-            # Where the clock changes, a later day may hold an earlier instant.
+            # When the clock changes, a later day may hold an earlier instant.
             end = end or day + step * timedelta(REACH_DAYS)
     return nearest(found)
 
 
 def _days(cron: Cron, begin: date, step: int) -> Iterator[date]:
-    """The days that are named, from one on, in a direction."""
+    """The matching days from this one on, in a direction."""
     for number in range(DAYS_MAX):
         day = begin + timedelta(number * step)
         if cron.names_day(day):
@@ -199,7 +199,7 @@ def _days(cron: Cron, begin: date, step: int) -> Iterator[date]:
 
 
 def instants_of(cron: Cron, zone: tzinfo, day: date) -> list[int]:
-    """When something happens on a day that is named; in no order where the clock changes."""
+    """Yield the instants on a matching day; unordered where the clock changes."""
     midnight = _midnight(day)
     walls = [(hour * 60 + minute) * MINUTE_MS for hour in cron.hours for minute in cron.minutes]
     if _is_steady(zone, day):
@@ -216,14 +216,14 @@ def instants_of(cron: Cron, zone: tzinfo, day: date) -> list[int]:
 
 
 def _is_steady(zone: tzinfo, day: date) -> bool:
-    """No clock changes near this day."""
+    """Whether no clock change is near this day."""
     around = (_midnight(day) + timedelta(days) for days in (-1, 2))
     before, after = (_offset(shown.replace(tzinfo=zone)) for shown in around)
     return before == after
 
 
 def _midnight(day: date) -> datetime:
-    """By a clock on the wall, wherever it hangs."""
+    """The wall-clock time, without a zone."""
     return datetime(day.year, day.month, day.day)  # noqa: DTZ001  # it has no zone yet
 
 

@@ -1,4 +1,4 @@
-"""What may happen next, given what happened. Pure: the engine only carries it out."""
+"""Decisions: the events that may follow, given the state of a run. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from outlive.model.mail import Resolve
 from outlive.model.retry import Retry
 from outlive.model.run import OpenEffect
 
-#: Claims in a row that a run gets in which it was tried without one new durable outcome.
+#: The claims in a row without a new durable outcome after which a run is quarantined.
 CLAIMS_MAX = 5
 #: From this claim on, a worker drives at most one such run at a time. Not from the second on: one
-#: death of a worker must not make all that it drove wait for one another.
+#: death of a worker must not make all its runs wait for one another.
 PROBATION_FROM = 3
 
-#: The name of the fault of an attempt that was cut off: it tells nothing about the effect.
+#: The name of the fault of an attempt that was cut off: it says nothing about the effect.
 DRIVER_ENDED = "DriverEnded"
 
 Doubt: TypeAlias = Literal["check", "retry", "ask", "fail"]
 
 
 class RetryAt(msgspec.Struct, frozen=True):
-    """Try again at this instant (ms since 1970)."""
+    """Retry at this instant (ms since 1970)."""
 
     at: int
 
@@ -36,14 +36,14 @@ class GiveUp(msgspec.Struct, frozen=True):
 def decide_failure(
     retry: Retry, attempt: int, error: BaseException, *, now: int, chance: float
 ) -> RetryAt | GiveUp:
-    """Whether a failed attempt is followed by another, and when."""
+    """Decide whether a failed attempt is followed by another, and when."""
     if attempt >= retry.attempts or not isinstance(error, retry.only):
         return GiveUp()
     return RetryAt(now + round(retry.delay_seconds(attempt, chance) * 1000))
 
 
 def absence_counts_from(effect: OpenEffect, settle_after_ms: int) -> int:
-    """When "it did not happen" may be believed: the attempt is over, and the receiver is done.
+    """The instant from which "it did not happen" is trusted: attempt and receiver are done.
 
     An attempt is over when its end was recorded, when its driver was found dead for certain, or
     when its time limit has passed.
@@ -55,7 +55,7 @@ def absence_counts_from(effect: OpenEffect, settle_after_ms: int) -> int:
 def decide_resolve(
     effect: OpenEffect | None, letter: Resolve, mail_id: str, *, at: int, now: int
 ) -> AttemptFailed | EffectDone | EffectRaised | MailRead:
-    """What a human's word on a doubt leads to."""
+    """Decide the events that follow from a human's verdict on a doubt."""
     if effect is None or effect.retry_at is not None:
         return MailRead(at, mail_id, f"effect {letter.step} is not in doubt")
     if letter.attempt not in (0, effect.attempt) or letter.intent not in (0, effect.seq):
@@ -75,6 +75,6 @@ def decide_resolve(
 
 
 def next_attempt(effect: OpenEffect) -> int:
-    """The number of the attempt after this one; one that was cut off does not count."""
+    """The number of the next attempt; one that was cut off does not count."""
     cut = effect.error is not None and effect.error.type_name == DRIVER_ENDED
     return effect.attempt if cut else effect.attempt + 1

@@ -1,12 +1,12 @@
-"""Everything that can happen to a run. The table of contents of the system.
+"""All events of a run: the table of contents of the system.
 
 An event is a fact in a journal, in the past tense, with small integer tags that never change.
 ``at`` is milliseconds since the run's start. It never falls within a journal, except that of
 ``Claimed``, whose writer has not read the journal yet. Values of users are bytes that the codec
 made; the model never looks into them.
 
-Those marked *delivered* wake the flow, each at its place, live as on replay. The others are for
-whoever drives or reads the run.
+Events marked *delivered* wake the flow, each at its place, in normal operation as in replay. The
+others are for drivers and readers of the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outlive.model.shared import Marked as Marked
 
 
 class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A child run is about to be started. Durable before it is."""
+    """A child run is about to be started. Durable before the start."""
 
     at: int
     step: str
@@ -69,7 +69,7 @@ By = Literal["", "check", "human", "holder", "driver"]
 
 
 class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A run was asked for: which flow, with which arguments."""
+    """A run was requested: which flow, with which arguments."""
 
     flow: str
     version: str
@@ -112,9 +112,9 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class DriveBegan(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The code of a run is about to be run, whose last driver died with nothing new to show.
+    """The code of a run is about to be executed whose last driver died without a new outcome.
 
-    Durable before it is: should this driver die as well, that counts against the run.
+    Durable before the execution: if this driver dies as well, that counts against the run.
     """
 
     at: int
@@ -156,7 +156,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
-    """An effect is about to be attempted. Durable before it is."""
+    """An effect is about to be attempted. Durable before the attempt."""
 
     at: int
     step: str
@@ -204,19 +204,19 @@ class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=30):
-    """A wait's time came. *Delivered.*"""
+    """A timer fired. *Delivered.*"""
 
     at: int
     timer: str
 
 
 class MailRead(msgspec.Struct, frozen=True, array_like=True, tag=31):
-    """Mail was read that changes nothing; ``why`` says so."""
+    """Mail was read that changes nothing; ``why`` gives the reason."""
 
     at: int
     mail_id: str
     why: str
-    #: Of mail that is not what somebody posted: its bytes, kept aside.
+    #: The bytes of damaged or forged mail, set aside.
     unreadable: bytes | None = None
 
 
@@ -250,16 +250,16 @@ class SignalTaken(msgspec.Struct, frozen=True, array_like=True, tag=37):
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, array_like=True, tag=34):
-    """The run waits for a human. Whoever looks sees the question and what an answer must be."""
+    """The run waits for a human, with the question and the schema of its answer."""
 
     at: int
     question: str
     text: str
     #: JSON schema of the answer; empty: anything.
     schema: bytes
-    #: What an approval is bound to: the digest of the effect's arguments; empty for a question.
+    #: The digest of the effect's arguments that an approval is for; empty for a question.
     digest: bytes = b""
-    #: Who should answer, if the flow says so.
+    #: The person who should answer, if the flow names one.
     by: str | None = None
     until: int | None = None  # ms since 1970, if it has a time limit of its own
 
@@ -297,7 +297,7 @@ class RunFailed(msgspec.Struct, frozen=True, array_like=True, tag=41):
 
 
 class RunQuarantined(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """The run was claimed too often without getting anywhere."""
+    """The run was claimed too often without progress."""
 
     at: int
     reason: str
@@ -347,7 +347,7 @@ class Undoable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChapterBegan(msgspec.Struct, frozen=True, array_like=True, tag=47):
-    """The flow began anew with other arguments. Replay begins here; what came before may go."""
+    """The flow started again with other arguments. Replay begins here; earlier records may go."""
 
     at: int
     #: Its own place and epoch: the records before it may be gone.
@@ -366,7 +366,7 @@ class ChapterBegan(msgspec.Struct, frozen=True, array_like=True, tag=47):
 
 
 class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
-    """Somebody gave a failed run another try; events from ``since`` on are not replayed."""
+    """Somebody retried a failed run; events from ``since`` on are not replayed."""
 
     at: int
     since: int
@@ -374,7 +374,7 @@ class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
 
 
 class Forked(msgspec.Struct, frozen=True, array_like=True, tag=49):
-    """A fork began: it goes on from another run's journal, which it shares. *Delivered.*"""
+    """A fork began: it continues another run's journal, which it shares. *Delivered.*"""
 
     at: int
     #: The other run, the seq behind which the fork goes on, and the link of the record it is in.
@@ -401,7 +401,7 @@ class ForkMade(msgspec.Struct, frozen=True, array_like=True, tag=53):
 
 
 class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """The flow took the new way at a place where its code was changed."""
+    """The flow took the new branch at a place where its code was changed."""
 
     at: int
     place: str

@@ -60,7 +60,7 @@ def check_run_id(run_id: str) -> str:
 
 
 def digest(data: bytes) -> bytes:
-    """What arguments are compared by."""
+    """The digest by which arguments are compared."""
     return blake2b(data, digest_size=16).digest()
 
 

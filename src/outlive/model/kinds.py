@@ -1,4 +1,4 @@
-"""What kinds of events a record holds, as bits that can be read without decoding it."""
+"""The kinds of events in a record, as bits that can be read without decoding it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others may post to a run. Its driver turns each into events."""
+"""Letters that others may post to a run; its driver turns each into events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ChildNews(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """How a child ended."""
+    """The end of a child run."""
 
     child_id: str
     status: str

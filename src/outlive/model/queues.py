@@ -25,12 +25,12 @@ RATE_SECONDS_MAX = 366 * 86_400
 
 
 class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where in its queue a run stands."""
+    """A run's place in its queue."""
 
     key: str = ""
     #: Lower goes first.
     priority: int = 0
-    #: What its start costs where starts are limited by a rate.
+    #: The units that its start counts where starts are limited by a rate.
     units: int = 1
 
 
@@ -39,7 +39,7 @@ class Rate:
     """At most so many units within any stretch of time that is ``per`` long."""
 
     units: int
-    #: How long the stretch is.
+    #: The length of the period.
     per: Duration = RATE_PER
 
     def __post_init__(self) -> None:
@@ -93,18 +93,18 @@ def check_queue_name(name: object) -> None:
 def check_count(where: str, what: str, given: object, most: int) -> None:
     """A whole number from 1 on."""
     if type(given) is not int or not 1 <= given <= most:
-        raise DefinitionRefused(f"{where}: {what}={given!r} is no whole number from 1 to {most}")
+        raise DefinitionRefused(f"{where}: {what}={given!r} is not a whole number from 1 to {most}")
 
 
 def check_place(place: QueuePlace) -> QueuePlace:
     """A place that a run can have."""
     if place.key != "" and not is_name(place.key):
         raise DefinitionRefused(
-            f"queue_key={place.key!r} is no text of 1 to 200 characters ({NAME_RULES})"
+            f"queue_key={place.key!r} is not a text of 1 to 200 characters ({NAME_RULES})"
         )
     if type(place.priority) is not int or abs(place.priority) > PRIORITY_MAX:
         raise DefinitionRefused(
-            f"priority={place.priority!r} is no whole number from -{PRIORITY_MAX} (goes first) to "
+            f"priority={place.priority!r} is not a whole number from -{PRIORITY_MAX} (first) to "
             f"{PRIORITY_MAX}"
         )
     check_count("a run", "units", place.units, UNITS_MAX)

@@ -1,4 +1,4 @@
-"""What must never be written down: arguments by their names, texts by patterns.
+"""Redaction: arguments by name and texts by pattern that are never written down.
 
 Rules that users give; pure. What carries them out is ``journal/redaction.py``.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from outlive.errors import DefinitionRefused, UsageError
 
-#: What stands in the journal in place of what was redacted.
+#: The text that replaces a redacted value in the journal.
 MARK: Final = "[redacted]"
 #: A text of so few characters is too common to be looked for elsewhere.
 SECRET_CHARS_MIN: Final = 4
@@ -20,7 +20,7 @@ SECRET_CHARS_MIN: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What is never recorded, in no run of an app: not in its journal, its values or its logs."""
+    """Values that no run of an app ever records: not in journals, stored values or logs."""
 
     #: Parameters of steps and effects: their bodies get them, the journal does not.
     names: Sequence[str] = ()
@@ -32,7 +32,7 @@ class Redaction:
             if isinstance(given, (str, re.Pattern)):
                 raise DefinitionRefused(f"Redaction: {what} are several: write ({given!r},)")
             if not isinstance(given, Iterable):
-                raise DefinitionRefused(f"Redaction: {what} are several, and {given!r} is none")
+                raise DefinitionRefused(f"Redaction: {what} are several, and {given!r} is not")
         for name in self.names:
             if type(name) is not str or not name.isidentifier():
                 raise DefinitionRefused(f"Redaction: {name!r} can't be the name of a parameter")
@@ -51,7 +51,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, TypeError, RecursionError) as error:
-        why = f"Redaction: {pattern!r} is no regular expression: {error}"
+        why = f"Redaction: {pattern!r} is not a regular expression: {error}"
         raise DefinitionRefused(why) from None
     if type(compiled.pattern) is not str:
         raise DefinitionRefused(f"Redaction: {pattern!r} is for bytes; write it as text")
@@ -59,7 +59,7 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def parse_redaction(names: str, pattern: str) -> Redaction | None:
-    """What the environment says: names with commas between them, one regular expression.
+    """Parse the environment's settings: names separated by commas, one regular expression.
 
     Raises:
         UsageError: it makes no sense; the message names the variable.
@@ -74,5 +74,5 @@ def parse_redaction(names: str, pattern: str) -> Redaction | None:
 
 
 def parted_by_marks(text: str) -> re.Pattern[str]:
-    """What this text may have been before something in it was redacted."""
+    """A pattern that matches the text as it may have been before redaction."""
     return re.compile(".*".join(map(re.escape, text.split(MARK))), re.DOTALL)

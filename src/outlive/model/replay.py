@@ -1,4 +1,4 @@
-"""What of a journal is gone through again when a run is replayed.
+"""The part of a journal that is gone through again when a run is replayed.
 
 Replay begins with the last chapter. A run that failed and was given another try goes through what
 was recorded before its failure; what came after it is not replayed, but neither is it done twice:
@@ -37,7 +37,7 @@ from outlive.model.events import (
 )
 from outlive.model.ids import place_of_question
 
-#: What a flow is told of.
+#: Events that are delivered to the flow.
 _TOLD = (StepDone, StepRaised, EffectDone, EffectRaised, ChildEnded, TimerFired, Answered)
 
 #: After these, not all that was recorded before counts.
@@ -45,10 +45,10 @@ _TURNS = frozenset({ChapterBegan, RunRetried})
 
 _GROUP = re.compile(r"\((\d+) sub-exceptions?\)")
 
-#: How a run fails that misses its deadline.
+#: The error of a run that misses its deadline.
 DEADLINE_PASSED = Fault("TimedOut", "the run's deadline passed")
 
-#: What need not be done again.
+#: Events of work that need not be done again.
 Outcome: TypeAlias = StepDone | EffectDone | EffectRaised | Answered
 
 
@@ -67,7 +67,7 @@ class Past:
 
 
 def past_of(events: Sequence[Event], first: int) -> Past:
-    """What counts of a journal whose events begin at seq ``first``."""
+    """The events that count, of a journal whose events begin at seq ``first``."""
     begin = bool(events) and type(events[0]) is ChapterBegan
     if _TURNS.isdisjoint(map(type, events[begin:])):
         return Past(list(enumerate(events[begin:], first + begin)))
@@ -126,7 +126,7 @@ def _remember(past: Past, event: Event) -> None:
 
 
 def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
-    """What a failed run failed of, and its seq; None if it did not fail, or was undone.
+    """The event by which a run failed, and its seq; None: it did not fail, or was undone.
 
     The failure that it ended with, or the first of as many as a group of them holds, and the one
     that it was told of last; otherwise the deadline that passed; otherwise it failed by itself.
@@ -154,13 +154,13 @@ def failure_of(events: Sequence[Event], first: int) -> tuple[int, Event] | None:
 
 
 def _count_of(end: Fault) -> int:
-    """How many failures it speaks of: a group tells in its text."""
+    """The number of failures in it: an exception group names it in its text."""
     told = _GROUP.search(end.message) if end.type_name.endswith("ExceptionGroup") else None
     return 1 if told is None else int(told[1])
 
 
 def _begin_of(past: Sequence[tuple[int, Event]], seq: int, failure: Event) -> tuple[int, Event]:
-    """Where a failure is to be met again: a child has to be looked for anew."""
+    """The places at which a failure occurs again: a child has to be looked up anew."""
     if isinstance(failure, ChildEnded):
         for begun, event in past:
             if isinstance(event, ChildSpawned) and event.step == failure.step:

@@ -1,7 +1,7 @@
-"""Which runs may go, and when: rules that users give, decided from a run's header alone.
+"""Retention rules: which runs may be deleted, and when, decided from a run's header alone.
 
-Pure: whether a parent lives or a fork stands is found out by whoever carries this out. Nothing
-goes that no rule names.
+Pure: whether a parent is alive or a fork exists is checked by the caller. Nothing is deleted that
+no rule names.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from outlive.errors import DefinitionRefused, UsageError
 from outlive.model.defaults import ID_WINDOW
 from outlive.model.retry import Duration, parse_duration
 
-#: How many of the newest ended runs of a flow can be kept whatever their age.
+#: The largest number of newest ended runs of a flow that can be kept whatever their age.
 KEEP_LAST_MAX = 100_000
-#: How a run can end.
+#: The ways a run can end.
 _ENDS = ("completed", "failed", "cancelled")
 _DURATIONS = (*_ENDS, "ttl", "id_window")
 _OF_STORE = ("archive", "id_window")
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be deleted, and when. What is not named is kept for ever.
+    """Retention rules: what may be deleted, and when. Whatever is not named is kept for ever.
 
-    Never a run that is under way, nor one whose parent is, or of which a fork was made. The id of
+    A run that is under way is never deleted, nor one whose parent is, or that was forked. The id of
     a deleted run and its keys stay taken for ``id_window``.
     """
 
-    #: So long after its end a run that completed may go; 0: as soon as it ended; None: never.
+    #: The time after its end at which a completed run may be deleted; 0: at once; None: never.
     completed: Duration | None = None
-    #: The same for one that failed.
+    #: The same for a failed run.
     failed: Duration | None = None
-    #: The same for one that was cancelled.
+    #: The same for a cancelled run.
     cancelled: Duration | None = None
-    #: Of each flow, so many of those that ended last are kept, however old.
+    #: The number of last ended runs of each flow that are kept, however old.
     keep_last: int = 0
-    #: A run that is under way and wrote nothing for so long is cancelled. Nothing is deleted by it.
+    #: A run under way that wrote nothing for this time is cancelled; this rule deletes nothing.
     ttl: Duration | None = None
-    #: Other rules for some flows, by name; they stand alone.
+    #: Separate rules for some flows, by name; they replace these completely.
     flows: Mapping[str, Retention] = {}
-    #: A folder for files, or the URL of a store: what goes is kept there first.
+    #: A folder, or the URL of a store: runs are archived there before they are deleted.
     archive: str | None = None
     #: How long ids and keys of deleted runs stay taken.
     id_window: Duration = ID_WINDOW
@@ -73,29 +73,29 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def rules_for(self, flow: str) -> Retention:
-        """Those that count for this flow."""
+        """The rules that apply to this flow."""
         return self.flows.get(flow, self)
 
     def age_ms(self, flow: str, status: str) -> int | None:
-        """How long after its end a run may go; None: never."""
+        """The time after its end at which a run may be deleted; None: never."""
         if status not in _ENDS:
             return None
         age: Duration | None = getattr(self.rules_for(flow), status)
         return None if age is None else _ms(age)
 
     def ttl_ms(self, flow: str) -> int | None:
-        """How long a run that is under way may write nothing."""
+        """The time that a run under way may write nothing."""
         ttl = self.rules_for(flow).ttl
         return None if ttl is None else _ms(ttl)
 
     @property
     def id_window_ms(self) -> int:
-        """How long ids and keys stay taken."""
+        """The time that ids and keys stay taken."""
         return _ms(self.id_window)
 
     @property
     def youngest_ms(self) -> int | None:
-        """The age below which nothing at all may go; None: nothing ever goes."""
+        """The age below which nothing may be deleted; None: nothing ever is."""
         ages = (rules.age_ms("", end) for rules in self._all() for end in _ENDS)
         return min((age for age in ages if age is not None), default=None)
 
@@ -115,7 +115,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_own(rules: Retention | None, own: Mapping[str, Retention]) -> Retention | None:
-    """Rules that flows bring along hold where nobody gave others for them by name."""
+    """Add the rules that flows define; rules given by name take precedence."""
     if not own:
         return rules
     given = rules or Retention()
@@ -127,9 +127,9 @@ def _ms(duration: Duration) -> int:
 
 
 def parse_retention(text: str, where: str = "OUTLIVE_RETENTION") -> Retention | None:
-    """Rules from one line: ``completed=30d,failed=90d,keep_last=100,support.completed=7d``.
+    """Parse rules: ``completed=30d,failed=90d,keep_last=100,support.completed=7d``.
 
-    ``where`` they stand is named in the error. A duration has a unit, but for 0.
+    ``where`` names their source in the error. A duration has a unit, except 0.
 
     Raises:
         UsageError: it can't be understood.
@@ -141,7 +141,7 @@ def parse_retention(text: str, where: str = "OUTLIVE_RETENTION") -> Retention | 
         known = field in Retention.__struct_fields__ and field != "flows"
         if not equals or not known or not value or (flow and field in _OF_STORE):
             raise UsageError(
-                f"{where}: {part!r} is no rule; write completed=30d, failed=, "
+                f"{where}: {part!r} is not a rule; write completed=30d, failed=, "
                 "cancelled=, ttl=, keep_last=100, archive=, id_window=, or FLOW.completed=7d"
             )
         if value.isdecimal() and field in _DURATIONS and int(value):

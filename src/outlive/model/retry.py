@@ -1,4 +1,4 @@
-"""Durations as people write them, and the arithmetic of trying again."""
+"""Durations in human-readable form, and retry policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DURATION_SECONDS_MAX = 100 * 365 * 86400
 
 
 def parse_duration(duration: Duration) -> float:
-    """Seconds of a duration; refuses what is negative, endless or not understood."""
+    """Parse a duration into seconds; refuse what is negative, infinite or not understood."""
     if isinstance(duration, bool):
         raise DefinitionRefused(f"{duration!r} is not a duration; {_WRITE}")
     if isinstance(duration, timedelta):
@@ -51,30 +51,30 @@ def _parse_text(text: str) -> float:
 
 
 def error_types(option: str, given: Any) -> tuple[type[BaseException], ...]:
-    """The classes of errors that an option was given, or a refusal."""
+    """Check the exception classes of an option."""
     if isinstance(given, type):
         raise DefinitionRefused(f"{option} has classes of errors: write ({given.__name__},)")
     types = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in types:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise DefinitionRefused(f"{option} has classes of errors, and {each!r} is none")
+            raise DefinitionRefused(f"{option} has classes of errors, and {each!r} is not one")
     return types
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """When to try again. ``attempts`` counts the first one."""
+    """A retry policy. ``attempts`` counts the first one."""
 
-    #: How many there are at most, the first one included (default: 5).
+    #: The largest number of attempts, the first one included (default: 5).
     attempts: int = RETRY_ATTEMPTS
     #: Before the second attempt (default: "1s").
     delay: Duration = RETRY_DELAY
-    #: Each further pause is so many times longer (default: 2).
+    #: The factor by which each further delay is longer (default: 2).
     factor: float = RETRY_FACTOR
-    #: But never longer than this (default: "1m").
+    #: The longest delay (default: "1m").
     delay_max: Duration = RETRY_DELAY_MAX
-    #: Shorten each pause at random, down to half.
+    #: Whether to shorten each delay at random, down to half.
     jitter: bool = True
-    #: Only errors of these types are worth another attempt.
+    #: Only errors of these types are retried.
     only: tuple[type[BaseException], ...] = (Exception,)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         parse_duration(self.delay_max)
 
     def delay_seconds(self, attempt: int, chance: float) -> float:
-        """How long to wait after attempt number ``attempt`` failed; ``chance`` is in [0, 1)."""
+        """The delay after attempt number ``attempt`` failed; ``chance`` is in [0, 1)."""
         first, longest = parse_duration(self.delay), parse_duration(self.delay_max)
         try:
             seconds = min(first * self.factor ** min(attempt - 1, 64), longest)
@@ -102,5 +102,5 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
-#: What a step has that declares no retry.
+#: The policy of a step that declares none.
 ONCE = Retry(attempts=1)

@@ -1,7 +1,7 @@
-"""What events mean: a run is the fold of its journal.
+"""The state of a run: the fold of its journal.
 
 ``Run`` keeps only what is open (effects not settled, attempts to come) and what people ask for;
-closed steps leave nothing behind, so the fold of a long journal is small. ``apply`` is the one
+closed steps leave nothing behind, so the fold of a long journal is small. ``apply`` is the only
 place where an event changes it; it reads no clock and touches nothing outside.
 """
 
@@ -108,7 +108,7 @@ ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(slots=True)
 class Run:
-    """The state of a run, as far as anyone needs it."""
+    """The state of a run."""
 
     started: RunStarted | None = None
     status: Status = "pending"
@@ -142,7 +142,7 @@ class Run:
     children: dict[str, ChildIntended] = field(default_factory=dict)
     children_started: set[str] = field(default_factory=set)
     is_undoing: bool = False
-    #: How the last chapter began; None: the first one goes on.
+    #: The beginning of the last chapter; None: the first one goes on.
     chapter: ChapterBegan | None = None
     #: Places at which the flow took the new way.
     patches: set[str] = field(default_factory=set)
@@ -150,7 +150,7 @@ class Run:
     is_parked: bool = False
     #: The outcome is there; the parent has to be told before the run counts as ended.
     tells_parent: bool = False
-    #: Where its last end stands, and how often it was tried again.
+    #: The seq of its last end, and the number of retries.
     end_seq: int = 0
     tries: int = 0
     #: Something that a header shows has changed since it was last made.
@@ -166,7 +166,7 @@ class Run:
 
     @property
     def shown_status(self) -> Status:
-        """What people are shown: a doubt that waits for them comes before all else."""
+        """The status shown to people: a doubt that waits for them comes first."""
         asks = any(effect.asks for effect in self.effects.values())
         under_way = self.status in ("running", "waiting", "undoing")
         return "in_doubt" if asks and under_way else self.status
@@ -179,7 +179,7 @@ class Run:
 
 
 def fold(events: Iterable[Event]) -> Run:
-    """The state that these events lead to."""
+    """Fold events into a state."""
     run = Run()
     # Most of a long journal are steps that were done and effects that ended at once: they leave
     # nothing behind but their place and time.
@@ -206,7 +206,7 @@ def fold(events: Iterable[Event]) -> Run:
 
 
 def apply(run: Run, event: Event) -> None:
-    """Let one event happen to the state."""
+    """Apply one event to the state."""
     run.seq += 1
     match event:
         # The most frequent ones first: they are tried one after the other.

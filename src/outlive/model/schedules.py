@@ -1,9 +1,9 @@
-"""Schedules: what is to be started when, where one stands, and what to do next. All pure.
+"""Schedules: definition, state, and the next decision. Pure.
 
-A schedule has decided about every instant up to ``decided_until``: each was fired, or left out.
-One decision covers all instants since then, so however long nobody was there, at most one is
-fired late: the last. A wish (another plan, pause, resume, remove) counts from when it was uttered:
-instants before it go by the plan before it, so that none is lost and none comes twice.
+A schedule has decided about every instant up to ``decided_until``: each was fired or skipped. One
+decision covers all instants since then: after any outage at most one is fired late, the last. A
+request (another plan, pause, resume, remove) counts from when it was made: instants before it
+follow the plan before it, so that none is lost and none comes twice.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from outlive.model.queues import QueuePlace
 SCHEDULE_FLOW = "outlive/schedule"
 #: The run of a schedule is named by it.
 SCHEDULE_PREFIX = "schedule/"
-#: The signal that brings a wish.
+#: The signal that carries a request.
 WISH_SIGNAL = "wish"
-#: What the runs that a schedule starts are tagged with: its name, and the instant.
+#: Tags of the runs that a schedule starts: its name, and the instant.
 NAME_TAG, INSTANT_TAG = "schedule", "fired_at"
 #: An instant counts as missed when it is the last, and nobody could fire it for longer than this.
 LATE_MS_MAX = 5 * 60_000
-#: So many of the last runs are remembered.
+#: The number of last runs that are remembered.
 RECENT_MAX = 5
 
 Missed = Literal["skip", "once"]
@@ -37,7 +37,7 @@ Overlap = Literal["allow", "skip"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be started, and when."""
+    """The definition of a schedule: what to start, and when."""
 
     flow: str
     version: str
@@ -65,11 +65,11 @@ class Firing(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a schedule stands."""
+    """The state of a schedule."""
 
     name: str
     decided_until: int
-    #: Where intervals are counted from.
+    #: The instant from which intervals are counted.
     anchor_at: int
     #: None: paused, or removed.
     next_at: int | None = None
@@ -78,7 +78,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants of a schedule, and since when."""
+    """A request to a schedule: pause, resume, trigger, replace."""
 
     what: Literal["define", "pause", "resume", "remove"]
     at: int
@@ -87,7 +87,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advance(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes next: perhaps something to fire, and how the schedule stands then."""
+    """The next state of a schedule, and the firing that is due, if any."""
 
     plan: Plan
     standing: Standing
@@ -102,7 +102,7 @@ def first_standing(name: str, plan: Plan, now: int) -> Standing:
 
 
 def decide(turn: Advance, wish: Wish | None, now: int, *, is_busy: bool = False) -> Advance:
-    """Fire what is due, then do what is wished; ``is_busy``: the last run is still going on."""
+    """Fire what is due, then carry out the request; ``is_busy``: the last run is under way."""
     plan, standing = turn.plan, turn.standing
     until = now if wish is None else max(standing.decided_until, min(wish.at, now))
     instant = _due(plan, standing, until)
@@ -116,14 +116,14 @@ def decide(turn: Advance, wish: Wish | None, now: int, *, is_busy: bool = False)
 
 
 def foresee(turn: Advance, wish: Wish) -> Advance:
-    """How a schedule will stand when a wish has been granted that nobody has heard yet."""
+    """The state of a schedule after a request that it has not read yet."""
     until = max(turn.standing.decided_until, wish.at)
     standing = msgspec.structs.replace(turn.standing, decided_until=until)
     return _grant(msgspec.structs.replace(turn, standing=standing), wish, until)
 
 
 def instant_of(tags: Mapping[str, str]) -> int | None:
-    """The instant that a run was started for, if it was by a schedule."""
+    """The instant that a run was started for, if a schedule started it."""
     try:
         return round(datetime.fromisoformat(tags[INSTANT_TAG]).timestamp() * 1000)
     except (KeyError, ValueError):
@@ -131,7 +131,7 @@ def instant_of(tags: Mapping[str, str]) -> int | None:
 
 
 def run_id_of(name: str, instant: int) -> str:
-    """The run that a schedule starts for an instant: whoever starts it, and however often."""
+    """The id of the run for an instant: the same however often it is started."""
     return f"{name}@{render_instant(instant)}"
 
 
@@ -143,7 +143,7 @@ def render_instant(instant: int) -> str:
 
 
 def _due(plan: Plan, standing: Standing, until: int) -> int | None:
-    """The last instant that nothing was decided about yet."""
+    """The last instant that was not decided about yet."""
     if standing.state != "active":
         return None
     if plan.every_ms is not None:

@@ -1,4 +1,4 @@
-"""Does a JSON value fit a JSON schema? Enough of it to refuse a wrong answer at the door."""
+"""A small JSON schema validator: enough to refuse a wrong answer at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Schema = Mapping[str, Any]
 
 
 def misfit(value: Any, schema: Schema, root: Schema | None = None, path: str = "$") -> str | None:
-    """Why the value does not fit, with the path to it; None if it does."""
+    """Explain why the value does not fit, with its path; None: it fits."""
     root = schema if root is None else root
     if "$ref" in schema:
         return misfit(value, follow(schema["$ref"], root), root, path)
@@ -70,7 +70,7 @@ def misfit(value: Any, schema: Schema, root: Schema | None = None, path: str = "
 
 
 def form_of(schema: Schema) -> str | None:
-    """What a text must be, in words; None: any will do."""
+    """The rule for a text, in words; None: any text fits."""
     form = _FORMS.get(_form(schema))
     return None if form is None else form[1]
 
@@ -165,7 +165,7 @@ _EXAMPLES = {"boolean": "yes", "string": "TEXT", "integer": "NUMBER", "number": 
 
 
 def wanted(schema: Schema | None, root: Schema | None = None) -> str:
-    """What an answer must be, in a few words."""
+    """A short description of the expected answer."""
     if schema is None:
         return "anything"
     root = schema if root is None else root
@@ -183,7 +183,7 @@ def wanted(schema: Schema | None, root: Schema | None = None) -> str:
 
 
 def _fields(schema: Schema) -> str:
-    """Those that may be left out stand in brackets."""
+    """Fields in words; optional ones in brackets."""
     needed = schema.get("required", ())
     return ", ".join(name if name in needed else f"[{name}]" for name in schema["properties"])
 

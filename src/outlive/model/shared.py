@@ -1,7 +1,7 @@
-"""What stands in journals beside those of runs: who holds a key, and marks that are only there.
+"""Events of journals beside those of runs: holders of keys, and marks.
 
-A mark is a journal of one event whose id says everything: a worker's turn to clear away what is
-old, a run that a fork was made of.
+A mark is a journal of one event whose id holds all information: a worker's turn to collect
+garbage, a run that was forked.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     message: str
     #: The exception's arguments, encoded, where they can be; empty otherwise.
     args: bytes = b""
-    #: Where it was raised: the user's frames, with causes and notes; no variables.
+    #: The traceback: the user's frames, with causes and notes; no variables.
     trace: str = ""
     #: Of a declared type that can't be made from its arguments: its attributes, encoded.
     state: bytes = b""
 
 
 class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
-    """The first event of a key's own journal: who may use it, for which arguments."""
+    """The first event of a key's own journal: its holder, and the arguments it is for."""
 
     run_id: str
     step: str
@@ -31,7 +31,7 @@ class KeyHeld(msgspec.Struct, frozen=True, array_like=True, tag=50):
 
 
 class KeyKept(msgspec.Struct, frozen=True, array_like=True, tag=51):
-    """The run that holds a key is about to go: how its effect ended, for those who ask later."""
+    """The run that holds a key is about to be deleted: the end of its effect, for later callers."""
 
     #: ms since 1970: the key's window begins here.
     at: int
@@ -50,7 +50,7 @@ class Marked(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a thing as its header shows; folded from its journal, like everything."""
+    """The summary of a journal for its header; folded from the journal."""
 
     #: ms since 1970.
     started_at: int

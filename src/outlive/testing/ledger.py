@@ -37,13 +37,13 @@ class ReplyLost(ConnectionResetError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How the receiver treats one request."""
+    """The receiver's behaviour for one request."""
 
     #: It happens.
     commits: bool = True
     #: It happens this much later than it was asked for.
     delay_seconds: float = 0.0
-    #: How the caller is treated after that.
+    #: The treatment of the caller after that.
     then: Literal["answer", "refuse", "break", "hang"] = "answer"
 
 
@@ -62,7 +62,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str], *, settle_seconds: float = 5.0) -> None:
         self._path = Path(path)
-        #: What the receiver promises: it finishes or refuses every request within this time.
+        #: The receiver's promise: it finishes or refuses every request within this time.
         self._settle_seconds = settle_seconds
 
     async def perform(
@@ -94,7 +94,7 @@ class Ledger:
             return done
 
     def find(self, key: str) -> Receipt | None:
-        """What happened under this key by now."""
+        """Find the receipt of this key, as of now."""
         now = _now_ms()
         with self._locked() as file:
             return _find([each for each in _read(file) if each.at <= now], key)

@@ -56,13 +56,13 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Checked:
-    """What a journal holds, and what is wrong with it."""
+    """The content of a journal, and the damage found in it."""
 
-    #: Those before the first damage.
+    #: Events before the first damage.
     events: list[Event] = field(default_factory=list)
     records: int = 0
     damage: list[Damage] = field(default_factory=list)
-    #: What is wrong with its mail: it waits and can't be read, or was kept aside.
+    #: Damaged mail: it waits and can't be read, or was set aside.
     mail: list[Damage] = field(default_factory=list)
 
     @property
@@ -164,7 +164,7 @@ class _Check:
             self._report(last, f"its epoch is {self._epoch}, the head's {head.epoch}")
 
     def _header(self, run: Run | None) -> None:
-        """What the store shows of the run is what its journal says."""
+        """Compare the run's header in the store with its journal."""
         if run is None:
             self._report(1, "its events contradict one another")
             return
@@ -218,7 +218,7 @@ class _Check:
 def check_outcomes(
     reading: Reading, events: Sequence[Event], kept: Sequence[KeptOutcome]
 ) -> list[Damage]:
-    """What is wrong with outcomes of transactional steps that wait beside a journal."""
+    """Check outcomes of transactional steps that wait beside a journal."""
     run_id, begin = reading.head.run_id, begin_of(reading)[0]
     intents = {
         (event.step, seq)

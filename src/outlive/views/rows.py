@@ -60,7 +60,7 @@ from outlive.model.events import (
 
 
 def of_checkpoints(event: OfCheckpoints) -> dict[str, object]:
-    """What people want to see of such an event."""
+    """Describe an event for people."""
     match event:
         case CheckpointsBegan():
             origin = event.origin

@@ -10,7 +10,7 @@ from outlive.model.run import Run
 from outlive.stores.types import Found, Reading
 from outlive.views.values import as_json, read_value
 
-#: What stands for a text that only a key opens.
+#: The replacement for a text that only a key opens.
 SEALED = "(sealed)"
 
 #: Read a journal after this seq to get its head and header alone.
@@ -18,7 +18,7 @@ AFTER_ALL = 1 << 62
 
 
 def summary(found: Found | Reading) -> dict[str, Any]:
-    """What can be said of a run without reading its journal."""
+    """A summary of a run, without reading its journal."""
     head, header = found.head, found.header
     return {
         "id": head.run_id,
@@ -49,7 +49,7 @@ def shown(text: str) -> str:
 
 
 def outcome(run: Run) -> tuple[Any, dict[str, str] | None]:
-    """What the flow returned, as JSON would say it, or the error that ended it."""
+    """The flow's outcome as JSON, or the error that ended it."""
     error = run.error
     value = None if run.value is None else as_json(read_value(run.value))
     if error is None:

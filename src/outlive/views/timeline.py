@@ -80,7 +80,7 @@ def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
 
 
 def first_seq(events: Sequence[Event]) -> int:
-    """Where the first of these events stands: what came before a chapter may be gone."""
+    """The seq of the first of these events: events before a chapter may be deleted."""
     first = events[0] if events else None
     return first.seq if isinstance(first, ChapterBegan) else 1
 
@@ -115,12 +115,12 @@ def _doubt(run_id: str, step: str, effect: OpenEffect) -> Doubt:
     )
 
 
-#: What is compared beside the steps.
+#: Rows that are compared beside the steps.
 ARGUMENTS, OUTCOME = "arguments", "outcome"
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run has at a place."""
+    """The end of a step in one run."""
 
     args_digest: bytes = b""
     digest: bytes

@@ -22,12 +22,12 @@ from outlive.journal.codec.parts import whole
 from outlive.journal.codec.scalars import READERS
 from outlive.journal.codec.walk import ENUM, FROZENSET, ITEMS, OBJECT, SET, TUPLE
 
-#: How much of a value a row of a table shows.
+#: The part of a value that a row of a table shows.
 PREVIEW_CHARS = 80
 _BYTES_SHOWN = 16
 _INT_MAX = 2**63
 
-#: What reading damaged or foreign bytes may raise below us.
+#: Errors that decoding damaged or foreign bytes may raise.
 _UNREADABLE: Final = (
     Refusal,
     msgspec.MsgspecError,

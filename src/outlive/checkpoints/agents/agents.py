@@ -15,8 +15,8 @@ Saved states of several agents fit together when
 
 What was sent and not taken is in flight, and is in the sender's ledger. A message leaves its sender
 when that sender's state is saved, and is dropped when its receiver's is: so the newest states fit
-together at each instant. Those that were read one after the other need not. ``fitting`` finds the
-newest that do, by going back where somebody is ahead; it never goes further back than the
+together at each instant. States that were read one after the other need not. ``fitting`` finds the
+newest ones that do, by going back where an agent is ahead; it never goes further back than the
 instant at which reading began.
 """
 
@@ -35,15 +35,15 @@ from outlive.errors import LeaseLost
 from outlive.model.checkpoints import Checkpoints, OfCheckpoints, Saved, SnapshotSaved
 from outlive.ports import Clock
 
-#: Under this name a ledger stands in its snapshot's metadata.
+#: The metadata key of the ledger.
 LEDGER: Final = "outlive.exchange"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLedger:
-    """What one agent has sent and taken, up to one of its saved states."""
+    """Messages that one agent has sent and taken, up to one of its saved states."""
 
-    #: Those it sends to and takes from.
+    #: Agents it sends to and takes from.
     peers: tuple[str, ...] = ()
     #: By peer: how many messages were sent to it, and how many of its own were taken.
     sent: Mapping[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class MessageLedger:
     origin: str = ""
 
     def dropped(self, peer: str) -> int:
-        """How many of the messages to this peer are no longer kept."""
+        """The number of messages to this peer that are no longer kept."""
         return self.sent.get(peer, 0) - len(self.kept.get(peer, ()))
 
     def message(self, peer: str, number: int) -> Any:
@@ -62,16 +62,16 @@ class MessageLedger:
         return self.kept[peer][number - self.dropped(peer) - 1]
 
     def in_flight(self, peer: str, taken: int) -> list[Any]:
-        """The messages to a peer that has taken so many."""
+        """The messages in flight to a peer that has taken this many."""
         return [self.message(peer, n) for n in range(taken + 1, self.sent.get(peer, 0) + 1)]
 
     @property
     def partners(self) -> frozenset[str]:
-        """Those with whom a message was ever exchanged."""
+        """Peers with which a message was ever exchanged."""
         return frozenset(peer for peer, count in (*self.sent.items(), *self.taken.items()) if count)
 
     def as_value(self) -> dict[str, Any]:
-        """As it stands in a snapshot."""
+        """The ledger as a value of a snapshot's metadata."""
         return {
             "peers": list(self.peers),
             "sent": dict(self.sent),
@@ -81,7 +81,7 @@ class MessageLedger:
         }
 
 
-#: Of an agent that has not begun, or does not talk.
+#: The ledger of an agent that has not begun, or exchanges no messages.
 SILENT: Final = MessageLedger()
 
 
@@ -100,7 +100,7 @@ def ledger_of(metadata: Mapping[str, Any] | None) -> MessageLedger:
 
 
 def ahead(ledgers: Mapping[str, MessageLedger]) -> Iterator[str]:
-    """Those whose state is too new for somebody else's."""
+    """Agents whose state is too new for another's."""
     for name, ledger in ledgers.items():
         took = any(
             count > ledgers[peer].sent.get(name, 0)
@@ -132,7 +132,7 @@ def fitting(columns: Mapping[str, Sequence[MessageLedger]]) -> dict[str, int] | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """An agent that somebody has, as it was saved last."""
+    """An open agent, with its last saved state."""
 
     run_id: str
     holder: str
@@ -142,7 +142,7 @@ class Opened:
 
     @property
     def ledger(self) -> MessageLedger:
-        """What it had sent and taken."""
+        """Its ledger in the saved state."""
         return SILENT if self.snapshot is None else ledger_of(self.snapshot.metadata)
 
     @property
@@ -151,7 +151,7 @@ class Opened:
         return None if self.snapshot is None else self.snapshot.step_id
 
     def state_by(self, schema: Schema) -> dict[str, Any] | None:
-        """Its state, as the code of that schema has it."""
+        """Its state, converted to this schema."""
         if self.snapshot is None:
             return None
         return schema.read(self.snapshot.state, self.schema, self.snapshot.where)
@@ -165,35 +165,35 @@ class Agents:
 
     @property
     def clock(self) -> Clock:
-        """What time it is."""
+        """The clock of the storage."""
         return self._journals.place.ports.clock
 
     def now(self) -> datetime:
-        """This instant."""
+        """The current time."""
         return instant_of(self.clock.now_ms())
 
     def token(self, size: int) -> str:
-        """A name that nobody else has."""
+        """A random name."""
         return self._journals.place.ports.entropy(size).hex()
 
     def copy(self, value: Any) -> Any:
-        """The value as it is now.
+        """A copy of a message.
 
         Raises:
-            ValueRefused: a part of it would not come back as it is.
+            ValueRefused: a part of it can't be restored exactly.
         """
         return decode(encode({"message": value}, "a message"), "", 0)["message"]
 
     def draft(
         self, step_id: str, state: dict[str, Any], metadata: dict[str, Any], schema: str
     ) -> SnapshotSaved:
-        """A state that is to be saved, as it is now."""
+        """A snapshot to be saved."""
         return draft_of(step_id, state, metadata, schema=schema)
 
     # one agent
 
     async def open(self, run_id: str, holder: str, schema: Schema) -> Opened:
-        """Have an agent from here on.
+        """Open an agent; its previous holder loses it.
 
         Raises:
             WrongVersion: code of this schema can't read its state.
@@ -206,11 +206,11 @@ class Agents:
         return Opened(run_id=run_id, holder=holder, snapshot=snapshot, schema=version)
 
     async def leave(self, run_id: str, holder: str) -> None:
-        """Let go of an agent, unless somebody else has it by now."""
+        """Release an agent, unless somebody else has it by now."""
         await self._store.let_go(run_id, holder)
 
     async def save(self, run_id: str, draft: SnapshotSaved, holder: str) -> RunSnapshot:
-        """Save an agent that this one has.
+        """Save an agent.
 
         Raises:
             LeaseLost: somebody else has it by now.
@@ -233,17 +233,17 @@ class Agents:
         await self._journals.append(run_id, decide, lambda fold: None)
 
     async def delete(self, run_id: str) -> None:
-        """Forget an agent.
+        """Delete an agent.
 
         Raises:
-            LeaseLost: somebody has it.
+            LeaseLost: somebody holds it.
         """
         await self._store.clear(run_id)
 
     # looking
 
     async def check_held(self, run_id: str, holder: str) -> None:
-        """That this one still has the agent.
+        """Check that this holder still has the agent.
 
         Raises:
             LeaseLost: somebody else has it by now.
@@ -251,17 +251,17 @@ class Agents:
         await self._journals.look(run_id, lambda fold: fold.check_holder(run_id, holder))
 
     async def is_there(self, run_id: str) -> bool:
-        """Whether there is an agent of that id."""
+        """Whether an agent with this id exists."""
         return await self._journals.look(run_id, has_begun)
 
     async def seq(self, run_id: str) -> int:
-        """Where the last saved state stands; 0: there is none."""
+        """The seq of the last saved state; 0: there is none."""
         return await self._journals.look(
             run_id, lambda fold: 0 if fold.latest is None else fold.latest.seq
         )
 
     async def since(self, run_id: str, seq: int) -> list[RunSnapshot]:
-        """What was saved from there on, the oldest first."""
+        """Snapshots saved from this seq on, the oldest first."""
         found = await self._journals.snapshots(
             run_id, lambda fold: [saved for saved in fold.line if saved.seq >= seq]
         )
@@ -269,7 +269,7 @@ class Agents:
         return found
 
     async def schema(self, run_id: str, seq: int) -> str:
-        """The version of the schema of the state that stands there."""
+        """The schema version of the state at this seq."""
 
         def view(fold: Checkpoints) -> str:
             saved = fold.at_seq(seq)
@@ -278,13 +278,13 @@ class Agents:
         return await self._journals.look(run_id, view)
 
     async def ledger(self, run_id: str) -> MessageLedger | None:
-        """What an agent had sent and taken when it was saved last; None: it never was."""
+        """The ledger of an agent's last saved state; None: it was never saved."""
         found = await self._journals.snapshots(run_id, lambda fold: fold.line[-1:], states=False)
         await self._carry_ledger(run_id, found)
         return ledger_of(found[0].metadata) if found else None
 
     async def _carry_ledger(self, run_id: str, found: Sequence[RunSnapshot]) -> None:
-        """Give what was saved without the exchange the ledger from before: nothing was sent."""
+        """Snapshots saved without the exchange get the ledger from before: nothing was sent."""
         if all(LEDGER in each.metadata for each in found):
             return
         known: Any = None
@@ -295,7 +295,7 @@ class Agents:
                 each.metadata[LEDGER] = {**known, "origin": ""}  # it was saved since it came
 
     async def _before(self, run_id: str, first: RunSnapshot) -> list[RunSnapshot]:
-        """Snapshots before this one that may have a ledger: of who had the agent, or of a cut."""
+        """Earlier snapshots that may have a ledger: of a holder, or of a cut."""
         if LEDGER in first.metadata:
             return []
 
@@ -307,5 +307,5 @@ class Agents:
 
 
 def has_begun(fold: Checkpoints) -> bool:
-    """Whether a journal of checkpoints is that of something; not if it is about to go."""
+    """Whether a journal of checkpoints has begun and is not about to be deleted."""
     return fold.brief is not None and fold.brief.status != "cleared"

@@ -1,13 +1,13 @@
 """Cuts: one state of many agents, as if all had been saved at the same instant.
 
-Taking one stops nobody and asks nobody: agents may run, sleep or be dead. First it is read where
-each agent's journal ends, then what each saved from there on, and of that the newest states are
-chosen that fit together (``ledger``). The whole cut, states and messages in flight, is one commit:
-killed before it there is no cut, after it there is one, which needs nothing else to be there.
+Taking a cut stops no agent and asks none: they may run, sleep or be dead. First the end of each
+agent's journal is read, then the states saved since, and of these the newest that fit together
+are chosen (``fitting``). The whole cut, states and messages in flight, is one commit: if the
+process is killed before it there is no cut, after it there is one that needs nothing else.
 
-Restoring writes the cut into the other store first, also in one commit. From then on it is to be
-restored there, whatever is killed: agents that are missing are put there, insert if absent, by
-whoever restores it again or first opens one of them. Or all of it is deleted again.
+Restoring writes the cut into the other store first, also in one commit. From then on the restore
+will be finished, whatever is killed: missing agents are inserted if absent, by whoever restores it
+again or first opens one of them. Or all of it is deleted again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAME_BYTES_MAX: Final = 400
 
 
 def check_name(name: str) -> str:
-    """The name itself, if a cut can have it."""
+    """Check a cut's name."""
     if len(check_run_id(name).encode()) > NAME_BYTES_MAX:
         raise CutRefused(name[:40] + "...", f"a name has at most {NAME_BYTES_MAX} bytes")
     return name
@@ -62,10 +62,10 @@ class CutJournals:
         self._journals = store.journals
 
     async def add(self, name: str, kind: str, value: dict[str, Any]) -> None:
-        """Keep a cut.
+        """Add a cut.
 
         Raises:
-            LeaseLost: there is one of that name.
+            LeaseLost: a cut of that name exists.
         """
         run = self._journals.run(name)
         draft = draft_of(kind, value)
@@ -80,7 +80,7 @@ class CutJournals:
         await self._call(name, lambda journal: journal.append(decide, _nothing))
 
     async def end(self, name: str) -> None:
-        """Nothing is left to be done for it."""
+        """Mark a cut as finished."""
         now = self._journals.run(name).now
 
         def decide(fold: Checkpoints) -> Sequence[OfCheckpoints]:
@@ -91,7 +91,7 @@ class CutJournals:
         await self._call(name, lambda journal: journal.append(decide, _nothing))
 
     async def find(self, name: str) -> tuple[str, bool, dict[str, Any]] | None:
-        """What was kept: its kind, whether there is still something to be done, the value."""
+        """Find a cut: its kind, whether it is unfinished, and its value."""
 
         async def work(journal: SharedJournal[Checkpoints]) -> Any:
             saved, is_left = await journal.look(lambda fold: (fold.latest, is_open(fold)))
@@ -104,7 +104,7 @@ class CutJournals:
         return found
 
     async def names(self, *, is_open: bool = False) -> list[str]:
-        """Those there are, the oldest first; or only those for which something is to be done."""
+        """The names of all cuts, the oldest first; or only of those that are unfinished."""
         status = "running" if is_open else None
 
         async def work(store: Store) -> list[str]:
@@ -121,7 +121,7 @@ class CutJournals:
         return await self._journals.place.call(work)
 
     async def delete(self, name: str) -> None:
-        """Forget a cut."""
+        """Delete a cut."""
         run = self._journals.run(name)
 
         async def work(journal: SharedJournal[Checkpoints]) -> None:
@@ -142,7 +142,7 @@ class CutJournals:
 
 
 def is_open(fold: Checkpoints) -> bool:
-    """Whether something is left to be done."""
+    """Whether a cut is unfinished."""
     return fold.brief is not None and fold.brief.status == "running"
 
 
@@ -151,31 +151,31 @@ def _journal_of(name: str) -> str:
 
 
 def _nothing(fold: Checkpoints) -> None:
-    """What is asked of a journal by those who only append."""
+    """Return nothing: the answer of a journal that is only appended to."""
 
 
 #: Agents of one cut.
 AGENTS_MAX: Final = 10_000
-#: How often all is read anew because something was deleted meanwhile.
+#: The number of times that all is read anew because something was deleted meanwhile.
 TRIES_MAX: Final = 5
 
 CutStatus: TypeAlias = Literal["taken", "restoring", "restored"]
-#: What each agent saved since reading began, the oldest first; None: it had not begun.
+#: Snapshots of each agent since reading began, the oldest first; None: it had not begun.
 Columns: TypeAlias = Mapping[str, Sequence[RunSnapshot | None]]
 Line: TypeAlias = Mapping[str, RunSnapshot | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """One state of many agents, with the messages that were under way."""
+    """One state of many agents, with the messages in flight."""
 
-    #: By which it is found again.
+    #: Its name.
     name: str
-    #: Tells it from others of its name in other stores.
+    #: Unique among cuts of the same name in other stores.
     cut_id: str
-    #: When, in UTC.
+    #: The time at which it was taken, in UTC.
     taken_at: datetime
-    #: "taken" here; or "restoring" here, and "restored" when all agents are.
+    #: "taken" here; or "restoring" here, and "restored" once all agents are.
     status: CutStatus
     #: By agent: the saved state that is part of the cut; None: it had not begun.
     agents: Mapping[str, RunSnapshot | None]
@@ -184,7 +184,7 @@ class Cut:
 
     @property
     def in_flight(self) -> dict[tuple[str, str], list[Any]]:
-        """By sender and receiver: messages that were sent and not taken, in their order."""
+        """By sender and receiver: messages that were sent and not taken, in order."""
         ledgers = _ledgers(self.agents)
         found = {
             (sender, receiver): ledger.in_flight(receiver, ledgers[receiver].taken.get(sender, 0))
@@ -201,11 +201,11 @@ class Cuts:
         self._agents, self._journals = agents, journals
 
     async def take(self, run_ids: Iterable[str], name: str | None = None) -> Cut:
-        """A cut of these agents; the same name again gives the same cut.
+        """Take a cut of these agents; the same name gives the same cut.
 
         Raises:
-            CutRefused: the name is that of another cut, an agent does not exist or exchanges
-                messages with one that is not of the cut, or the agents don't fit together.
+            CutRefused: the name belongs to another cut, an agent does not exist or exchanges
+                messages with one that is not in the cut, or the agents don't fit together.
         """
         if name is None:
             name = f"cut-{self._agents.token(8)}"
@@ -240,15 +240,15 @@ class Cuts:
         at = fitting({agent: [_ledger(each) for each in c] for agent, c in columns.items()})
         if at is None:
             who = _names(ahead(_ledgers({agent: c[-1] for agent, c in columns.items()})))
-            raise CutRefused(name, f"{who} knows more of others than is saved: they were put back")
+            raise CutRefused(name, f"{who} is ahead of the others: they were rolled back alone")
         line = {agent: column[at[agent]] for agent, column in columns.items()}
         _check_whole(name, line)
         return line
 
     async def _columns(self, name: str, wanted: Sequence[str]) -> Columns:
-        """What each had saved last before any state was read, and what it saved since.
+        """The last snapshot of each agent before any state was read, and those saved since.
 
-        All ends are read before any state is. At the instant in between the newest states fitted
+        All ends are read before any state is. At the instant in between the newest states fit
         together, and all of them are here.
         """
         for _ in range(TRIES_MAX):
@@ -264,7 +264,7 @@ class Cuts:
     # what is kept
 
     async def find(self, name: str) -> Cut | None:
-        """The cut of that name, if there is one."""
+        """The cut of that name, or None."""
         found = await self._journals.find(check_name(name))
         return None if found is None else _cut_of(name, *found)
 
@@ -276,15 +276,15 @@ class Cuts:
         """
         cut = await self.find(name)
         if cut is None:
-            raise CutRefused(name, "there is none of that name; list_cuts() has those there are")
+            raise CutRefused(name, "no cut has this name; list_cuts() lists them all")
         return cut
 
     async def names(self) -> list[str]:
-        """Those there are, the oldest first."""
+        """The names of all cuts, the oldest first."""
         return await self._journals.names()
 
     async def _add(self, cut: Cut, kind: str) -> Cut:
-        """Keep a new cut, or find the one that somebody else kept under its name just now."""
+        """Add a new cut, or return the one that somebody else just added under its name."""
         try:
             await self._journals.add(cut.name, kind, _value_of(cut))
         except LeaseLost:
@@ -292,9 +292,9 @@ class Cuts:
         return cut
 
     async def delete(self, name: str) -> None:
-        """Forget a cut; if it is not restored to its end, also the agents that it brought here.
+        """Delete a cut; if its restore is unfinished, also the agents that it brought here.
 
-        Killed on its way, it can be called again.
+        If it is killed, it can be called again.
 
         Raises:
             CutRefused: there is none of that name.
@@ -310,7 +310,7 @@ class Cuts:
     # restoring
 
     async def restore(self, cut: Cut) -> None:
-        """Put the agents of a cut here, as one; again, if that was killed on its way.
+        """Restore the agents of a cut here, as one; again, if that was killed.
 
         Raises:
             CutRefused: an agent is here already, or another cut of that name.
@@ -324,14 +324,14 @@ class Cuts:
             await self._finish(there)
 
     async def finish_for(self, run_id: str) -> None:
-        """Restore to its end whatever brings this agent here."""
+        """Finish every restore that includes this agent."""
         for name in await self._journals.names(is_open=True):
             cut = await self.find(name)
             if cut is not None and cut.status == "restoring" and run_id in cut.agents:
                 await self._finish(cut)
 
     async def _begin(self, cut: Cut) -> Cut:
-        """Let a cut be restored from here on, unless somebody else did just now."""
+        """Begin a restore, unless somebody else just did."""
         taken = [agent for agent in cut.agents if await self._agents.is_there(agent)]
         if not taken:
             return await self._add(replace(cut, status="restoring"), RESTORED)
@@ -362,12 +362,12 @@ class Cuts:
                 raise CutRefused(cut.name, why) from None
 
     async def _is_left(self, cut: Cut) -> bool:
-        """Whether nobody else has restored it to its end meanwhile."""
+        """Whether the restore is still unfinished."""
         there = await self.find(cut.name)
         return there is not None and there.status == "restoring"
 
     async def _came_with(self, cut: Cut, agent: str) -> bool:
-        """Whether an agent is as it was put here, and nobody has saved it since."""
+        """Whether an agent is as it was restored, and nobody has saved it since."""
         ledger = await self._agents.ledger(agent)
         return ledger is not None and ledger.origin == cut.cut_id
 
@@ -382,14 +382,14 @@ def _checked(name: str, run_ids: Iterable[str]) -> list[str]:
 
 
 def _check_whole(name: str, line: Line) -> None:
-    """That no message goes to anybody else, and that who has not begun is no misprint."""
+    """Check that no message leaves the cut, and that agents without a state are no misprint."""
     ledgers = _ledgers(line)
     for agent, ledger in ledgers.items():
         if others := ledger.partners - ledgers.keys():
             raise CutRefused(name, f"{agent!r} exchanges messages with {_names(others)}: add them")
     peers = {peer for ledger in ledgers.values() for peer in ledger.peers}
     if unknown := [agent for agent, at in line.items() if at is None and agent not in peers]:
-        raise CutRefused(name, f"{_names(unknown)}: no checkpoint is there, and nobody's peer")
+        raise CutRefused(name, f"{_names(unknown)}: no checkpoint, and nobody's peer")
 
 
 def _names(agents: Iterable[str]) -> str:
@@ -409,7 +409,7 @@ def _ledger(snapshot: RunSnapshot | None) -> MessageLedger:
 
 
 def _value_of(cut: Cut) -> dict[str, Any]:
-    """As a cut is kept."""
+    """The cut as a stored value."""
     return {
         "cut_id": cut.cut_id,
         "taken_at": cut.taken_at,

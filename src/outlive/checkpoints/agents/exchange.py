@@ -1,18 +1,18 @@
-"""Messages between agents that survive the agents: what is sent and taken is saved with the state.
+"""Durable messages between agents: sent and taken messages are saved with the state.
 
-An agent opens its ``Exchange``, goes on from ``exchange.state``, sends, receives, and saves:
+An agent opens its ``Exchange``, continues from ``exchange.state``, sends, receives, and saves:
 
     exchange = await runner.exchange("planner", peers=["writer"])
     message = await exchange.receive()
     exchange.send("writer", {"chapter": 1})
     await exchange.checkpoint("planned", state)
 
-Nothing of what it did counts before ``checkpoint`` returns, and all of it counts then: the state,
-what was sent, what was taken, in one commit. Killed before, it does all of it again and nobody has
-seen the first time; killed after, it does none of it again. So no message is lost and none is
-doubled, whatever is killed when.
+Nothing counts before ``checkpoint`` returns, and everything counts then: the state, the sent and
+the taken messages, in one commit. An agent killed before it repeats all of it, and nobody has
+seen the first time; killed after it, it repeats nothing. So no message is lost or duplicated,
+whatever is killed when.
 
-A message lies in its sender's journal until its receiver has saved a state that it went into.
+A message stays in its sender's journal until its receiver has saved a state that includes it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from outlive.errors import ExchangeRefused
 from outlive.model.ids import check_run_id
 from outlive.model.retry import Duration, parse_duration
 
-#: Messages to one peer that may be under way.
+#: The largest number of messages to one peer that may be in flight.
 KEPT_MAX: Final = 10_000
-#: From so many on it is worth a look whether the peer has taken some.
+#: From this number on it is checked whether the peer has taken some.
 KEPT_MANY: Final = 100
-#: How often a receiver looks: at first, and after looking in vain for long.
+#: The interval at which a receiver looks: at first, and after a long wait.
 LOOK_SECONDS: Final = 0.01
 LOOK_SECONDS_MAX: Final = 0.5
 
@@ -44,13 +44,13 @@ REMEDY: Final = "agents that exchange messages go back together: restore a cut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something that an agent sent to another one."""
+    """A message from one agent to another."""
 
-    #: Who sent it.
+    #: The agent that sent it.
     sender: str
     #: From 1, per sender and receiver.
     number: int
-    #: What was sent, as it was.
+    #: The message, exactly as it was sent.
     body: Any
 
 
@@ -62,33 +62,33 @@ class Exchange:
     ) -> None:
         self.run_id = opened.run_id
         self._agents, self._schema, self._holder = agents, schema, opened.holder
-        #: The step at which it was saved last; None: the agent has not begun.
+        #: The step of its last save; None: the agent has not begun.
         self.step_id = opened.step_id
         self._state = opened.state_by(schema)
         ledger = opened.ledger
         self.peers = peers_of(self.run_id, peers, ledger)
         self._sent, self._taken = dict(ledger.sent), dict(ledger.taken)
         self._kept = {peer: list(messages) for peer, messages in ledger.kept.items()}
-        #: By peer: its ledger as of the last look.
+        #: By peer: its ledger at the last look.
         self._seen: dict[str, MessageLedger] = {}
         self._turn = 0
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """A copy of the state that was saved last; None: the agent has not begun."""
+        """A copy of the last saved state; None: the agent has not begun."""
         state: dict[str, Any] | None = self._agents.copy(self._state)
         return state
 
     def send(self, to: str, message: Any) -> int:
-        """Send a message, when the next state is saved; returns its number.
+        """Send a message, with the next save; return its number.
 
         Raises:
-            ExchangeRefused: that is no peer of this agent, or it has not taken the last
+            ExchangeRefused: the receiver is not a peer of this agent, or has not taken the last
                 ``KEPT_MAX`` messages.
-            ValueRefused: the message would not come back as it is.
+            ValueRefused: the message can't be restored exactly.
         """
         if to not in self.peers:
-            raise ExchangeRefused(self.run_id, f"{to!r} is none of its peers; name it in peers=")
+            raise ExchangeRefused(self.run_id, f"{to!r} is not one of its peers; name it in peers=")
         kept = self._kept.setdefault(to, [])
         if len(kept) >= KEPT_MAX:
             why = f"{to!r} has not taken the last {KEPT_MAX} messages: save, and wait for it"
@@ -103,8 +103,8 @@ class Exchange:
         It counts as taken when the next state is saved. ``timeout=0`` looks once.
 
         Raises:
-            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
-            LeaseLost: somebody else has opened this agent since, and went on.
+            ExchangeRefused: a peer, or this agent, was rolled back alone.
+            LeaseLost: somebody else has opened this agent since.
         """
         clock, until = self._agents.clock, None
         if timeout is not None:
@@ -127,7 +127,7 @@ class Exchange:
 
         Raises:
             LeaseLost: somebody else has opened this agent since.
-            ValueRefused: a part of the state would not come back as it is.
+            ValueRefused: a part of the state can't be restored exactly.
         """
         said = metadata_of(metadata)
         if LEDGER in said:
@@ -142,15 +142,15 @@ class Exchange:
         return saved
 
     async def leave(self) -> None:
-        """Let go of the agent, so that anybody may save or delete it; it can be opened again."""
+        """Release the agent, so that anybody may save or delete it; it can be opened again."""
         await self._agents.leave(self.run_id, self._holder)
 
     async def look(self) -> None:
-        """See what the peers have saved.
+        """Read what the peers have saved.
 
         Raises:
-            ExchangeRefused: a peer, or this agent, was put back to an older state by itself.
-            LeaseLost: somebody else has opened this agent since, and went on.
+            ExchangeRefused: a peer, or this agent, was rolled back alone.
+            LeaseLost: somebody else has opened this agent since.
         """
         for peer in self.peers:
             seen = await self._agents.ledger(peer)
@@ -159,27 +159,27 @@ class Exchange:
                 self._seen[peer] = seen
 
     async def _check(self, peer: str, seen: MessageLedger) -> None:
-        """That nobody was put back alone: then its numbers would mean other messages."""
+        """Check that nobody was rolled back alone: then its numbers would mean other messages."""
         for name in ahead({self.run_id: self._ledger(), peer: seen}):
-            # Where somebody else went on with this agent, it is only we who are behind.
+            # If somebody else continued this agent, it is only this process that is behind.
             await self._agents.check_held(self.run_id, self._holder)
             other = peer if name == self.run_id else self.run_id
-            why = f"{name!r} knows more of {other!r} than is saved there: it was put back; {REMEDY}"
+            why = f"{name!r} is ahead of {other!r}, which was rolled back alone; {REMEDY}"
             raise ExchangeRefused(self.run_id, why)
 
     def _ledger(self) -> MessageLedger:
-        # Where it came from no longer matters: whoever opens it has seen to the others.
+        # Its origin no longer matters: whoever opens it has finished the restore.
         return MessageLedger(peers=self.peers, sent=self._sent, taken=self._taken, kept=self._kept)
 
     def _drop_what_was_taken(self) -> None:
-        """What a receiver's saved state says it has taken need not be kept."""
+        """Drop messages that the receiver's saved state has taken."""
         for peer, seen in self._seen.items():
             kept = self._kept.get(peer, [])
             dropped = self._sent.get(peer, 0) - len(kept)
             del kept[: max(0, seen.taken.get(self.run_id, 0) - dropped)]
 
     def _take(self) -> Message | None:
-        """The next one that was seen, of the peers by turns."""
+        """The next message that was seen; peers take turns."""
         for offset in range(len(self.peers)):
             turn = (self._turn + offset) % len(self.peers)
             peer = self.peers[turn]
@@ -192,12 +192,12 @@ class Exchange:
 
 
 def peers_of(run_id: str, peers: Iterable[str], ledger: MessageLedger) -> tuple[str, ...]:
-    """Whom an agent exchanges messages with, as far as that can be."""
+    """Check the peers that an agent names."""
     if isinstance(peers, str) or not isinstance(peers, Iterable):
         raise ExchangeRefused(run_id, f"peers is a list of ids, not {peers!r}")
     named = tuple(check_run_id(peer) for peer in dict.fromkeys(peers))
     if run_id in named:
-        raise ExchangeRefused(run_id, "it can't be its own peer")
+        raise ExchangeRefused(run_id, "an agent can't be its own peer")
     if left_out := sorted(ledger.partners - set(named)):
         others = ", ".join(map(repr, left_out))
         raise ExchangeRefused(run_id, f"it has exchanged messages with {others}: name them, too")
@@ -207,7 +207,7 @@ def peers_of(run_id: str, peers: Iterable[str], ledger: MessageLedger) -> tuple[
 async def open_exchange(
     agents: Agents, cuts: Cuts, schema: Schema, run_id: str, peers: Iterable[str]
 ) -> Exchange:
-    """Open an agent, once everything that a cut brings here is here."""
+    """Open an agent, after finishing any restore that includes it."""
     ledger = await agents.ledger(check_run_id(run_id))
     known = peers_of(run_id, peers, ledger or SILENT)
     if ledger is None or ledger.origin:

@@ -24,7 +24,7 @@ TRICKS = ("hold-request", "kill-asker", "hold-reply")
 
 
 class DeskLedger:
-    """What was done, one line of JSON each, durable before anybody hears of it."""
+    """A log of completed requests, one line of JSON each, durable before the reply."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -85,7 +85,7 @@ def _texts(letters: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def failures(ours: Tally, plain: Tally) -> list[str]:
-    """What is not as promised; nothing, if all went well."""
+    """List the broken promises; none, if all went well."""
     checks = [
         (ours.kills >= max(KILLS_MIN, ours.kills_planned), f"{ours.kills} kills are too few"),
         (plain.kills >= plain.kills_planned, f"the plain agent died {plain.kills} times only"),
@@ -233,7 +233,7 @@ class Show:
         self._console.on_leaving = task.cancel
 
     def _close(self, teller: Screen) -> None:
-        """What remains on the screen."""
+        """Print the closing screen."""
         frame = teller.last_frame(self._console.height - CLOSING_ROWS)
         if frame is not None:
             self._console.print(frame)

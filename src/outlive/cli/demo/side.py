@@ -24,13 +24,13 @@ from outlive.ports import Ports
 #: Every kill needs one; with more than this something is wrong.
 STARTS_MAX = 20
 LOOK_SECONDS = 0.1
-#: What the desks said before a kill is heard before it is told.
+#: Wait so long after a kill: lines that the desks printed before it are shown first.
 BREATH_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoTiming:
-    """How fast the world turns."""
+    """The durations of the demo."""
 
     think_seconds: float
     ponder_seconds: float
@@ -40,7 +40,7 @@ class DemoTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSetting:
-    """What a side works with."""
+    """The settings of a side."""
 
     folder: Path
     command: Sequence[str]
@@ -82,7 +82,7 @@ class DemoSide:
         self._tally.mails = len(self.ledger("post").read())
 
     def ledger(self, name: str) -> DeskLedger:
-        """What a desk has really done."""
+        """The ledger of a desk: what it has really done."""
         return DeskLedger(self._setting.folder / f"{name}.ledger")
 
     def _errors(self) -> str:

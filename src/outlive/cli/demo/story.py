@@ -1,4 +1,4 @@
-"""What a show consists of: lines about two sides, told as they happen, and a tally of each."""
+"""The script of the demo: the kills, the lines about two sides, and a tally of each."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ScreenLine:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """How far a side has come, and at the end how it went."""
+    """The progress of a side, and its result at the end."""
 
     title: str
-    #: What its column is made of.
+    #: The content of its column.
     shows: str
     style: str
     kills_planned: int
@@ -39,7 +39,7 @@ class Tally:
     model_calls_saved: int | None = None
     seconds: float = 0.0
     outcome: str = ""
-    #: What is wrong with the outcome.
+    #: Faults in the outcome.
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -55,7 +55,7 @@ RIGHT_AFTER_SECONDS = 0.04
 
 
 class Moment(Enum):
-    """Where an agent may die; the value says it to people."""
+    """A moment at which an agent may be killed; the value is the text shown."""
 
     PLANNING = "while the model plans"
     SEARCHING = "between two search answers"
@@ -84,7 +84,7 @@ class Kill:
     """One SIGKILL: at a moment, a while into it."""
 
     moment: Moment
-    #: How far into the call, or into the time right after.
+    #: The share of the call, or of the time right after, at which it comes.
     fraction: float
     #: SEARCHING only: after so many answers.
     answers: int

@@ -60,13 +60,13 @@ class JournalReader:
         return [_line(events, seq) for seq in range(known + 1, len(events) + 1)]
 
     async def outcome(self) -> object:
-        """What the run came to, as the store has it."""
+        """The run's outcome in the store."""
         return await (await self._app.get(TICKET_ID)).outcome(timeout="10s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replays:
-    """What did not have to be done again."""
+    """Work that replay did not repeat."""
 
     steps: int
     model_calls: int

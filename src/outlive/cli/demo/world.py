@@ -14,7 +14,7 @@ TICKET = "My parcel A-1042 never came. I want my money back. Ada"
 
 
 async def ask(place: str, **question: object) -> object:
-    """What the one behind this socket answers."""
+    """Ask the service behind this socket."""
     reader, writer = await asyncio.open_unix_connection(f"{place}.sock")
     try:
         writer.write(json.dumps({"pid": os.getpid(), **question}).encode() + b"\n")

@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 def key_step(key: object) -> str:
-    """How a dict's key looks in a path; never calls the key's own code."""
+    """A dict's key as part of a path; never calls the key's own code."""
     kind = type(key)
     if kind is str:
         text = str(key)

@@ -99,7 +99,7 @@ class Reader:
         name, member = self._list(payload)
         shape = self._shape(name)
         if not isinstance(shape, EnumShape):
-            raise Refusal(f"recorded a member of Enum {name}, which is no Enum now")
+            raise Refusal(f"recorded a member of Enum {name}, which is not an Enum now")
         return shape.make(member)
 
     def _object(self, payload: memoryview) -> Any:
@@ -162,7 +162,7 @@ def _hashed(make: Callable[[Any], Any], parts: Any) -> Any:
 
 __all__ = ["VALUE_BYTES_MAX", "Codec", "Registry", "codec_for"]
 
-#: What reading damaged bytes may raise below us.
+#: Errors that decoding damaged bytes may raise.
 _DAMAGE: Final = (
     msgspec.MsgspecError,
     ValueError,

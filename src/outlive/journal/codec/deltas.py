@@ -1,4 +1,4 @@
-"""What is new in bytes that are much like others: pieces of those, and the rest as it is.
+"""Deltas: bytes as pieces of similar earlier bytes, and the rest as it is.
 
 Long values of a run mostly differ a little from what they were a step ago: something was appended,
 one place was changed, the oldest part was dropped. ``difference`` finds the pieces that both have
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 Delta: TypeAlias = list[int | bytes]
-#: Where a piece begins in the old bytes, where in the new ones, and where it ends there.
+#: The start of a piece in the old bytes, its start in the new ones, and its end there.
 _Piece: TypeAlias = tuple[int, int, int]
 
-#: How much of what comes next is looked for in the old bytes.
+#: The number of next bytes that are searched for in the old bytes.
 _PROBE: Final = 24
 #: Looks in vain before the rest counts as new, and bytes that they may search in all.
 _MISSES_MAX: Final = 64
 _SEARCHED_MAX: Final = 8 * 1024 * 1024
-#: How far from where it is expected it is looked for first.
+#: The distance from the expected place that is searched first.
 _NEAR: Final = 256
 #: So many bytes are compared as numbers, to tell where they differ.
 _BLOCK: Final = 128
 #: A piece that is shorter is cheaper as it is.
 _PIECE_MIN: Final = 8
-#: How many bytes msgpack takes to say how long a list or dict is.
+#: The bytes that msgpack needs for the length of a list or dict.
 _COUNTS: Final = (3, 1, 5)
 
 
@@ -41,18 +41,18 @@ class Atom:
     size: int
 
     def begin(self, data: bytes, at: int) -> int:
-        """Where the first one begins that goes on at this place; the place itself if none does."""
+        """The start of the first element that continues at this place; else the place itself."""
         found = data.find(self.head, max(0, at - self.size + 1), at + len(self.head) - 1)
         return at if found < 0 else min(at, found)
 
     def end(self, data: bytes, at: int) -> int:
-        """Where the last one ends that goes on at this place; the place itself if none does."""
+        """The end of the last element that continues at this place; else the place itself."""
         found = data.rfind(self.head, max(0, at - self.size + 1), at + len(self.head) - 1)
         return at if found < 0 else max(at, min(len(data), found + self.size))
 
 
 def difference(old: bytes, new: bytes, atom: Atom) -> Delta:
-    """How ``new`` is made of pieces of ``old``."""
+    """Compute the pieces of ``old`` that make up ``new``."""
     delta: Delta = []
     at = 0
     for source, begin, end in _untorn(_pieces(old, new), new, atom):
@@ -143,7 +143,7 @@ def _found(old: bytes, new: bytes, at: int, end: int) -> list[_Piece]:
 
 
 def _look(old: bytes, new: bytes, at: int, expected: int) -> tuple[int, int]:
-    """Where new bytes are found again, from here on or from a little further; -1: nowhere.
+    """Find new bytes in the old ones, from here on or a little further; -1: not found.
 
     Mostly a little was changed, and what follows is about where it is expected: whoever looks
     there first need not go through all of the old bytes.
@@ -158,7 +158,7 @@ def _look(old: bytes, new: bytes, at: int, expected: int) -> tuple[int, int]:
 
 
 def _common_prefix(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes both begin with, of at most so many."""
+    """The length of the common beginning, up to a limit."""
     low, step = 0, _BLOCK
     while low + step <= most and one.startswith(other[low : low + step], low):
         low += step
@@ -174,7 +174,7 @@ def _common_prefix(one: bytes, other: bytes, most: int) -> int:
 
 
 def _common_suffix(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes both end with, of at most so many."""
+    """The length of the common end, up to a limit."""
     low, step = 0, _BLOCK
     while low + step <= most and _end_alike(one, other, low, low + step):
         low += step
@@ -196,6 +196,6 @@ def _end_alike(one: bytes, other: bytes, low: int, high: int) -> bool:
 
 
 def _unlike(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
-    """How many of as many bytes are left where they differ first: from the front, or the back."""
+    """The bytes that remain from the first difference: counted from the front, or the back."""
     unlike = int.from_bytes(one, order) ^ int.from_bytes(other, order)
     return (unlike.bit_length() + 7) // 8

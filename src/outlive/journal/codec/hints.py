@@ -25,7 +25,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._names: dict[type, str] = {}
-        #: What leaves are known by: of use to every codec, whatever its classes.
+        #: The cache of leaves' digests, shared by all codecs.
         self.memo = LeafMemo()
         #: Grows with every registration, so that codecs notice.
         self.version = 0
@@ -93,7 +93,7 @@ def parameter_hints(fn: Callable[..., Any], ignore: Iterable[str] = ()) -> dict[
 
 
 def return_hint(fn: Callable[..., Any]) -> Any:
-    """What a function is annotated to return, resolved; ``Any`` if it does not say.
+    """A function's return annotation, resolved; ``Any`` if there is none.
 
     Raises:
         DefinitionRefused: the annotation names something that can't be found.
@@ -135,7 +135,7 @@ def _type_parameters(generic: Any) -> dict[str, Any]:
 
 
 def _closure_names(fn: Any) -> dict[str, Any]:
-    """What a function defined inside another one can see there."""
+    """The local names that a nested function can see."""
     code, cells = getattr(fn, "__code__", None), getattr(fn, "__closure__", None) or ()
     names = {}
     for name, cell in zip(code.co_freevars if code else (), cells, strict=False):
@@ -279,7 +279,7 @@ class Allowed:
         return self._by_name.get(name)
 
     def names(self) -> str:
-        """Who is allowed, for an error's text."""
+        """The allowed classes, for an error's text."""
         return ", ".join(sorted(shape.name for shape in self._by_type.values())) or "no class"
 
     def _follow_registry(self) -> None:
@@ -298,7 +298,7 @@ class Allowed:
 
 
 def explain(cls: type, allowed: Allowed) -> str:
-    """Why a value of this exact type is refused, and what to do."""
+    """Explain why a value of this exact type is refused, and what to do."""
     kind = kind_of(cls)
     name = cls.__qualname__
     if kind is not None:

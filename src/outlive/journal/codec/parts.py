@@ -43,7 +43,7 @@ LEAF: Final = 48
 #: is around it: a message is stored once, whether it is an outcome or the hundredth of a list.
 LEAF_MIN: Final = 512
 ADDRESS_BYTES: Final = 16
-#: What a memo keeps before it begins anew.
+#: The limit at which a memo starts anew.
 MEMO_BYTES_MAX: Final = 64 * 1024 * 1024
 MEMO_ENTRIES_MAX: Final = 100_000
 MEMO_LISTS_MAX: Final = 64
@@ -141,7 +141,7 @@ class LeafMemo:
         self._room = MEMO_BYTES_MAX
 
     def reference(self, leaf: Leaf) -> Ext:
-        """What stands in the leaf's place."""
+        """The placeholder of a leaf."""
         found = self._known.get(leaf)
         if found is None:
             found = Ext(LEAF, address_of(pack(leaf)))
@@ -156,7 +156,7 @@ class LeafMemo:
         return entry
 
     def messages(self, value: Sequence[Any]) -> Messages:
-        """What a list begins with, as far as it was met before."""
+        """The known beginning of a list."""
         found = self._messages.get(id(value[0]))
         is_known = found is not None and isinstance(value, list) and found.begin(value)
         return found if found is not None and is_known else Messages()
@@ -243,7 +243,7 @@ class _Finder:
 
 
 def _inside(tree: Any, walk: Callable[[Any], Any]) -> Any:
-    """What becomes of a tree when each of its parts is walked over."""
+    """Map each part of a tree."""
     kind = type(tree)
     if kind is dict:
         return {key: walk(each) for key, each in tree.items()}

@@ -27,7 +27,7 @@ from outlive.stores.seam import Store
 from outlive.stores.types import Reading, StoredRecord
 
 _STORED: Final = frozenset((SHORT, DELTA, KEPT))
-#: How an ext of msgpack begins.
+#: The first bytes of a msgpack ext.
 _EXT_HEADS: Final = frozenset((0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
 _REFERENCES: Final = re.compile(b"(?=" + re.escape(REFERENCE.head) + b"(.{16}))", re.DOTALL)
 _unpack = msgspec.msgpack.Decoder().decode
@@ -47,7 +47,7 @@ async def read_whole(
 
 
 async def not_found(store: Store, journal: str) -> RunNotFound:
-    """What is said of a journal that is not there; checkpoints of that id are named."""
+    """The error for a journal that does not exist; it names checkpoints of that id."""
     beside = checkpoint_journal(journal) if is_run(journal) else ""
     is_there = beside and await store.read(beside, 1 << 62, limit=0) is not None
     return RunNotFound(journal, beside if is_there else "")
@@ -97,7 +97,7 @@ async def read_form(store: Store, family: str, raw: bytes) -> tuple[bytes, bytes
 
 
 async def _read_chain(store: Store, family: str, base: list[bytes]) -> list[bytes]:
-    """What the nodes hold of which each leans on the next; none: they are too many."""
+    """Restore a chain of nodes, each a delta of the next; none: the chain is too long."""
     payloads: list[bytes] = []
     while base and len(payloads) < _LEANING_MAX:
         found = await store.get_blobs(family, base)
@@ -142,7 +142,7 @@ def is_stored(raw: bytes) -> bool:
 
 
 def _stored(raw: bytes) -> Ext | None:
-    """What stands in a record in place of a value; None: the value itself does."""
+    """The reference that a record has in place of a value; None: the value itself is there."""
     if not raw or raw[0] not in _EXT_HEADS:
         return None
     found = _unpack(raw)

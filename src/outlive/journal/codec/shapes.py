@@ -1,4 +1,4 @@
-"""What Outlive knows of a class: its recorded name, its fields, how to take it apart and make it.
+"""Shapes of classes: recorded name, fields, and how instances are taken apart and made.
 
 Taking apart refuses state that is no field; making runs no ``__init__`` and no validator (a
 Struct's ``__post_init__`` can't be avoided: the recorded values are put back after it).
@@ -34,7 +34,7 @@ NO_DEFAULT = _NoDefault.NO_DEFAULT
 
 
 class Anatomy(NamedTuple):
-    """How instances of one class come apart and together again."""
+    """The way in which instances of one class are taken apart and made again."""
 
     names: tuple[str, ...]
     take: Callable[[Any], Parts]
@@ -247,7 +247,7 @@ def _pydantic(cls: Any) -> Anatomy:
 
 
 def _unfit_dataclass(cls: Any, fields: Mapping[str, Any]) -> str | None:
-    """Why instances of this dataclass can't be made from their fields alone."""
+    """Explain why instances of this dataclass can't be made from their fields alone."""
     for name, field in cls.__dataclass_fields__.items():
         # Nothing public tells an InitVar from a ClassVar.
         if field._field_type.name == "_FIELD_INITVAR":  # noqa: SLF001
@@ -259,7 +259,7 @@ def _unfit_dataclass(cls: Any, fields: Mapping[str, Any]) -> str | None:
     for owner in cls.__mro__:
         for name, member in vars(owner).items():
             if isinstance(member, MemberDescriptorType) and name not in fields:
-                return f"dataclass {cls.__qualname__} has a slot that is no field ({name})"
+                return f"dataclass {cls.__qualname__} has a slot that is not a field ({name})"
     return None
 
 

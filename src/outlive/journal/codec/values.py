@@ -52,7 +52,7 @@ _COMPRESSED_FROM: Final = 512
 _SHARE_MAX: Final = 15 / 16
 #: The next ones take half as long again, and save nothing on texts of some kilobytes.
 _LEVEL: Final = 1
-#: What a node may hold: that of the largest value, and what msgpack adds.
+#: The largest node: the largest value, and what msgpack adds.
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024 + 64
 
 #: Each thread's compressor.
@@ -82,7 +82,7 @@ def _compressed(payload: bytes) -> bytes:
 
 
 def payload_of(address: bytes, body: bytes) -> bytes:
-    """What a node holds, verified.
+    """The content of a node, verified.
 
     Raises:
         Damaged: that is not what its address says.
@@ -95,7 +95,7 @@ def payload_of(address: bytes, body: bytes) -> bytes:
 
 
 def opened(body: bytes) -> bytes:
-    """What a node holds, taken on trust: for whoever only looks for what it names."""
+    """The content of a node, unverified: for code that only looks for references."""
     kept, rest = body[:1], body[1:]
     if kept == _PLAIN:
         return rest
@@ -133,7 +133,7 @@ _DELTA_SHARE_MAX: Final = 0.7
 LINES_MAX: Final = 16
 #: Forms kept in memory as bases; beyond that the oldest lines begin anew.
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-#: How much of a form is looked for in another to tell whether they are alike.
+#: The share of a form that is searched for in another to tell whether they are alike.
 _PLACE: Final = 24
 #: Chapters that are much alike lean on one another, up to so many.
 CHAPTERS_MAX: Final = 32
@@ -201,7 +201,7 @@ class _Line:
 
 
 class Values:
-    """How one driver writes the values of one run."""
+    """Writes the values of one run, for one driver."""
 
     def __init__(self, known: Iterable[bytes] = (), *, short: int = FORM_SHORT) -> None:
         self._short = short
@@ -209,11 +209,11 @@ class Values:
         self.known = set(known)
         #: The newest last.
         self._lines: list[_Line] = []
-        #: What the next entry has to bring.
+        #: Nodes that the next entry has to carry.
         self._fresh: list[Node] = []
 
     def take_nodes(self) -> tuple[Node, ...]:
-        """What was named since the last time and is not stored yet."""
+        """Take the nodes that were referenced since the last call and are not stored yet."""
         fresh, self._fresh = tuple(self._fresh), []
         return fresh
 
@@ -235,7 +235,7 @@ class Values:
         self.known |= {address, *references(form)}
 
     def stored(self, raw: bytes) -> bytes:
-        """What stands in the record for this value."""
+        """The bytes that a record has for this value."""
         if len(raw) < LEAF_MIN and type(raw) is bytes:
             return raw
         form = part(raw)

@@ -240,7 +240,7 @@ class Walk:
         return Ext(OBJECT, payload)
 
     def _check_keys(self, value: dict[str, Any]) -> int:
-        """How much text the keys are."""
+        """The size of the keys as text."""
         for key in value if self._careful else ():
             try:
                 write_text(key)

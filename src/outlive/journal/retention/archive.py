@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # cryptography need not be installed
     from outlive.journal.seal.rekey import ArchiveKeys, SealedCover
 
 SUFFIX = ".outlive"
-#: What a file is called while it is written, and when one that is left was left by a death.
+#: The suffix of a file that is being written, and the age from which a leftover is removed.
 _PART = ".part"
 PART_SECONDS_MAX = 3600.0
 _BEGIN, _SEALED = b"OlAr\x01", b"OlAr\x02"
@@ -62,7 +62,7 @@ _decode = msgspec.msgpack.Decoder(Archived).decode
 
 
 class Archive(Protocol):
-    """Where runs are kept that are about to go."""
+    """A place where runs are kept before they are deleted."""
 
     async def keep(self, runs: Sequence[Archived]) -> None:
         """Durable when this returns; keeping the same run again is fine."""

@@ -34,7 +34,7 @@ from outlive.stores.types import Deletion, Entry, Found, Node, Reading
 
 logger = logging.getLogger("outlive")
 
-#: How often the end of another's journal is read anew because somebody was faster.
+#: The number of times that another journal's end is read again after a conflict.
 TRIES_MAX = 5
 #: Journals of keys that are written in one commit.
 KEYS_AT_ONCE = 100
@@ -43,7 +43,7 @@ _NOWHERE = 1 << 61
 
 
 class Retiree(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be known of a run to let it go."""
+    """The facts about a run that its deletion needs."""
 
     run_id: str
     seq: int
@@ -78,7 +78,7 @@ def check_ended(reading: Reading, events: Sequence[Event]) -> None:
 
 
 async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
-    """What a run leaves behind. Its values are put together only if some of them stay.
+    """The part of a run that outlives it. Its values are restored only if some of them stay.
 
     Raises:
         CorruptRecord: its journal is damaged; such a run does not go.
@@ -209,7 +209,7 @@ async def delete_runs(store: Store, retirees: Sequence[Retiree], keep_until: int
 
 
 async def gone_for_good(store: Store, run_ids: Collection[str]) -> set[str]:
-    """Those of which there is no run, and no tombstone of one."""
+    """Families without a run, and without a tombstone of one."""
     missing = [name for name in sorted(run_ids) if not await _is_there(store, name)]
     probes = [
         Entry(run_id=name, after=_NOWHERE, last=_NOWHERE + 1, epoch=0, record=b"", link=b"")

@@ -62,7 +62,7 @@ from outlive.stores.types import (
 
 #: Families that are looked at in one portion.
 LOOKED_AT = 100
-#: How long nodes without a run are kept.
+#: The time that nodes without a run are kept.
 ORPHAN_MS = 86_400_000
 
 
@@ -137,7 +137,7 @@ ARCHIVED_BYTES = 8 * 1024 * 1024
 #: Marks that nobody removed go after so long.
 MARK_MS = 86_400_000
 LIVE = ("pending", "running", "waiting", "in_doubt", "quarantined")
-#: What keeps a run from being read, and so from being deleted.
+#: Errors that keep a run from being read, and so from being deleted.
 UNREADABLE = (CorruptRecord, WrongVersion, WrongKey, Erased)
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ Phase: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What may go, where it is kept, and how often somebody looks."""
+    """The rules of a sweep: what may go, the archive, and the period."""
 
     retention: Retention
     archive: Archive | None = None
@@ -159,7 +159,7 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     flow: str
     status: str
-    #: When it ended; of a silent run: when it last wrote.
+    #: The time of its end; of a silent run: of its last write.
     at: int
     #: "deleted", "cancelled", or why it is kept.
     fate: str
@@ -167,7 +167,7 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Swept:
-    """What a sweep came to."""
+    """The result of a sweep."""
 
     fates: Counter[str] = field(default_factory=Counter)
     #: Keys of deleted runs whose window is over.

@@ -82,7 +82,7 @@ def audit(
         events_min: a run with fewer events made no progress.
     """
     runs = {run_id: events for run_id, events in journals.items() if not _is_key(events)}
-    # What a fork does may follow from what it shares: it is judged by its replay.
+    # The actions of a fork may follow from its shared events: its replay is the judge.
     whole = {run_id: events for run_id, events in runs.items() if not is_fork(events)}
     broken = [
         f"run {run_id}: {words}"
@@ -144,7 +144,7 @@ def is_fork(events: Sequence[Event]) -> bool:
 def _check_acknowledged(
     journals: Mapping[str, Sequence[Event]], acknowledged: Mapping[str, int]
 ) -> Iterator[str]:
-    """What a driver was told is durable is there."""
+    """Check that what a driver was told is durable is in the journal."""
     for run_id, seq in acknowledged.items():
         events = journals.get(run_id, ())
         there = first_seq(events) - 1 + len(events)
@@ -183,7 +183,7 @@ def _check_surfaced(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the journals say of one effect."""
+    """The events of one effect in all journals."""
 
     run_id: str
     intent: EffectIntended
@@ -233,7 +233,7 @@ def _check_receipts(
 def _check_receipt(
     receipt: Receipt, told: Sequence[_Told], policies: Mapping[str, Policy]
 ) -> Iterator[str]:
-    """What happened was intended first, by that run, with those arguments."""
+    """Check that every receipt was intended first, by that run, with those arguments."""
     who = f"run {receipt.run_id}: effect {receipt.effect} (key {receipt.key})"
     if receipt.effect not in policies:
         yield f"{who} happened, and the audit has no policy for it"

@@ -99,7 +99,7 @@ def _check_told(
 
 
 def check_deadlines(run_id: str, events: Sequence[Event]) -> Iterator[str]:
-    """Who claims a run behind its deadline drives its flow no further; with clocks that are right.
+    """Check that nobody drives a flow after its deadline; needs clocks that are right.
 
     A driver that was paused may be late itself, so only a claim counts.
     """
@@ -139,7 +139,7 @@ _AFTER_ALL = 1 << 62
 def check_deletion(
     disk: Store, archive: Store, gone: Reading, events: Sequence[Event]
 ) -> Iterator[str]:
-    """What went had ended, nobody needs it, and its id, its keys and its archive are there."""
+    """Check that a deleted run had ended, is not needed, and left id, keys and archive."""
     run_id, header, run = gone.head.run_id, gone.header, fold(events)
     if header.ended_at is None or run.ended_at is None or run.status not in ENDED:
         yield f"run {run_id}: was deleted while it was {run.status}"

@@ -180,7 +180,7 @@ def _is_same(one: Event, other: Event) -> bool:
 
 
 def _check_nonces(events: Sequence[Event]) -> Iterator[str]:
-    """What goes into an effect or comes out of a run came out of a step before it."""
+    """Check that values in effects and outcomes came out of a step before them."""
     made: set[str] = set()
     for seq, event in numbered(events):
         match event:

@@ -134,7 +134,7 @@ def check_children(events: Sequence[Event]) -> Iterator[str]:
             yield f"event {seq} starts child {event.step} after its end"
 
 
-#: What only a flow that still runs can bring about.
+#: Events that only a running flow can cause.
 _OF_A_FLOW = (QuestionAsked, Answered, ChildIntended, TimerFired, ChapterBegan, RunCompleted)
 
 
@@ -160,7 +160,7 @@ def check_stopped(events: Sequence[Event]) -> Iterator[str]:
 
 
 class _Undoing:
-    """What was done so far, and what of it was undone."""
+    """The effects done so far, and those of them that were undone."""
 
     def __init__(self) -> None:
         self.open_steps: set[str] = set()
@@ -200,7 +200,7 @@ class _Undoing:
 
 
 def check_undo(events: Sequence[Event]) -> Iterator[str]:
-    """What happened is undone when every doubt is settled: last first, one by one, each once."""
+    """Check that effects are undone once every doubt is settled: last first, each once."""
     undoing = _Undoing()
     for seq, event in numbered(events):
         match event:

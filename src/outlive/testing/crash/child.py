@@ -43,7 +43,7 @@ _PR_SET_PTRACER = 0x59616D61
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What a scene gets: an app to start runs in, and the outside world."""
+    """The arguments of a scene: an app to start runs in, and the outside world."""
 
     app: App
     folder: Path
@@ -139,7 +139,7 @@ class _Child:
             self._attach(tid, ["-e", f"trace={point.syscall}", "-e", inject, "-o", "/dev/null"])
 
     def _attach(self, tid: int, options: list[str]) -> None:
-        # Where only ancestors may trace, say that our own child may, too.
+        # Where only ancestors may trace, allow our own child, too.
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)
         command = ["strace", "-qq", "-p", str(tid), *options]
         self._tracers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class CallFault(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
-    """What goes wrong, at which call (from 1)."""
+    """A failure, and the call (from 1) at which it occurs."""
 
     number: int
     #: Count the calls of this verb only.

@@ -66,7 +66,7 @@ class Evidence:
     journals: Mapping[str, Sequence[Event]]
     receipts: Sequence[Receipt]
     acknowledged: Mapping[str, int]
-    #: What could not even be read, in words.
+    #: Journals that could not be read, in words.
     damage: Sequence[str] = ()
     #: Heads and headers of all runs.
     found: Sequence[Found] = ()
@@ -141,7 +141,7 @@ Check = Callable[[Evidence], Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What is played and killed, and what must hold afterwards."""
+    """The scene that is played and killed, and the checks that must hold afterwards."""
 
     #: "module:function" of the scene.
     target: str
@@ -150,7 +150,7 @@ class Play:
     events_min: int = 1
     #: More to look at than the auditor does.
     checks: tuple[Check, ...] = ()
-    #: Where modules are looked for, beside the usual places.
+    #: Folders that are searched for modules, beside the usual ones.
     search_path: tuple[str, ...] = ()
     #: A ``postgresql://`` URL: each trial gets a schema of its own there. None: a file each.
     server: str | None = None
@@ -166,7 +166,7 @@ class Trial:
     """One play, with its deaths."""
 
     points: tuple[Point, ...]
-    #: How many of the points were reached.
+    #: The number of points that were reached.
     hits: int
     violations: Sequence[str]
     evidence: Evidence | None
@@ -174,7 +174,7 @@ class Trial:
 
 @dataclass(slots=True, kw_only=True)
 class CrashReport:
-    """What came out of many trials."""
+    """The results of many trials."""
 
     seconds: float = 0.0
     trials: list[Trial] = field(default_factory=list)
@@ -379,7 +379,7 @@ def _log_of(folder: Path) -> str:
 
 
 def _count_syscalls(trace: Path, threads: Mapping[int, str]) -> dict[tuple[str, str], int]:
-    """How often each thread made each call, from a trace of lines like ``17 write(3, ...``."""
+    """Count the calls of each thread, from a trace of lines like ``17 write(3, ...``."""
     found: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text(errors="replace").splitlines():
         tid, _, call = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Where the children of a crash test come from: a process that has everything imported and forks.
+"""A process that has everything imported, and forks the children of a crash test.
 
 Run as ``python -m outlive.testing.crash.nursery MODULE:FUNCTION``. It reads orders from its input,
 a line each, forks a child for each, and writes a line for each child that ended. It stays

@@ -75,7 +75,7 @@ def describe(point: Point) -> str:
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child shall do: run the scene in this folder, and die at this point."""
+    """An order to a child: run the scene in this folder, and die at this point."""
 
     number: int
     folder: str
@@ -91,14 +91,14 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child ended: its exit code, or minus the signal that killed it."""
+    """The end of a child: its exit code, or minus the signal that killed it."""
 
     number: int
     status: int
 
 
 class Diary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child that was not killed did, in order."""
+    """The calls of a child that was not killed, in order."""
 
     calls: list[str]
     moments: list[str]

@@ -1,4 +1,4 @@
-"""Those who write to simulated runs: signals, requests, answers, and orders to stop.
+"""Clients of simulated runs: they send signals, requests, answers and cancellations.
 
 They post by mail ids of their own, at times twice, as any client must do that did not hear whether
 the first came in; the store refuses the second. Some answer what was answered, or what nobody asks
@@ -40,11 +40,11 @@ from outlive.testing.simulation.store import SimDisk
 from outlive.testing.simulation.witness import Witness
 from outlive.testing.simulation.world import LIMIT_SECONDS, SETTLE_SECONDS, World
 
-#: What the arguments of a run contain whose flow waits for mail.
+#: Words in the arguments of a run whose flow waits for mail.
 _WAITS_FOR_MAIL = (b"signal", b"requests")
 #: Of so many signals a flow has heard enough: fewer and fewer come.
 SIGNALS_MANY = 5
-#: How often a failed run is given another try.
+#: The number of times a failed run is retried.
 RETRIES_MAX = 2
 #: The share of letters that are flipped, and which ones may be.
 FLIPPED = 0.3
@@ -319,7 +319,7 @@ class Human:
         nature.after(nature.mostly_short(6.0), self._post, run_id, mail_id, letter)
 
     def _verdict(self, key: str, watched_seconds: float) -> Verdict | None:
-        """What can be said for certain, if anything."""
+        """The verdict that is certain, if there is one."""
         if self._world.paid(key) is not None:
             return "happened"
         if watched_seconds < CAUTION_SECONDS or not self._world.is_quiet(key):
@@ -346,7 +346,7 @@ class Human:
 
 T = TypeVar("T")
 
-#: How many forks a seed makes at most, and how often somebody thinks of one.
+#: The number of forks of a seed, and how often somebody tries to make one.
 FORKS_MAX = 3
 PERIOD_SECONDS = 5.0
 

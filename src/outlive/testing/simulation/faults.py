@@ -1,4 +1,4 @@
-"""What goes wrong, and when: at seeded instants, and aimed at events of every kind.
+"""Faults: at seeded instants, and aimed at events of every kind.
 
 A fault is *aimed* when it waits for the commit of an event of one kind and strikes at one moment
 of it: when it is sent, when it is in the store and not yet answered, or when it was answered. So
@@ -30,9 +30,9 @@ EVENTS: tuple[str, ...] = tuple(sorted(kind.__name__ for kind in KINDS if kind n
 PAIRS: tuple[tuple[str, FaultKind], ...] = tuple(
     (event, fault) for event in EVENTS for fault in FAULTS
 )
-#: Those that happen to the store's answers, not to a process.
+#: Faults of the store's answers, not of a process.
 STORE_FAULTS: frozenset[FaultKind] = frozenset({"lost_reply", "slow_store", "store_down"})
-#: Those that happen to one process.
+#: Faults of one process.
 PROCESS_FAULTS: tuple[FaultKind, ...] = tuple(f for f in FAULTS if f not in STORE_FAULTS)
 
 Moment: TypeAlias = Literal["sent", "applied", "told"]
@@ -58,13 +58,13 @@ class Aim:
     event: str
     fault: FaultKind
     moment: Moment
-    #: How many such commits pass before it strikes.
+    #: The number of such commits that pass before it strikes.
     passes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """What happens to one commit."""
+    """A fault of one commit."""
 
     fault: FaultKind
     moment: Moment
@@ -72,7 +72,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """What a seed has in store."""
+    """The plan of a seed."""
 
     aims: tuple[Aim, ...]
     #: (when, what): faults that strike whoever is there.
@@ -83,27 +83,27 @@ class FaultPlan:
     cancels: tuple[str, ...]
     #: Of some runs, after how many seconds they must be over.
     deadlines: dict[str, float]
-    #: How likely somebody who sees that a run failed gives it another try.
+    #: The probability that somebody who sees a failed run retries it.
     retrying: float
-    #: How likely somebody who looks writes to a run that may wait for it.
+    #: The probability that somebody who looks writes to a run that may wait for it.
     chatter: float
-    #: How likely a human who looks says something that nobody asked for.
+    #: The probability that a human who looks says something that nobody asked for.
     meddling: float
-    #: When some process goes in good order.
+    #: The times at which some process stops in good order.
     leaving: tuple[float, ...]
-    #: How likely a process is struck just before or after an effect's body.
+    #: The probability that a process is struck just before or after an effect's body.
     misfortune: float
     workers: int
     lease_seconds: float
     poll_seconds: float
     idle_ms: int
-    #: What may be deleted, if anything, and how often somebody looks.
+    #: The retention rules, if any, and the period of sweeps.
     retention: Retention | None
     retain_seconds: float
 
 
 def skew_of(seed: int, process: str) -> int | None:
-    """How far a process's clock is ahead of its server's; None: all go by one clock."""
+    """The offset of a process's clock from its server's; None: all use one clock."""
     if random.Random(f"skewed {seed}").random() > SKEWED:
         return None
     return random.Random(f"skewed {seed} {process}").choice(SKEWS_MS)
@@ -194,7 +194,7 @@ class Marksman:
         self._poisoned, self._doses = plan.poison or ("", 0)
 
     def strikes(self, batch: Sequence[Entry], kinds: frozenset[str]) -> Iterator[Strike]:
-        """What strikes a commit that carries these kinds of events."""
+        """Yield the faults of a commit that carries these kinds of events."""
         if self._is_poison(batch, kinds):
             yield Strike(fault="crash", moment="applied")
         for aim in list(self._aims):

@@ -1,4 +1,4 @@
-"""What simulated flows ask of others: people, other programs, other runs, and the way back.
+"""Simulated flows: random programs of steps, effects, waits, children and undo.
 
 These are the nodes of a program that wait for mail or for children, and the effects that can be
 undone. What a flow heard is part of its outcome (``Story.heard``), so that the judge can tell
@@ -186,7 +186,7 @@ EFFECTS = {
     )
 }  # fmt: skip
 
-#: What may be promised of each.
+#: The promise that may be made of each.
 POLICIES: dict[str, Policy] = {
     "pay_honoured": "once",
     "pay_checked": "once",
@@ -202,7 +202,7 @@ POLICIES: dict[str, Policy] = {
     "call_off": "once",
     "pay_one": "once",
 }
-#: What is undone when its run ends badly.
+#: Effects that are undone when their run ends badly.
 UNDOABLE = frozenset(effect.definition.name for effect in UNDONE)
 
 # ---------------------------------------------------------------- the interpreter
@@ -435,7 +435,7 @@ async def map_effects(story: Story, orders: list[str], room: int) -> list[Any]:
 
 
 def outcomes(told: list[fanout.Outcome[Any]]) -> list[Any]:
-    """What became of each, as something that a journal takes."""
+    """The outcomes, as values that a journal takes."""
     return [each.value if each.ok else type(each.error).__name__ for each in told]
 
 

@@ -1,4 +1,4 @@
-"""What must hold at the end of a simulation: the auditor's rules, told outcomes, and replay.
+"""The checks at the end of a simulation: the auditor's rules, reported outcomes, and replay.
 
 Every run that ended is replayed once more from its journal alone: no body may run, and the flow
 must come to the very end that the journal has.
@@ -99,7 +99,7 @@ def _check_mail(journals: Journals, witness: Witness) -> Iterator[str]:
 
 
 def _check_spoilt(journals: Journals, witness: Witness) -> Iterator[str]:
-    """What nobody posted is kept aside, and changes nothing."""
+    """Check that letters that nobody posted are set aside, and change nothing."""
     for run_id, spoilt in witness.spoilt.items():
         aside = {
             event.mail_id
@@ -130,13 +130,13 @@ def _check_heard(
 
 
 def _end_of(events: Sequence[Event]) -> int | None:
-    """Where its outcome is; what follows only tells its parent."""
+    """The index of the event with its outcome; events after it only notify its parent."""
     ends = [place for place, event in enumerate(events) if isinstance(event, _ENDS)]
     return ends[-1] if ends else None
 
 
 def _check_outcomes(journals: Journals, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
-    """What somebody was told is what the journal has."""
+    """Check that each reported outcome is that of the journal."""
     for run_id, outcome in outcomes.items():
         ends = [each for each in journals.get(run_id, ()) if isinstance(each, _ENDS)]
         said = [(getattr(end, "value", None), getattr(end, "error", None)) for end in ends]
@@ -152,7 +152,7 @@ def _check_replays(nature: Nature, journals: Journals) -> Iterator[str]:
 
 
 def _check_forks(nature: Nature, disk: Store, journals: Journals) -> Iterator[str]:
-    """What a fork shares is there, and leads to the end that it came to."""
+    """Check that the shared events of a fork exist, and that replay comes to its end."""
     for run_id, own in journals.items():
         reading = run_immediate(read_whole(disk, run_id)) if is_fork(own) else None
         if reading is None:
@@ -223,7 +223,7 @@ class _StillLog:
         return self.seq
 
     def wait(self, seq: int, callback: Callable[[], None]) -> None:
-        """What is there is durable; what is new never will be."""
+        """Call back at once for durable events; new ones never become durable."""
         if seq <= self.durable:
             callback()
 
@@ -241,7 +241,7 @@ class _StillKin:
         """Nobody is driven here."""
 
     async def news_of(self, run_id: str) -> None:
-        """What they said is in the journal."""
+        """Do nothing: their news is in the journal."""
 
     async def post(self, run_id: str, mail_id: str, letter: Letter) -> Posted:
         return "already"

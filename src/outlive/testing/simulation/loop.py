@@ -70,7 +70,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.timeline = timeline
         self.name = name
         self.is_dead = False
-        #: What fell due during a pause; None while the loop runs.
+        #: Callbacks that fell due during a pause; None while the loop runs.
         self.held: list[asyncio.Handle] | None = None
         #: Errors that no code took care of.
         self.errors: list[str] = []
@@ -193,7 +193,7 @@ class Nature:
         self.timeline = Timeline()
         self.loop = new_loop(self.timeline, "nature")
         self.rng = random.Random(f"outlive {seed}")
-        #: How far every wall clock is ahead of virtual time.
+        #: The offset of every wall clock from virtual time.
         self.wall_ms = 0
 
     @property
@@ -226,7 +226,7 @@ class SimClock:
     def __init__(self, nature: Nature, skew_ms: int = 0) -> None:
         self._nature = nature
         self.skew_ms = skew_ms
-        #: How far this process's wall clock is ahead of everybody's, for a while.
+        #: The temporary offset of this process's wall clock from the others.
         self.offset_ms = 0
 
     def now_ms(self) -> int:

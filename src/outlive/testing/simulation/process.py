@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Surroundings:
-    """What all processes of a simulation share."""
+    """The objects that all processes of a simulation share."""
 
     nature: Nature
     plan: FaultPlan
@@ -55,7 +55,7 @@ class Surroundings:
     world: World
     witness: Witness
     open_line: Callable[[], SimStore]
-    #: What seals the store, if anything does.
+    #: The seal of the store, if it has one.
     seal: SimSeal | None
 
 
@@ -240,11 +240,11 @@ class SimProcess:
 
     @property
     def wall_ms(self) -> int:
-        """How far the server's clock was set forth by now."""
+        """The offset by which the server's clock was set forward."""
         return self._nature.wall_ms
 
     def check_clock(self, sent_at: float) -> None:
-        """Who was just told the server's time goes by it, as well as it can be known."""
+        """Check that a process that was just told the server's time follows it closely."""
         if self._line.clock is None:
             return
         off = abs(self._ports.clock.now_ms() - SimClock(self._nature).now_ms())

@@ -9,7 +9,7 @@ from outlive.testing.simulation.flows import EFFECTS, SIGNALS, UNDOABLE, Node
 
 DEPTH_MAX = 3
 CHAPTERS_MAX = 3
-#: How deep a family of runs goes.
+#: The depth of a family of runs.
 GENERATIONS_MAX = 2
 _SIDE_BY_SIDE = ("gather", "group", "first", "as_completed", "queue")
 _OWN = [name for name in EFFECTS if name.startswith(("pay", "wire"))]

@@ -48,7 +48,7 @@ SECONDS_MAX = 400.0
 CALLBACKS_MAX = 400_000
 #: From here on the bank and the model behave, so that everything can come to an end.
 CALM_SECONDS = 60.0
-#: When no run got on for so long, the wall clocks go on to what is due later than this.
+#: If no run progressed for so long, the wall clocks advance to the next thing that is due.
 QUIET_SECONDS = 6.0
 LONG_MS = 2000
 TICK_SECONDS = 0.5
@@ -60,7 +60,7 @@ FORKED = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationReport:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     #: A hash of all that happened, the same at every simulation of this seed.

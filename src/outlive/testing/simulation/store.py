@@ -54,9 +54,9 @@ _AFTER_ALL = 1 << 62
 
 
 class SimDisk(MemoryStore):
-    """What all processes share; letters may arrive at it spoilt."""
+    """The storage that all processes share; letters may arrive damaged."""
 
-    #: What arrives of a letter to a run, by its id and body.
+    #: The bytes that arrive of a letter, by run, id and body.
     arrive: Callable[[str, str, bytes], bytes] = staticmethod(lambda run_id, mail_id, body: body)
     #: Told of run and id when that is not what was sent.
     on_spoilt: Callable[[str, str], None]
@@ -113,14 +113,14 @@ class Link:
         self.loses_next_reply = False
 
     def delay(self) -> float:
-        """How long one way takes now."""
+        """The duration of one way now."""
         seconds = self._nature.mostly_short(0.02)
         if self.is_slow:
             seconds += self._nature.rng.random() * self._slow_seconds
         return seconds
 
     def wait(self) -> float:
-        """How long until the store can be reached."""
+        """The time until the store can be reached."""
         return max(0.0, self._down_until - self._nature.now)
 
 
@@ -166,7 +166,7 @@ class SimStore:
         #: Of the process that it belongs to: its loop, and what makes it suffer a fault.
         self.loop: SimLoop
         self.strike: Callable[[FaultKind], None]
-        #: That of the server, if it has one of its own.
+        #: The server's clock, if it has one of its own.
         self.clock: RemoteClock | None = None
         #: The kinds of events in the commit that is on its way or not yet answered.
         self.in_air: frozenset[str] = frozenset()
@@ -269,7 +269,7 @@ class SimStore:
             line.go_down()
         loses = line.loses_next_reply or "lost_reply" in faults
         if loses and self._nature.chance(0.3):
-            # Who is stopped before it can repeat its commit may find another in its place.
+            # A process stopped before it can repeat its commit may find another in its place.
             self._nature.after(self._nature.mostly_short(0.1), self.strike, "pause")
         line.loses_next_reply = False
         for struck, name in (
@@ -282,7 +282,7 @@ class SimStore:
         return loses
 
     async def _next_turn(self) -> None:
-        """What comes next waits for the end of a pause, and never comes in a dead process."""
+        """Wait for the next turn: until the end of a pause; a dead process never gets one."""
         if self.loop.is_dead:
             raise SimCrash
         turn = self.loop.create_future()
@@ -459,7 +459,7 @@ class SimSealed(SealedStore):
 
 
 class SimSeal:
-    """What seals the store of one simulation."""
+    """The seal of the store of one simulation."""
 
     def __init__(self, disk: MemoryStore, nature: Nature) -> None:
         self._keys = MasterKeys([nature.entropy(KEY_BYTES)], nature.entropy)

@@ -1,4 +1,4 @@
-"""What is seen of a simulation from outside: acknowledgements, told outcomes, faults, the trace.
+"""Observations from outside a simulation: acknowledgements, reported outcomes, faults, the trace.
 
 The witness stands beside the store and the keepers. It knows nothing of the engine's inside, and
 what it writes down is what the auditor insists on at the end.
@@ -159,7 +159,7 @@ class Witness:
                     self.broken.append(f"run {entry.run_id}: started before it was intended")
 
     def check_news(self, disk: Store, body: bytes) -> None:
-        """What a parent is told of its child is durable by then."""
+        """Check that the news a parent gets of its child is durable."""
         letter = parse_letter(bare(body))
         if isinstance(letter, ChildNews):
             run = fold(_events(disk, letter.child_id))

@@ -48,18 +48,18 @@ class ProcessContext:
 #: The process that the running code belongs to.
 here: ContextVar[ProcessContext] = ContextVar("outlive_sim_process")
 
-#: How the bank treats one request.
+#: The bank's behaviour for one request.
 Manner: TypeAlias = Literal[
     "pays", "refuses", "breaks_before", "breaks_after", "breaks_and_pays_late", "hangs", "slow"
 ]
 _MANNERS: tuple[Manner, ...] = get_args(Manner)
-#: How often each, out of all.
+#: The weight of each behaviour.
 _WEIGHTS = (8, 1, 1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankRequest:
-    """What an effect's body asks of the bank."""
+    """A request of an effect's body to the bank."""
 
     run_id: str
     effect: str
@@ -82,9 +82,9 @@ class World:
         #: Called when an effect's body begins.
         self.on_begin: Callable[[ProcessContext, BankRequest], None] = lambda process, request: None
         self.calm = False
-        #: What bodies found that should not be, in words.
+        #: Errors that bodies found, in words.
         self.broken: list[str] = []
-        #: What the model keeps in mind; it hands out the object itself.
+        #: The model's memory; it hands out the object itself.
         self.memory: list[str] = ["remembered"]
 
     # the model
@@ -176,7 +176,7 @@ class World:
     def _pay_later(
         self, request: BankRequest, answer: asyncio.Future[Any] | None, process: ProcessContext
     ) -> None:
-        """What was asked for is done within the promised time, whoever still waits."""
+        """Do what was asked within the promised time, whether or not the caller still waits."""
         nature = self._nature
         seconds = 0.98 * SETTLE_SECONDS * nature.rng.random() ** 2
 
@@ -210,7 +210,7 @@ class World:
     # asking the bank
 
     async def find(self, key: str) -> Any:
-        """What a check gets to hear: the truth of the moment, or that nobody knows."""
+        """Answer a check: the current truth, or "unknown"."""
         process = _living()
         nature = self._nature
         heard = process.loop.create_future()
@@ -232,7 +232,7 @@ class World:
         return self._paid.get(key, outlive.NOT_HAPPENED)
 
     def paid(self, key: str) -> dict[str, str] | None:
-        """What a careful person finds in the bank's book."""
+        """The payment in the bank's book, for a careful person."""
         return self._paid.get(key)
 
     def check_paid(self, key: str, outcome: dict[str, str]) -> None:
