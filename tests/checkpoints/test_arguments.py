@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[Call, type[UsageError], str]] = {
     "status": (
         lambda r: r.finish("r", "success"),
         UsageError,
-        "status='success' is none; it is succeeded, failed or canceled",
+        "status='success' is not a status; use succeeded, failed or canceled",
     ),
     "no status": (lambda r: r.finish("r", None), UsageError, "status=None"),
     "error": (
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[Call, type[UsageError], str]] = {
     "runs": (
         lambda r: r.store.runs("sucess"),
         UsageError,
-        "status='sucess' is none; it is running",
+        "status='sucess' is not a status; use running",
     ),
 }
 

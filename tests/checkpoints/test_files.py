@@ -219,7 +219,7 @@ async def test_a_damaged_row_is_reported_and_nothing_is_imported(
 
     with pytest.raises(CorruptArchive, match="snapshot r-id-1 of run r can't be read"):
         await import_snapshots(snapshots, path)
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         await import_snapshots(snapshots, tmp_path / "nowhere")
     (tmp_path / "text").write_text("no database")
     with pytest.raises(CorruptArchive):

@@ -76,7 +76,7 @@ async def test_a_dead_process_is_named_with_the_remedy(place: Place) -> None:
     assert {"n": 0} == await taker.resume("dead")
     await taker.rollback("dead", "one")
     await taker.finish("dead", "canceled")
-    with pytest.raises(LeaseLost, match="was ended or let go of since"):
+    with pytest.raises(LeaseLost, match="was ended or released since"):
         await zombie.checkpoint("three")
     assert 1 == await plain.cleanup("dead")
 
@@ -96,7 +96,7 @@ async def test_an_exclusive_runner_has_what_it_saves(place: Place) -> None:
     await one.finish("r", "failed")
     assert {"n": 9} == await other.resume("r")
     await other.finish("r")
-    with pytest.raises(LeaseLost, match="was ended or let go of since"):
+    with pytest.raises(LeaseLost, match="was ended or released since"):
         await one.checkpoint("r", "late", {})
 
 

@@ -237,7 +237,7 @@ def test_rules_that_are_none_are_named_as_they_were_given(desk: Desk) -> None:
 
     code, _, why = desk("retain", "--rules", "complete=30d", "--dry-run")
 
-    assert (2, True) == (code, why.startswith("outlive: --rules: 'complete=30d' is no rule"))
+    assert (2, True) == (code, why.startswith("outlive: --rules: 'complete=30d' is not a rule"))
 
 
 def test_a_fork_changes_one_outcome(desk: Desk) -> None:

@@ -50,13 +50,22 @@ def test_a_machine_that_works_is_taken() -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"states": None}, r"moves has <Lamp.OFF: 1>, which is not one of its states \(PLANNING, .*"),
+        (
+            {"states": None},
+            r"moves has <Lamp.OFF: 1>, which is not one of its states \(PLANNING, .*",
+        ),
         ({"states": ["OFF", "ON"]}, r"states is \['OFF', 'ON'\]; it is an Enum with a member"),
         ({"states": Enum("Nothing", {})}, r"states is <enum 'Nothing'>; it is an Enum"),
         ({"states": Enum("Twice", "off OFF")}, r"two states would have the handler on_off\(\)"),
-        ({"moves": None}, r"moves has <State.PLANNING: .*>, which is not one of its states \(OFF, ON"),
+        (
+            {"moves": None},
+            r"moves has <State.PLANNING: .*>, which is not one of its states \(OFF, ON",
+        ),
         ({"moves": [Lamp.OFF]}, r"moves is \[<Lamp.OFF: 1>\]; it says for each state"),
-        ({"moves": {Lamp.OFF: (Lamp.ON, "red")}}, r"moves of OFF has 'red', which is none of its"),
+        (
+            {"moves": {Lamp.OFF: (Lamp.ON, "red")}},
+            r"moves of OFF has 'red', which is not one of its",
+        ),
         (
             {"moves": {Lamp.OFF: (Lamp.ON,), Lamp.ON: (Lamp.OFF,)}},
             r"no way leads from OFF to BROKEN; add a move to it, or leave the state out",
@@ -68,7 +77,10 @@ def test_a_machine_that_works_is_taken() -> None:
         ({"on_on": outlive.step(handler)}, r"what it calls is a step or an effect, not the han"),
         ({"on_on": lambda: None}, r"on_on takes nothing; a handler takes nothing but self"),
         ({"on_on": lambda self, tool: None}, r"on_on takes self, tool; a handler takes nothing"),
-        ({"working": (State.EXECUTING, Lamp.ON)}, r"working has <State.EXECUTING: .* none of its"),
+        (
+            {"working": (State.EXECUTING, Lamp.ON)},
+            r"working has <State.EXECUTING: .* not one of its",
+        ),
         ({"working": 7}, r"working is 7; write states: \(State.FAILED,\)"),
         ({"moves": {Lamp.OFF: None}}, r"moves of OFF is None; write states"),
         ({"version": 0}, r"version is 0; use a whole number of at least 1"),
@@ -78,7 +90,10 @@ def test_a_machine_that_works_is_taken() -> None:
         ({"version": 2, "upcasters": [1]}, r"upcasters is \[1\]; it has a function by the version"),
         ({"version": 2, "upcasters": {"1": dict}}, r"upcasters is .*; it has a function by the"),
         ({"version": 2, "upcasters": {1: 5}}, r"the upcaster from version 1 is 5; it is a func"),
-        ({"checkpoint_evry": 3}, r"checkpoint_evry is no option .*; write checkpoint_every, if"),
+        (
+            {"checkpoint_evry": 3},
+            r"checkpoint_evry is not an option .*; write checkpoint_every, if",
+        ),
         ({"upcaster": {}}, r"upcaster is not an option of a loop; write upcasters"),
         ({"checkpoint_every": 0}, r"checkpoint_every is 0; use a whole number of at least 1"),
         ({"ttl": "soon"}, r"soon"),

@@ -426,11 +426,13 @@ def test_what_is_no_loop_is_refused(verbs: Any, tmp_path: Path) -> None:
     """A class where a loop is meant, a name or the base where a class is, an id that is none."""
     where = f"sqlite:///{tmp_path / 'loops.db'}"
     for verb in (verbs.step_once, partial(verbs.drive, store=where)):
-        with pytest.raises(UsageError, match=r"Clerk'> is not a loop; make one: YourLoop\(request\)"):
+        with pytest.raises(
+            UsageError, match=r"Clerk'> is not a loop; make one: YourLoop\(request\)"
+        ):
             verb(Clerk)
     for kind in ("Clerk", Loop, State):
         for verb in (verbs.resume, verbs.load):
-            with pytest.raises(UsageError, match=r"loop=.* is no loop that can be driven; give"):
+            with pytest.raises(UsageError, match=r"loop=.* is not a loop that can be driven; give"):
                 verb(where, "x", kind)
     with pytest.raises(RunIdRefused, match="a run id is a non-empty text, not 5"):
         verbs.resume(where, 5, Clerk)

@@ -272,8 +272,8 @@ async def test_no_key_is_made_of_what_is_hidden(effect: str) -> None:
     ("rules", "why"),
     [
         ({"names": "password"}, "names are several"),
-        ({"names": None}, "names are several, and None is none"),
-        ({"patterns": 5}, "patterns are several, and 5 is none"),
+        ({"names": None}, "names are several, and None is not"),
+        ({"patterns": 5}, "patterns are several, and 5 is not"),
         ({"names": ("a b",)}, "can't be the name of a parameter"),
         ({"patterns": ("(",)}, "is not a regular expression"),
         ({"patterns": ("a*",)}, "matches nothing at all"),
@@ -307,7 +307,7 @@ def test_the_environment_says_the_same() -> None:
 
     assert outlive.Redaction(names=("password", "token"), patterns=("sk-[a-z]+",)) == rules
     assert parse_redaction("", "") is None
-    with pytest.raises(UsageError, match=r"OUTLIVE_REDACT_PATTERN: .* no regular expression"):
+    with pytest.raises(UsageError, match=r"OUTLIVE_REDACT_PATTERN: .* not a regular expression"):
         parse_redaction("", "(")
 
 

@@ -216,7 +216,10 @@ async def retry_done(place: Place) -> None:
     await place.app.retry("r")
 
 
-@raises(errors.ForkRefused, r"run r can't be forked like this: seq 99 is not there: its chapter goes from")
+@raises(
+    errors.ForkRefused,
+    r"run r can't be forked like this: seq 99 is not there: its chapter goes from",
+)
 async def fork_nowhere(place: Place) -> None:
     await (await place.app.start(echo, id="r"))
     await place.app.fork("r", at=99)

@@ -92,7 +92,7 @@ def test_what_asks_for_what_there_is_may_stand_beside_an_effect(options: dict[st
         ({"transaction": "no"}, "it is True or False"),
         ({"retry": 5}, r"write outlive\.Retry"),
         ({"raises": OSError}, r"write \(OSError,\)"),
-        ({"raises": ("OSError",)}, "'OSError' is none"),
+        ({"raises": ("OSError",)}, "'OSError' is not one"),
     ],
 )
 def test_what_is_misspelt_is_refused(options: dict[str, Any], words: str) -> None:

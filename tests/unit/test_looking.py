@@ -38,8 +38,8 @@ async def app() -> AsyncIterator[App]:
         ({"tag": "customer=7"}, "give a pair of texts: tag="),
         ({"tag": {"customer": "7"}}, "give a pair of texts"),
         ({"tag": ("customer", 7)}, "give a pair of texts"),
-        ({"limit": 0}, "limit=0 is no whole number from 1"),
-        ({"limit": "10"}, "limit='10' is no whole number"),
+        ({"limit": 0}, "limit=0 is not a whole number from 1"),
+        ({"limit": "10"}, "limit='10' is not a whole number"),
         ({"after": 5}, "after=5; it is the `next` of the page before"),
     ],
 )

@@ -161,9 +161,9 @@ def test_retries_end_and_grow() -> None:
         ({"factor": math.nan}, "factor is a finite number"),
         ({"factor": math.inf}, "factor is a finite number"),
         ({"jitter": 5}, "True or False"),
-        ({"only": ("OSError",)}, "'OSError' is none"),
+        ({"only": ("OSError",)}, "'OSError' is not one"),
         ({"only": OSError}, r"write \(OSError,\)"),
-        ({"only": 5}, "5 is none"),
+        ({"only": 5}, "5 is not one"),
         ({"delay_max": "soon"}, "not a duration"),
     ],
 )

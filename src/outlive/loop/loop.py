@@ -287,7 +287,8 @@ def _define(cls: type[Loop]) -> None:
     older = check_upcasters(name, cls.version, cls.upcasters)
     if type(cls.checkpoint_every) is not int or cls.checkpoint_every < 1:
         raise DefinitionRefused(
-            f"{name}: checkpoint_every is {cls.checkpoint_every!r}; use a whole number from 1"
+            f"{name}: checkpoint_every is {cls.checkpoint_every!r}; "
+            "use a whole number of at least 1"
         )
     # States that the class defines itself include no working states unless it says so.
     is_own = cls.states is not State and cls.working is Loop.working
