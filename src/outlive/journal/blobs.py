@@ -1,9 +1,9 @@
-"""Blobs elsewhere: what is put as a stream goes into another store; all else stays where it was.
+"""Blobs in another store: streamed blobs go there; everything else stays.
 
-Chunks are durable there before the record that names them is written here, as they would be in
-one store. Each of the two knows the other by an id that it keeps among its nodes, so that neither
-a wrong place nor an empty one is taken for the right one. In the other store a family has the id of
-this one in its name: several may share a place, and none clears away what is another's.
+Chunks are durable there before the record that references them is written here, as in one store.
+Each store knows the other by an id among its nodes, so that neither a wrong store nor an empty one
+is mistaken for the right one. In the other store a family has the id of this one in its name:
+several stores may share it, and none deletes another's chunks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from outlive.model.ids import OWN_PREFIX
 from outlive.stores.seam import Store
 from outlive.stores.types import Deletion, Health, Node
 
-#: The family of what two stores know of one another.
+#: The family of the nodes by which two stores know one another.
 PLACES = f"{OWN_PREFIX}places"
-#: Addresses that begin so are ours; those of chunks are hashes.
+#: The prefix of our addresses; those of chunks are hashes.
 _OWN = b"outlive."
 _ID, _BLOBS = b"outlive.id", b"outlive.blobs"
 
@@ -43,10 +43,10 @@ async def place_of(store: Store) -> BlobLocation | None:
 
 
 async def check_here(store: Store) -> None:
-    """Its blobs are where all else is.
+    """Check that the store keeps its blobs itself.
 
     Raises:
-        StoreUnavailable: they are elsewhere; the message says where.
+        StoreUnavailable: they are in another store; the message says which.
     """
     place = await place_of(store)
     if place is not None:
@@ -59,8 +59,8 @@ async def keep_elsewhere(store: Store, blobs: Store, name: str, entropy: Entropy
     """The store with its blobs in another one, which is found again by its id.
 
     Raises:
-        StoreUnavailable: its blobs are in another place.
-        UsageError: that is the store itself.
+        StoreUnavailable: its blobs are in another store.
+        UsageError: both are the same store.
     """
     own, other = await id_of(store, entropy), await id_of(blobs, entropy)
     if own == other:

@@ -1,9 +1,9 @@
-"""A fork's journal as its driver sees it: what it shares with another run, then its own.
+"""The journal of a fork as its driver sees it: the events shared with another run, then its own.
 
-The shared part stays where it is. It is read from the other run's journal up to the cut, verified
-up to the link that the fork wrote down, and taken as the fork's past: effects in it were the
-other's, so they are neither run nor undone again. Its events are numbered backwards from the
-fork's first, which is 1, so that they never change their place.
+The shared events stay where they are. They are read from the other run's journal up to the fork
+point, verified against the link that the fork recorded, and become the fork's past: effects in it
+belong to the other run, so they are neither run nor undone again. They are numbered backwards
+from the fork's first event, which is 1, so that their numbers never change.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from outlive.model.events import (
 from outlive.stores.seam import Store
 from outlive.stores.types import Reading, StoredRecord
 
-#: Forks of forks of forks.
+#: The largest depth of forks of forks.
 DEPTH_MAX = 100
 
 
 async def events_of(store: Store, reading: Reading) -> list[Event]:
-    """The events of a reading; of a fork's, with what it shares before them.
+    """The events of a reading; of a fork's, preceded by the shared ones.
 
     Raises:
-        CorruptRecord: a record of either is damaged, or what is shared is gone.
+        CorruptRecord: a record of either is damaged, or the shared events are gone.
         WrongVersion: a later release wrote one of them.
     """
     events, behind = read_events(reading), 0
@@ -47,7 +47,7 @@ async def events_of(store: Store, reading: Reading) -> list[Event]:
         fork = events[0] if events else None
         if not isinstance(fork, Forked):
             return events
-        # A fork of a fork: what is shared may begin with a fork itself.
+        # A fork of a fork: the shared events may begin with a fork themselves.
         behind += fork.seq
         events = [*await _read_prefix(store, reading.head.run_id, fork, behind), *events]
     raise CorruptRecord(reading.head.run_id, 1, f"it is a fork more than {DEPTH_MAX} deep")
@@ -76,7 +76,7 @@ def link_of(run_id: str, record: StoredRecord) -> bytes:
 def _inherited(event: Event, behind: int) -> Event:
     match event:
         case EffectDone() | EffectRaised():
-            # Whoever held the key undoes what it did.
+            # The holder of the key undoes its effect.
             return msgspec.structs.replace(event, by="holder")
         case RunRetried(since=since):
             return msgspec.structs.replace(event, since=since - behind)
@@ -85,7 +85,7 @@ def _inherited(event: Event, behind: int) -> Event:
 
 
 def _changed(event: Any, fork: Forked) -> Event:
-    """The last shared event with the outcome that the fork gives it."""
+    """Replace the outcome of the last shared event by the fork's own."""
     if not fork.step:
         return event  # type: ignore[no-any-return]  # as it came
     match event:
@@ -100,7 +100,7 @@ def _changed(event: Any, fork: Forked) -> Event:
 
 
 def changed_in(events: Sequence[Event]) -> list[Event]:
-    """Outcomes that a fork changed: their values are JSON."""
+    """Outcomes that a fork replaced: their values are JSON."""
     return [
         before for before, event in pairwise(events) if isinstance(event, Forked) and event.step
     ]

@@ -1,4 +1,4 @@
-"""A run's header, made from its fold: what a store may be asked for."""
+"""Headers: the searchable summary of a run in the store, made from its fold."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
 
 
 def _header_beside(run: Run) -> Header:
-    """Of a mark or a key: of which run a mark speaks, only its id tells."""
+    """The header of a mark or a key: only a mark's id names its run."""
     if run.marked is not None:
         return key_header("mark", ended_at=run.marked.at)
     if run.kept is not None:
@@ -60,7 +60,7 @@ def _header_beside(run: Run) -> Header:
 
 
 def brief_header(brief: Brief) -> Header:
-    """The header of a journal that is no run's: never due, never driven."""
+    """The header of a journal that is not a run's: never due, never driven."""
     return Header(
         flow="",
         version="",
@@ -96,7 +96,7 @@ def key_header(
 
 
 def first_entry(journal: str, event: Event, header: Header) -> Entry:
-    """The entry that begins a journal."""
+    """Make the entry that creates a journal."""
     body, nodes, flags = parted_body([event], Values())
     kinds = KIND_BITS[type(event)]
     record, link = pack(
@@ -117,7 +117,7 @@ def first_entry(journal: str, event: Event, header: Header) -> Entry:
 def next_entry(
     head: Head, event: Event, header: Header, *, epoch: int, taken_by: str | None = None
 ) -> Entry:
-    """The entry that follows a head; with ``taken_by`` it takes the lease."""
+    """Make the entry that follows a head; with ``taken_by`` it takes the lease."""
     kinds, body = KIND_BITS[type(event)], encode_events([event])
     record, link = pack(
         head.run_id, prev=head.link, epoch=epoch, seq=head.seq + 1, kinds=kinds, body=body
@@ -135,7 +135,7 @@ def next_entry(
     )
 
 
-#: Pauses between two tries, which double; and how often it is tried: for about a minute.
+#: The delay between two attempts, which doubles; and their number: about a minute in all.
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 1.0
 _TRIES_MAX = 65
 
@@ -143,10 +143,10 @@ _TRIES_MAX = 65
 async def find_or_begin(
     store: Store, lane: Lane, entry: Entry, read: Callable[[], Awaitable[Reading | None]]
 ) -> Reading | None:
-    """The run whose first entry was refused; None: it belonged to one that was deleted.
+    """The run whose first entry was refused; None: the id belonged to one that was deleted.
 
     Raises:
-        RunIdTaken: the transaction that has the id does not end.
+        RunIdTaken: the transaction that holds the id does not end.
     """
     pause = _PAUSE_FIRST
     for _ in range(_TRIES_MAX):

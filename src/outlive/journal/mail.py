@@ -1,7 +1,7 @@
-"""Letters as mail: written for one run and id, and believed only there.
+"""Letters as mail: bound to one run and one id, and valid only there.
 
-What can't be read is handled one way, whatever is wrong with it: it changes nothing, and the event
-that takes it out of the mailbox keeps its bytes, its id and the reason.
+All unreadable mail is handled in one way: it changes nothing, and the event that takes it out of
+the mailbox keeps its bytes, its id and the reason.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ READ_BEFORE = "it was read before: somebody put it back"
 
 
 class Unreadable(NamedTuple):
-    """Mail that is not what somebody posted under this id to this run."""
+    """Mail that nobody posted like this under this id to this run."""
 
     why: str
-    #: The bytes that were found.
+    #: The bytes found.
     body: bytes
 
 
 def write_letter(run_id: str, mail_id: str, letter: Letter) -> bytes:
-    """The letter as mail of this id to this run."""
+    """Encode a letter as mail of this id to this run."""
     return enclose(run_id, mail_id, encode_letter(letter))
 
 

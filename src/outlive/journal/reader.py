@@ -1,4 +1,4 @@
-"""Reading a journal back: every record verified, in place, before anything is believed."""
+"""Reading a journal: every record is verified, in place, before it is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outlive.stores.types import Head, Reading, StoredRecord
 def read_events(reading: Reading, *, restored: bool = True) -> list[Event]:
     """All events of a journal that was read from its start, or from its last chapter on.
 
-    Not ``restored`` they have their values as they stand in the records.
+    Not ``restored`` they keep the recorded form of their values.
 
     Raises:
         CorruptRecord: a record is damaged, missing, foreign or out of place, or the journal does
@@ -33,7 +33,7 @@ def read_events(reading: Reading, *, restored: bool = True) -> list[Event]:
 def read_first(reading: Reading, *, restored: bool = True) -> Event:
     """The first event of a journal or of its last chapter, whatever else of it was read.
 
-    Not ``restored`` it has its values as they stand in the record: enough to compare digests.
+    Not ``restored`` it keeps the recorded form of its values: enough to compare digests.
     """
     base, link = begin_of(reading)
     chain = Chain(reading.head.run_id, base, link, reading.nodes if restored else None)
@@ -81,7 +81,7 @@ class Chain:
         return events
 
     def check_end(self, head: Head) -> None:
-        """The journal ends where its head says."""
+        """Check that the journal ends where its head says."""
         if self._seq != head.seq + 1 or self._link != head.link:
             found = f"the journal ends at seq {self._seq - 1}, its head at {head.seq}"
             raise CorruptRecord(self._run_id, self._seq, found)
@@ -107,7 +107,7 @@ class Tail:
         """The events of a reading after ``seq``.
 
         Raises:
-            CorruptRecord: it does not go on where the last one ended, or is damaged.
+            CorruptRecord: it does not continue where the last one ended, or is damaged.
         """
         events = self._go_on(reading) if self.seq else read_events(reading)
         self.seq, self._link = reading.head.seq, reading.head.link

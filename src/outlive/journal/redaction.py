@@ -1,9 +1,9 @@
-"""Redaction carried out: on its way into the journal, and nowhere behind it.
+"""Redaction: values and texts are redacted on their way into the journal.
 
-A hider goes over what is about to be recorded, texts and values alike, and puts a mark in place of
-what must not be there. Values are changed as bytes, so that no class is needed; where nothing
-matches, the very same bytes come back. What a run's own steps were given under a redacted name is
-looked for in all else that the run records.
+A hider goes through everything that is about to be recorded, texts and values, and replaces what
+is named by a mark. Values are changed as bytes, so that no class is needed; where nothing matches,
+the same bytes are returned. Arguments that a run's own steps got under a redacted name are
+searched for in everything else that the run records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from outlive.model.mail import Answer, Letter, Resolve, Signal
 from outlive.model.redaction import MARK, SECRET_CHARS_MIN, Redaction, parted_by_marks
 
 T = TypeVar("T")
-#: Secrets of runs that logs are cleared of: the last so many.
+#: The number of secrets of recent runs that logs are cleared of.
 HEARD_MAX: Final = 1000
 _TEXTS: Final[dict[type, str]] = {
     Parked: "reason",
@@ -52,7 +52,7 @@ _open = msgspec.msgpack.Decoder().decode
 
 
 class Hider:
-    """Hides what a ``Redaction`` names; one of an app, and one of each run in memory."""
+    """Hides what a ``Redaction`` names; one per app, and one per run in memory."""
 
     def __init__(self, redaction: Redaction | None = None, above: Hider | None = None) -> None:
         self._redaction, self._above = redaction, above
@@ -60,17 +60,17 @@ class Hider:
         self._patterns = () if redaction is None else redaction.compiled
         self._secrets: frozenset[str] = frozenset()
         self._known: re.Pattern[str] | None = None
-        #: Of an app: what its runs have learned last.
+        #: Of an app: the secrets that its runs learned last.
         self._heard: deque[str] | None = deque(maxlen=HEARD_MAX) if above is None else None
-        #: There is something to look for.
+        #: Whether there is anything to look for.
         self.is_on = bool(self._patterns)
 
     def for_run(self) -> Hider:
-        """The same for one run, which learns secrets of its own."""
+        """A hider for one run, which learns secrets of its own."""
         return Hider(self._redaction, self)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """From here on these texts are redacted, too."""
+        """Redact these texts from now on."""
         fresh = {text for text in secrets if len(text) >= SECRET_CHARS_MIN and text != MARK}
         fresh -= self._secrets
         if not fresh:
@@ -82,23 +82,23 @@ class Hider:
             self._above.hear(fresh)
 
     def hear(self, secrets: Iterable[str]) -> None:
-        """A run learned these."""
+        """Add secrets that a run learned."""
         if self._heard is not None:
             self._heard.extend(secrets)
 
     # texts and values
 
     def text(self, text: str) -> str:
-        """The text without what must not be seen; itself if there is nothing of it."""
+        """Redact a text; the same object if nothing matches."""
         return _without(text, self._patterns, self._known) if self.is_on else text
 
     def said(self, text: str) -> str:
-        """The same for what is logged: of no run in particular."""
+        """Redact a text for the log: with the secrets of all runs."""
         known = _any_of(tuple(self._heard)) if self._heard else None
         return _without(text, self._patterns, known)
 
     def value(self, raw: bytes) -> bytes:
-        """A value as the codec wrote it."""
+        """Redact an encoded value."""
         if not self.is_on or not raw:
             return raw
         walk = _Walk(self)
@@ -111,7 +111,7 @@ class Hider:
         return pack(form) if walk.has_changed else raw
 
     def json(self, raw: bytes) -> bytes:
-        """A value that somebody wrote as JSON."""
+        """Redact a value that somebody wrote as JSON."""
         if not self.is_on or not raw:
             return raw
         walk = _Walk(self)
@@ -124,7 +124,7 @@ class Hider:
     # what is written
 
     def event(self, event: Event) -> Event:
-        """The event as it may be recorded."""
+        """Redact an event."""
         if not self.is_on:
             return event
         changed: Any = with_values(event, self.value)
@@ -151,7 +151,7 @@ class Hider:
         )
 
     def start(self, start: RunStarted) -> RunStarted:
-        """A run's first event: what it is compared by is what is recorded."""
+        """Redact a run's first event: later starts are compared with the redacted arguments."""
         if not self.is_on:
             return start
         args = self.value(start.args)
@@ -161,7 +161,7 @@ class Hider:
         return replace(start, args=args, digest=same, tags=tags, pins=pins)
 
     def letter(self, letter: Letter) -> Letter:
-        """Mail before it is posted."""
+        """Redact mail before it is posted."""
         if isinstance(letter, Signal) and not letter.is_json:
             return replace(letter, value=self.value(letter.value))
         if isinstance(letter, (Signal, Answer, Resolve)):
@@ -169,10 +169,10 @@ class Hider:
         return letter
 
     def check_run(self, flow: str, args: bytes) -> None:
-        """A run's own arguments have no name that is redacted: it must get them again.
+        """Check that no argument of a run has a redacted name: the run must get them again.
 
         Raises:
-            ValueRefused: one has.
+            ValueRefused: one has such a name.
         """
         if not self.names:
             return
@@ -186,10 +186,10 @@ class Hider:
 
 
 class LogFilter(logging.Filter):
-    """Clears what is logged.
+    """A logging filter that redacts records.
 
-    Of a sealed store no text of a user's error is logged, nor a traceback, whose last line has it.
-    A record that repeats such a text says with ``extra={"sealed_as": ...}`` what stands for it.
+    For a sealed store no text of a user's error is logged, nor a traceback, whose last line has it.
+    A record that repeats such a text gives its replacement with ``extra={"sealed_as": ...}``.
     """
 
     def __init__(self, hider: Hider, *, is_sealed: bool = False) -> None:
@@ -197,7 +197,7 @@ class LogFilter(logging.Filter):
         self._hider, self._is_sealed = hider, is_sealed
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Every record passes, without what must not be seen."""
+        """Let every record pass, redacted."""
         if self._is_sealed:
             _seal(record)
         text = record.getMessage()
@@ -223,7 +223,7 @@ def _seal(record: logging.LogRecord) -> None:
 
 
 class _Walk:
-    """One walk over one value, as msgpack or JSON have it."""
+    """One walk over one value, in msgpack's or JSON's types."""
 
     def __init__(self, hider: Hider) -> None:
         self._hider = hider
@@ -285,7 +285,7 @@ def _is_json(event: Event) -> bool:
 
 
 def _any_of(secrets: Iterable[str]) -> re.Pattern[str]:
-    """The longest first: one may hold another."""
+    """Sort the longest first: one may contain another."""
     return re.compile("|".join(map(re.escape, sorted(secrets, key=len, reverse=True))))
 
 
@@ -301,9 +301,9 @@ def _without(
 
 
 def same_but_for_marks(a: bytes, b: bytes) -> bool:
-    """Whether two values may be the same, where what either has a mark for can't be compared.
+    """Whether two values may be equal, where redacted parts match anything.
 
-    Rules come and go while runs are under way: what was recorded under others still fits.
+    Rules change while runs are under way: values recorded under other rules still match.
     """
     a, b = whole(a), whole(b)
     mark = MARK.encode()
@@ -311,7 +311,7 @@ def same_but_for_marks(a: bytes, b: bytes) -> bool:
 
 
 def same_text(a: str, b: str) -> bool:
-    """Whether two texts are the same, but for what either has a mark for."""
+    """Whether two texts are equal, where redacted parts match anything."""
     return _may_be_same(a, b)
 
 

@@ -1,15 +1,15 @@
-"""Shared journals: anybody may append (R11). Read, decide, commit behind what was read; whoever was
-not first reads on and decides again.
+"""Shared journals: anybody may append (R11). Read, decide, commit after the last event read; on a
+conflict read on and decide again.
 
-A ``SharedJournal`` is one journal as one process sees it. It keeps the fold of what it has read, so
-that an append is one commit and nothing else: that the fold is not out of date is what the commit
-itself checks. Whatever else is asked of it reads on first.
+A ``SharedJournal`` is one process's view of one journal. It keeps the fold of what it has read, so
+that an append is a single commit: the commit itself checks that the fold is up to date. All other
+calls read on first.
 
-A journal that is deleted may begin anew under its id. Its epoch is drawn at its begin and tells
-one from the other: what was decided on the old one is never appended to the new one.
+A deleted journal may begin anew under its id. Its epoch is drawn at random when it begins and
+distinguishes the two: a decision about the old one is never appended to the new one.
 
-All verbs are for a lane: they call a store and never suspend by themselves. Who has the turn may
-begin an append on a loop's own thread; what of it may take long is done aside.
+All methods run on a lane: they call a store and never suspend themselves. The holder of the turn
+may begin an append on a loop's own thread; slow parts of it are done on the lane.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from outlive.stores.types import (
 #: The number of conflicts that an append survives.
 TRIES_MAX = 100
 _EPOCH_MAX = 0x7FFF_FFFF
-#: Forms up to this size stand in their record: of a thing that is saved again and again, few.
+#: Forms up to this size stay in their record: a value that is saved repeatedly needs few nodes.
 _FORM_SHORT = 256
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Fold(Protocol):
     """The state of a journal, folded from its events. It gets values as they stand in records."""
 
     def apply(self, event: Any) -> None:
-        """Let one event happen."""
+        """Apply one event."""
         ...
 
     def brief_with(self, events: Sequence[Any]) -> Brief:
@@ -97,9 +97,9 @@ class SharedJournal(Generic[F]):
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is known of the journal."""
+        """Forget everything that is known of the journal."""
         self._fold: F = self._new()
-        #: None: there is none, or it was not looked for yet.
+        #: None: there is no journal, or it was not read yet.
         self._head: Head | None = None
         self._header: Header | None = None
         self._is_read = False
@@ -112,24 +112,24 @@ class SharedJournal(Generic[F]):
             return view(self._fold)
 
     async def append(self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]) -> T:
-        """Append what this decides, durably, and tell what the journal leads to then.
+        """Append what ``decide`` returns, durably, and return ``answer`` of the new state.
 
-        ``decide`` may be called several times. What it refuses, it refuses knowing everything.
+        ``decide`` may be called several times. A refusal is only raised with an up-to-date state.
 
         Raises:
-            StoreUnavailable: others were faster each time.
+            StoreUnavailable: every attempt met a conflict.
         """
         with self._lock:
             return await self._append(decide, answer)
 
     def take_turn(self) -> bool:
-        """Whether nobody is at it: then ``append_in_turn`` must follow."""
+        """Take the turn if it is free: then ``append_in_turn`` must follow."""
         return self._lock.acquire(blocking=False)
 
     async def append_in_turn(
         self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]
     ) -> T:
-        """As ``append``, for whom ``take_turn`` has given the turn; it is over then."""
+        """Like ``append``, for the holder of the turn, which ends with it."""
         try:
             return await self._append(decide, answer)
         finally:
@@ -150,7 +150,7 @@ class SharedJournal(Generic[F]):
     def _decided(
         self, decide: Callable[[F], Sequence[Event]], *, is_certain: bool
     ) -> Sequence[Event] | None:
-        """None: it would do nothing or refuse, but may not know everything."""
+        """None: it would do nothing or refuse, but its state may be out of date."""
         try:
             events = decide(self._fold)
         except OutliveError:
@@ -160,7 +160,7 @@ class SharedJournal(Generic[F]):
         return events if events or is_certain else None
 
     async def delete(self) -> bool:
-        """Delete the journal as it is known here, if it has ended; False: somebody went on."""
+        """Delete the journal as it is known here, if it has ended; False: it was continued."""
         with self._lock:
             head = self._head
             if head is None:
@@ -171,7 +171,7 @@ class SharedJournal(Generic[F]):
             return is_gone
 
     async def values(self, places: Sequence[tuple[int, bytes]]) -> list[bytes]:
-        """Values as they were, from what the fold has of them, each with the seq of its event.
+        """Restore values from their recorded form, each with the seq of its event.
 
         Raises:
             CorruptRecord: a part of one is missing or damaged.
@@ -218,7 +218,7 @@ class SharedJournal(Generic[F]):
     # appending
 
     async def _commit(self, events: Sequence[Event]) -> bool:
-        """Whether the events are in; they are durable then."""
+        """Whether the events were committed; then they are durable."""
         try:
             values = await self._values_at_hand()
             entry, written = self._entry(events, values)
@@ -325,22 +325,22 @@ class _Writing:
 TURNS = f"{OWN_PREFIX}turn/"
 FORKS = f"{OWN_PREFIX}fork/"
 ORPHANS = f"{OWN_PREFIX}orphan/"
-#: So many are looked through rather than asked for one by one.
+#: Up to this number marks are listed rather than read one by one.
 FEW_FORKS = 100
 
 
 def turn_entry(number: int, worker: str, now: int) -> Entry:
-    """A worker's turn to clear away what is old: of those who ask for it, one gets it."""
+    """The mark of a worker's turn to sweep: of those who ask for it, one gets it."""
     return _entry(f"{TURNS}{number}", Marked(now, worker))
 
 
 def fork_mark(parent: str, fork: str) -> str:
-    """The mark that keeps a run as long as its fork is there."""
+    """The mark that keeps a run as long as its fork exists."""
     return f"{_forks_of(parent)}{digest(fork.encode()).hex()}"
 
 
 def is_marked_for(journal: str, mark: Marked, parent: str | None) -> bool:
-    """Whether a mark speaks of that run; those that are no fork's speak of none."""
+    """Whether a mark is about that run; marks that are not a fork's are about none."""
     if journal.startswith(FORKS):
         return parent is not None and journal == fork_mark(parent, mark.by)
     return parent is None
@@ -351,12 +351,12 @@ def _forks_of(parent: str) -> str:
 
 
 def fork_entry(parent: str, fork: str, now: int) -> Entry:
-    """Says that a run is forked, before it is."""
+    """Mark a run as forked, before it is."""
     return _entry(fork_mark(parent, fork), Marked(now, fork), parent)
 
 
 def orphan_entry(family: str, now: int) -> Entry:
-    """Says that a family had nodes and no run; since when, if it was not said before."""
+    """Mark a family that has nodes and no run; return since when it was marked."""
     return _entry(f"{ORPHANS}{digest(family.encode()).hex()}", Marked(now, family))
 
 
@@ -366,7 +366,7 @@ def _entry(journal: str, event: Marked, parent: str | None = None) -> Entry:
 
 
 async def find_marks(store: Store, prefix: str, ended_by: int | None) -> AsyncIterator[Found]:
-    """The marks that there are."""
+    """List the marks."""
     after = None
     while True:
         page = await store.find(Query(prefix=prefix, ended_by=ended_by), after, PAGE_MAX)

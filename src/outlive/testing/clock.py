@@ -1,6 +1,6 @@
 """A clock that stands still until it is moved, for tests that would otherwise wait.
 
-``FakeClock`` is both clocks of ``Ports``. With ``rule(loop)`` the timers of an asyncio loop go by
+``FakeClock`` is both clocks of ``Ports``. With ``rule(loop)`` the timers of an asyncio loop follow
 it, too, so that an hour of sleep is over as soon as ``advance(3600)`` returns to the loop.
 """
 
@@ -26,19 +26,19 @@ class FakeClock:
         return self._seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time go by, on both clocks."""
+        """Advance both clocks."""
         self._seconds += seconds
         self.set_wall(self._wall_ms + seconds * 1000)
 
     def set_wall(self, now_ms: float) -> None:
-        """Set the wall clock, back or forth; monotonic time does not notice."""
+        """Set the wall clock, back or forth; monotonic time is unaffected."""
         self._wall_ms = now_ms
         for loop in self._loops:
             if not loop.is_closed():
-                # A loop that sleeps must look at its timers again.
+                # A sleeping loop must look at its timers again.
                 loop.call_soon_threadsafe(int)
 
     def rule(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From here on this loop's timers go by this clock. Not for loops with timers of C."""
+        """Let this loop's timers follow this clock. Not for loops with timers in C."""
         loop.time = self.monotonic  # type: ignore[method-assign]  # what a subclass would do
         self._loops.append(loop)

@@ -1,10 +1,10 @@
-"""The outside world of a test: a receiver that writes down what happened to it, and misbehaves.
+"""The outside world of a test: a receiver that records what happened, and fails on demand.
 
-A ledger is one file, a line per thing that happened, synced before it counts; any number of
-processes use it at once. What it is asked to do it does in a *manner*: it answers, refuses, breaks
-the connection after the fact, hangs, or is late. A late thing is written down at once with the
-instant at which it will have happened: until then nobody who asks finds it, and no death of the
-asker stops it. So it is with a bank that goes on with a request when its client is gone.
+A ledger is one file, a line per event, synced before it counts; any number of processes use it at
+once. Each request is handled in a *manner*: the receiver answers, refuses, breaks the connection
+afterwards, hangs, or is late. A late event is recorded at once with the instant at which it will
+have happened: until then ``find`` does not see it, and the caller's death does not stop it, like a
+bank that completes a request when its client is gone.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class ReceiverRefused(ConnectionRefusedError):
 
 
 class ReplyLost(ConnectionResetError):
-    """The connection broke; whoever called can't know what happened."""
+    """The connection broke; the caller can't know what happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
     """The receiver's behaviour for one request."""
 
-    #: It happens.
+    #: Whether it happens.
     commits: bool = True
-    #: It happens this much later than it was asked for.
+    #: The delay after which it happens.
     delay_seconds: float = 0.0
     #: The treatment of the caller after that.
     then: Literal["answer", "refuse", "break", "hang"] = "answer"
@@ -58,7 +58,7 @@ HANGS_AFTER = Manner(then="hang")
 
 
 class Ledger:
-    """A receiver and its book, in one file."""
+    """A receiver and its records, in one file."""
 
     def __init__(self, path: str | os.PathLike[str], *, settle_seconds: float = 5.0) -> None:
         self._path = Path(path)
@@ -68,7 +68,7 @@ class Ledger:
     async def perform(
         self, request: Receipt, manner: Manner = ANSWERS, *, honours_key: bool = False
     ) -> Receipt:
-        """Be asked to do something, in this manner."""
+        """Handle a request in this manner."""
         done = self.enter(request, manner, honours_key=honours_key)
         if manner.then == "answer":
             await asyncio.sleep(manner.delay_seconds)
@@ -80,7 +80,7 @@ class Ledger:
     def enter(
         self, request: Receipt, manner: Manner = ANSWERS, *, honours_key: bool = False
     ) -> Receipt:
-        """Write down that it happens; the same key again is the same thing where it is honoured."""
+        """Record that it happens; where keys are honoured, the same key is the same event."""
         if manner.delay_seconds > self._settle_seconds:
             raise ValueError("this receiver promises to be done sooner than that")
         if not manner.commits:
@@ -121,7 +121,7 @@ def _error(manner: Manner) -> ConnectionError:
 
 
 def _read(file: int) -> Sequence[Receipt]:
-    """Every whole line; one that was cut off by a death never counted."""
+    """Read complete lines; one that was cut off by a kill never counted."""
     text = os.pread(file, os.fstat(file).st_size, 0)
     return [_decoder.decode(line) for line in text.split(b"\n")[:-1]]
 

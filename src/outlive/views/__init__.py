@@ -1,1 +1,1 @@
-"""Views: journals as people read them. They only read, and need no flow's code."""
+"""Views: journals in readable form. They only read, and need no flow's code."""

@@ -1,10 +1,10 @@
-"""Checking a journal without believing it: every record, every link, the head, the header.
+"""Verification of a journal: every record, every link, the head, the header.
 
-Unlike a driver, which refuses a journal at its first fault, this goes on behind one and finds the
-others. Behind a damaged record the chain can't be followed, so the next record is checked by
-itself (its digest, its seq) and the chain is taken up again from there.
+Unlike a driver, which refuses a journal at its first fault, this continues after one and finds the
+others. After a damaged record the chain can't be followed, so the next record is checked on its
+own (its digest, its seq) and the chain is continued from there.
 
-What it can't see: a journal cut back together with its head. Only somebody who wrote down the
+It can't detect a journal that was cut back together with its head. Only somebody who recorded the
 head's link elsewhere can.
 """
 
@@ -45,7 +45,7 @@ _LINK_BYTES = 16
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it was written."""
+    """A deviation from what was written."""
 
     #: None: the store itself.
     run: str | None
@@ -67,12 +67,12 @@ class Checked:
 
     @property
     def all(self) -> list[Damage]:
-        """Everything that is wrong."""
+        """All damage."""
         return self.damage + self.mail
 
 
 def check_journal(reading: Reading) -> Checked:
-    """Everything that is wrong with a journal that was read as far back as it goes."""
+    """Check a journal that was read as far back as it goes."""
     return _Check(reading).result
 
 
@@ -88,7 +88,7 @@ class _Check:
         self._epoch = 0
         #: The link before the last chapter.
         self._chapter_link = b"" if self._seq == 1 else self._link
-        #: The last record was whole and in its place.
+        #: Whether the last record was whole and in its place.
         self._follows = True
         for record in reading.records:
             self._record(record)
@@ -151,7 +151,7 @@ class _Check:
         self._seq, self._follows = record.seq + 1, False
 
     def _end(self) -> None:
-        """The journal ends where its head says."""
+        """Check that the journal ends where its head says."""
         head = self._reading.head
         last = self._seq - 1
         if last != head.seq:
@@ -179,7 +179,7 @@ class _Check:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")
 
     def _lease(self) -> None:
-        """Whoever holds the run has claimed it."""
+        """Check that the holder of the run has claimed it."""
         claims = [event.worker for event in self.result.events if isinstance(event, Claimed)]
         holder = self._reading.head.worker
         if holder is not None and claims and claims[-1] != holder:
@@ -190,13 +190,13 @@ class _Check:
         told = header_of(run, self._chapter_link)
         if run.marked is None:
             return told
-        # Of which run a mark speaks is in its id, which can be compared, but not read.
+        # A mark's run is in its id, which can be compared, but not read.
         shown = self._reading.header.parent
         fits = is_marked_for(self._run_id, run.marked, shown)
         return msgspec.structs.replace(told, parent=shown if fits else "another, by its id")
 
     def _mail(self) -> None:
-        """As much as was posted and not consumed, and readable."""
+        """Check the mail: complete and readable."""
         head, waiting = self._reading.head, self._reading.mail
         if head.posted - head.consumed != len(waiting):
             counts = f"{head.posted} posted, {head.consumed} consumed, {len(waiting)} waiting"

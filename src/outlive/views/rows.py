@@ -1,4 +1,4 @@
-"""One event as one row: what happened, where, and what of it people want to see."""
+"""One event as one row for people."""
 
 from __future__ import annotations
 
@@ -356,7 +356,7 @@ def _told_by(by: str) -> str:
 
 
 def from_json(raw: bytes) -> bytes:
-    """A person's JSON as other values are recorded; what is no JSON stays as it is."""
+    """A person's JSON as a recorded value; anything else stays as it is."""
     try:
         return msgspec.msgpack.encode(msgspec.json.decode(raw))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
@@ -364,7 +364,7 @@ def from_json(raw: bytes) -> bytes:
 
 
 def split_id(step_id: str) -> tuple[str, str]:
-    """Branch and place in it: ``0.1/search#2`` is in ``0.1``; an undo is where its effect is."""
+    """Split a step id: ``0.1/search#2`` is in branch ``0.1``; an undo is in that of its effect."""
     undo, place = ("undo ", step_id[len(_UNDO) :]) if step_id.startswith(_UNDO) else ("", step_id)
     branch, slash, step = place.partition("/")
     return (branch, undo + step) if slash else ("", undo + place)

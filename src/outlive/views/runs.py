@@ -1,4 +1,4 @@
-"""A run at a glance: from its head and header, and how it ended."""
+"""A summary of a run: from its head and header, and its outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def summary(found: Found | Reading) -> dict[str, Any]:
 
 
 def shown(text: str) -> str:
-    """Text of a header; without the key it says nothing."""
+    """A text of a header; sealed text is masked."""
     return SEALED if text.startswith(HIDDEN) else text
 
 
@@ -58,7 +58,7 @@ def outcome(run: Run) -> tuple[Any, dict[str, str] | None]:
 
 
 def iso(instant: int | None) -> str | None:
-    """An instant (ms since 1970) as programs and people read it; None stays None."""
+    """An instant (ms since 1970) as ISO text; None stays None."""
     if instant is None:
         return None
     try:

@@ -42,19 +42,19 @@ __all__ = ["Doubt", "Row", "doubts", "split_id", "timeline"]
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect of which nobody knows whether it happened."""
+    """An effect in doubt: nobody knows whether it happened."""
 
     step: str
     key: str
     attempt: int
     why: str
-    #: Only a human can tell; otherwise it is settled by itself.
+    #: Whether only a human can tell; otherwise it is settled automatically.
     asks: bool
     args: bytes
 
 
 def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
-    """A row per event of that run, in order."""
+    """One row per event of a run, in order."""
     rows: list[Row] = []
     begun: dict[str, int] = {}
     now = 0
@@ -129,7 +129,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A place, and what both runs have there."""
+    """One step of both runs."""
 
     step: str
     a: StepEnd | None
@@ -137,7 +137,7 @@ class ComparedStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> str:
-        """In a word; empty: none."""
+        """The kind of difference; empty: none."""
         if self.a is None or self.b is None:
             return "only in A" if self.b is None else "only in B"
         if self.a.args_digest != self.b.args_digest:
@@ -148,10 +148,10 @@ class ComparedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(a: Sequence[Event], b: Sequence[Event]) -> list[ComparedStep]:
-    """All places of two runs, in the order of the first, then what only the second has."""
+    """All steps of two runs, in the order of the first, then those that only the second has."""
     one, other = _places(a), _places(b)
     steps = [*one, *(step for step in other if step not in one)]
-    # How they ended comes last.
+    # The outcome comes last.
     steps.sort(key=lambda step: step == OUTCOME)
     return [ComparedStep(step=step, a=one.get(step), b=other.get(step)) for step in steps]
 

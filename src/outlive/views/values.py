@@ -1,7 +1,7 @@
-"""Recorded values for people: shown without their classes, so that nothing of them is ever run.
+"""Recorded values for people: shown without their classes, so that none of their code runs.
 
 ``read_value`` turns a value's bytes into a tree of plain data; objects keep their class's name as
-text. ``as_json`` and ``as_text`` render it. Whatever can't be read is shown as such: a view never
+text. ``as_json`` and ``as_text`` render it. An unreadable value is shown as such: a view never
 fails over a value.
 """
 
@@ -132,7 +132,7 @@ _TAGS: Final[Mapping[int, Callable[[memoryview], Any]]] = {
 
 
 def as_json(value: Any) -> Any:
-    """The same as nothing but JSON's types and what msgspec writes as text."""
+    """Convert to JSON's types and those that msgspec writes as text."""
     match value:
         case dict():
             return {str(key): as_json(part) for key, part in value.items()}
@@ -156,7 +156,7 @@ def as_json(value: Any) -> Any:
 
 
 def preview(data: bytes, chars: int = PREVIEW_CHARS) -> str:
-    """A value on one line, cut to so many characters."""
+    """A value on one line, cut to this length."""
     text = as_text(read_value(data), chars)
     return text if len(text) <= chars else text[: chars - 1] + "…"
 

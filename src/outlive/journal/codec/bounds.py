@@ -1,4 +1,4 @@
-"""The limits of a value, and how a refusal finds the path to its cause."""
+"""The limits of a value, and the path in a refusal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from outlive.errors import ValueRefused
 
 #: A value's encoded size.
 VALUE_BYTES_MAX = 64 * 1024 * 1024
-#: Containers inside containers; it also ends every cycle.
+#: Nesting depth; it also ends every cycle.
 DEPTH_MAX = 64
 #: Parts of one value, counted as often as they are reached. It ends walks over values that share
-#: their parts, and so are far larger written than in memory.
+#: their parts, and so are far larger encoded than in memory.
 PARTS_MAX = 8_000_000
-#: A list, dict or object is as much work as this many of its parts.
+#: A list, dict or object counts as this many parts.
 CONTAINER_PARTS = 16
-#: As many digits as Python itself turns into text and back.
+#: The number of digits that Python itself converts to text and back.
 INT_DIGITS_MAX = 4300
 
 _KEY_CHARS_SHOWN = 40
@@ -21,7 +21,7 @@ _STEPS_SHOWN = 8
 
 
 class Refusal(Exception):
-    """A refusal on its way up: each container it passes through adds its step to the path."""
+    """A refusal on its way up: each container adds its part of the path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Big texts and bytes by themselves: what stands in their place inside a value, and the way back.
+"""Leaves: large texts and bytes that are stored separately, and the references in their place.
 
 A *leaf* is a text or bytes of ``LEAF_MIN`` and more, wherever in a value it is. A ``Parted`` is a
 value's bytes with a reference in place of each leaf, a function of the value alone, and carries
@@ -39,8 +39,8 @@ from outlive.model.events import (
 )
 
 LEAF: Final = 48
-#: Characters or bytes from which on a text or bytes stands by itself. It must not depend on what
-#: is around it: a message is stored once, whether it is an outcome or the hundredth of a list.
+#: The length from which a text or bytes is stored separately. It must not depend on the context:
+#: a message is stored once, whether it is an outcome or the hundredth of a list.
 LEAF_MIN: Final = 512
 ADDRESS_BYTES: Final = 16
 #: The limit at which a memo starts anew.
@@ -106,7 +106,7 @@ class Messages:
             return False
         keys = list(chain.from_iterable(head))
         values = list(chain.from_iterable(map(dict.values, head)))
-        # Types first: what is no text may not be compared with one.
+        # Types first: other types may not be compared with text.
         is_text = _TEXTS.issuperset(map(type, chain(keys, values)))
         return is_text and keys == self._keys and values == self._values
 
@@ -175,7 +175,7 @@ class LeafMemo:
 
 
 def part(raw: bytes) -> bytes:
-    """A whole value's bytes as the codec would have parted them."""
+    """Split a whole value's bytes as the codec would have."""
     if len(raw) < LEAF_MIN or type(raw) is Parted:
         return raw
     splitter = _Splitter()
@@ -187,14 +187,14 @@ def part(raw: bytes) -> bytes:
 
 
 def references(form: bytes) -> set[bytes]:
-    """The addresses of a form's leaves; nothing else that only looks like one."""
+    """The addresses of a form's leaves, and nothing that only looks like one."""
     finder = _Finder()
     finder.walk(_open(form))
     return finder.found
 
 
 def whole(raw: bytes) -> bytes:
-    """A value's bytes with its leaves in their places: for whoever has no family to ask."""
+    """A value's bytes with its leaves in place: for callers without access to the family."""
     if type(raw) is not Parted:
         return raw
     return pack(_Joiner(raw.leaves).walk(_open(raw)))
@@ -281,7 +281,7 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
 
 
 def with_values(event: Event, change: Change) -> Event:
-    """The event with each value of a user's as this makes it; itself if nothing changes."""
+    """The event with each user value mapped; the same object if nothing changes."""
     changed: Event = _with(event, change)
     return changed
 

@@ -1,7 +1,7 @@
-"""From what stands in records back to values: every node verified before anything is believed.
+"""Restoring values from records: every node is verified before it is used.
 
 ``read_whole`` reads a journal and fetches the nodes that its values need, in a few calls however
-many there are; ``Restorer`` puts the values together. What is missing or damaged is reported with
+many there are; ``Restorer`` restores the values. Missing or damaged nodes are reported with
 run and seq, as a damaged record is.
 """
 
@@ -32,16 +32,16 @@ _EXT_HEADS: Final = frozenset((0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
 _REFERENCES: Final = re.compile(b"(?=" + re.escape(REFERENCE.head) + b"(.{16}))", re.DOTALL)
 _unpack = msgspec.msgpack.Decoder().decode
 _unpack_list = msgspec.msgpack.Decoder(list[Any]).decode
-#: No chain of bases is longer: their numbers lose a bit at each.
+#: The longest chain of bases: their numbers lose a bit at each.
 _CHAIN_MAX: Final = 64
-#: A driver that goes on with another's values leans on chains no longer than this.
+#: A driver that continues another's values builds on chains no longer than this.
 _LEANING_MAX: Final = 24
 
 
 async def read_whole(
     store: Store, run_id: str, after: int = 0, *, limit: int | None = None
 ) -> Reading | None:
-    """As the store reads it, with the nodes that its values need."""
+    """Read a journal from the store, with the nodes that its values need."""
     reading = await store.read(run_id, after, limit=limit)
     return None if reading is None else await with_nodes(store, reading)
 
@@ -54,7 +54,7 @@ async def not_found(store: Store, journal: str) -> RunNotFound:
 
 
 async def with_nodes(store: Store, reading: Reading) -> Reading:
-    """A reading with the nodes that its values need."""
+    """Add the nodes that a reading's values need."""
     if not any(map(is_parted, reading.records)):
         return reading
     nodes = await _fetch(store, reading.header.family, _named(reading.records))
@@ -64,7 +64,7 @@ async def with_nodes(store: Store, reading: Reading) -> Reading:
 async def read_values(
     store: Store, family: str, run_id: str, places: Sequence[tuple[int, bytes]]
 ) -> list[bytes]:
-    """Values as they were, from what stands in records for them: each with the seq of its event.
+    """Restore values from their recorded form, each with the seq of its event.
 
     Raises:
         CorruptRecord: a node that one of them needs is missing or damaged.
@@ -76,9 +76,9 @@ async def read_values(
 
 
 async def read_form(store: Store, family: str, raw: bytes) -> tuple[bytes, bytes] | None:
-    """The form that the next one may lean on, and its address; None: better lean on nothing.
+    """The form that the next value may build on, and its address; None: none is suitable.
 
-    ``raw`` is what stands in a record for a value. Chains that many drivers made longer, each by
+    ``raw`` is the recorded form of a value. Chains that many drivers made longer, each by
     one, end here.
     """
     stored = _stored(raw)
@@ -107,7 +107,7 @@ async def _read_chain(store: Store, family: str, base: list[bytes]) -> list[byte
 
 
 async def _fetch(store: Store, family: str, named: Iterable[bytes]) -> dict[bytes, bytes]:
-    """These nodes and all that they name."""
+    """These nodes and all that they reference."""
     found: dict[bytes, bytes] = {}
     wanted = set(named)
     while wanted:
@@ -118,7 +118,7 @@ async def _fetch(store: Store, family: str, named: Iterable[bytes]) -> dict[byte
 
 
 def _named(records: Sequence[StoredRecord]) -> set[bytes]:
-    """The nodes that records name. Nothing is verified yet: what can't be read names nothing."""
+    """The nodes that records reference. Nothing is verified yet."""
     named: set[bytes] = set()
 
     def look(raw: bytes) -> bytes:
@@ -137,7 +137,7 @@ def _named(records: Sequence[StoredRecord]) -> set[bytes]:
 
 
 def is_stored(raw: bytes) -> bool:
-    """Whether these bytes stand in a record in place of a value."""
+    """Whether these bytes are a reference to a value."""
     return _stored(raw) is not None
 
 
@@ -172,7 +172,7 @@ def _named_by(body: bytes) -> list[bytes]:
 
 
 def _is_delta(payload: bytes) -> bool:
-    """Leaves are text or bytes; a delta is a list."""
+    """Check a node's type: leaves are text or bytes; a delta is a list."""
     return bool(payload) and (payload[0] in (0xDC, 0xDD) or 0x90 <= payload[0] <= 0x9F)
 
 
@@ -185,7 +185,7 @@ def _base(payload: bytes) -> list[bytes]:
 
 
 class Restorer:
-    """Puts the values of one reading together."""
+    """Restores the values of one reading."""
 
     def __init__(self, run_id: str, nodes: Mapping[bytes, bytes]) -> None:
         self._run_id, self._nodes = run_id, nodes
@@ -194,7 +194,7 @@ class Restorer:
         self._leaves: dict[bytes, Leaf] = {}
 
     def event(self, event: Event, seq: int) -> Event:
-        """The event with its values as they were.
+        """Restore the values of an event.
 
         Raises:
             CorruptRecord: a node that it needs is missing or damaged.
@@ -205,7 +205,7 @@ class Restorer:
             raise self._corrupt(seq, f"its values can't be put together: {error}") from None
 
     def value(self, raw: bytes, seq: int) -> bytes:
-        """One value as it was; the same errors."""
+        """Restore one value; the same errors."""
         try:
             return self._value(seq, raw)
         except (msgspec.MsgspecError, ValueError, LookupError, RecursionError) as error:
@@ -240,7 +240,7 @@ class Restorer:
         return apply(self._form(seq, base, depth + 1) if base else b"", delta, VALUE_BYTES_MAX)
 
     def _take_leaves(self, seq: int, form: bytes, news: bytes) -> None:
-        """The leaves that are named here for the first time."""
+        """The leaves that are referenced here for the first time."""
         missing = [each for each in _references(news) if each not in self._leaves]
         for address in missing:
             if address in self._nodes:

@@ -1,7 +1,7 @@
-"""Values without parts that msgpack does not know: each has a tag and a payload.
+"""Scalars that msgpack does not know: each has a tag and a payload.
 
 A writer returns the value itself when msgpack holds it exactly, else an ``Ext``. A reader gets
-the payload. Both refuse what would not come back as it was.
+the payload. Both refuse what can't be restored exactly.
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ def _iso_tells(zone: tzinfo | None) -> bool:
     if type(zone) is not timezone:
         return False
     offset, *name = _timezone_arguments(zone)
-    # Python reads an offset of less than a second as none at all.
+    # Python treats an offset of less than a second as no offset.
     return not name and not offset.microseconds
 
 
 def _timezone_arguments(zone: timezone) -> tuple[Any, ...]:
-    """Offset, and the name if it was given one."""
+    """The offset, and the zone's name if it has one."""
     arguments: tuple[Any, ...] = zone.__getinitargs__()  # type: ignore[attr-defined]  # in no stub
     return arguments
 

@@ -1,7 +1,7 @@
 """Shapes of classes: recorded name, fields, and how instances are taken apart and made.
 
-Taking apart refuses state that is no field; making runs no ``__init__`` and no validator (a
-Struct's ``__post_init__`` can't be avoided: the recorded values are put back after it).
+Taking apart refuses attributes that are not fields; making runs no ``__init__`` and no validator
+(a Struct's ``__post_init__`` can't be avoided: the recorded values are restored after it).
 A *fingerprint* of the field names is recorded beside the name, so that a class which changed
 since is noticed.
 """
@@ -86,7 +86,7 @@ class EnumShape(NamedTuple):
 
 
 def kind_of(cls: type) -> str | None:
-    """Which kind of recordable class this is, if any."""
+    """The kind of a recordable class, or None."""
     if issubclass(cls, enum.Enum):
         return "Enum"
     if issubclass(cls, tuple):
@@ -118,7 +118,7 @@ def shape_of(cls: type, name: str) -> Shape | EnumShape:
 
 
 def fingerprint(names: Iterable[str]) -> bytes:
-    """Four bytes that tell one set of field names from another; their order does not count."""
+    """A four-byte fingerprint of a set of field names; their order does not count."""
     return blake2b("\0".join(sorted(names)).encode(), digest_size=4).digest()
 
 
@@ -249,7 +249,7 @@ def _pydantic(cls: Any) -> Anatomy:
 def _unfit_dataclass(cls: Any, fields: Mapping[str, Any]) -> str | None:
     """Explain why instances of this dataclass can't be made from their fields alone."""
     for name, field in cls.__dataclass_fields__.items():
-        # Nothing public tells an InitVar from a ClassVar.
+        # No public API tells an InitVar from a ClassVar.
         if field._field_type.name == "_FIELD_INITVAR":  # noqa: SLF001
             return f"dataclass {cls.__qualname__} has an InitVar ({name}), which is not kept"
     try:

@@ -1,20 +1,20 @@
-"""Values stored once: how a run's large values become nodes and what stands in its records.
+"""Storing values once: large values become nodes, and records reference them.
 
-In memory a value is whole bytes, or ``Parted``: a *form* with references, and its leaves. In a
-record stands one of
+In memory a value is whole bytes, or ``Parted``: a *form* with references, and its leaves. A record
+holds one of
 
     the form itself, if it has no leaves and is short
     49  a short form with references
     50  a long form as a delta: the address of the form it is based on, pieces, new references
     51  the address of a node that holds such a delta
 
-Leaves are nodes. Long forms that are much alike follow one another in a *line*: the i-th is
-written against number ``i & (i - 1)``, so that it is read with as many nodes as i has bits set.
-Those with odd numbers are nobody's base and stay in their record.
+Leaves are nodes. Long forms that are similar follow one another in a *line*: the i-th is
+written as a delta of number ``i & (i - 1)``, so that reading it takes as many nodes as i has bits
+set. Forms with odd numbers are never a base and stay in their record.
 
-What a run's driver has written it need not write again; what it does not know of is sent once more
-and the store keeps the first. A line begins anew with each driver, and with a chapter once it is
-long: whoever goes on from a chapter reads few nodes, however many there were before it.
+A driver does not write again what it has written; what it does not know of is sent once more, and
+the store keeps the first copy. A line starts anew with each driver, and with a chapter once it is
+long: continuing from a chapter takes few nodes, however many there were before it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from outlive.model.events import ChapterBegan, EffectDone, Event, StepDone, enco
 from outlive.stores.types import Node
 
 _PLAIN, _ZSTD = b"\0", b"\1"
-#: Compressed from here on, if no more than this share is left.
+#: The size from which nodes are compressed, and the share that must be saved.
 _COMPRESSED_FROM: Final = 512
 _SHARE_MAX: Final = 15 / 16
-#: The next ones take half as long again, and save nothing on texts of some kilobytes.
+#: Higher levels take half as long again, and save nothing on texts of some kilobytes.
 _LEVEL: Final = 1
 #: The largest node: the largest value, and what msgpack adds.
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024 + 64
@@ -60,11 +60,11 @@ _own = threading.local()
 
 
 class Damaged(Exception):
-    """A node that does not hold what its address says."""
+    """The content of a node does not match its address."""
 
 
 def node_of(payload: bytes, address: bytes | None = None) -> Node:
-    """The node that keeps these bytes."""
+    """Make the node of these bytes."""
     body = _PLAIN + payload
     if len(payload) >= _COMPRESSED_FROM and _zstd() is not None:
         packed = _compressed(payload)
@@ -85,7 +85,7 @@ def payload_of(address: bytes, body: bytes) -> bytes:
     """The content of a node, verified.
 
     Raises:
-        Damaged: that is not what its address says.
+        Damaged: its content does not match its address.
         StoreUnavailable: it was compressed, and this process has no zstd.
     """
     payload = opened(body)
@@ -116,7 +116,7 @@ def opened(body: bytes) -> bytes:
 
 @cache
 def _zstd() -> Any:
-    """Python's own module from 3.14 on, or its backport; None: there is none."""
+    """Python's own zstd module from 3.14 on, or its backport; None: not installed."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return importlib.import_module(name)
@@ -126,23 +126,23 @@ def _zstd() -> Any:
 
 
 SHORT, DELTA, KEPT = 49, 50, 51
-#: Forms up to this size stand in their record.
+#: Forms up to this size stay in their record.
 FORM_SHORT: Final = 1024
-#: A delta that saves less begins a new line.
+#: A delta that saves less starts a new line.
 _DELTA_SHARE_MAX: Final = 0.7
 LINES_MAX: Final = 16
-#: Forms kept in memory as bases; beyond that the oldest lines begin anew.
+#: Forms kept in memory as bases; beyond that the oldest lines start anew.
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 #: The share of a form that is searched for in another to tell whether they are alike.
 _PLACE: Final = 24
-#: Chapters that are much alike lean on one another, up to so many.
+#: The number of similar chapters that build on one another.
 CHAPTERS_MAX: Final = 32
 _REFERENCE: Final = pack(Ext(LEAF, bytes(ADDRESS_BYTES)))
 REFERENCE: Final = Atom(_REFERENCE[:-ADDRESS_BYTES], len(_REFERENCE))
 
 
 def parted_body(events: Sequence[Event], values: Values) -> tuple[bytes, tuple[Node, ...], int]:
-    """The events' bytes, the nodes that their values need and nobody wrote yet, and the flags."""
+    """Encoded events, the nodes that their values need and nobody wrote yet, and the flags."""
     if type(events[0]) is ChapterBegan:
         values.turn_page()
     stored = values.stored
@@ -152,7 +152,7 @@ def parted_body(events: Sequence[Event], values: Values) -> tuple[bytes, tuple[N
 
 
 def _is_small(event: Event) -> bool:
-    """Whether one of the most frequent events surely has nothing that stands by itself."""
+    """Whether an event of the most frequent kinds surely has no value to store separately."""
     kind = type(event)
     if kind is StepDone:
         args, value = event.args, event.value  # type: ignore[union-attr]  # exact type
@@ -164,12 +164,12 @@ def _is_small(event: Event) -> bool:
 
 
 class _Line:
-    """Forms that are much alike: the newest, and those that later ones may be based on."""
+    """A line of similar forms: the newest, and those that later ones may be based on."""
 
     __slots__ = ("bases", "count", "newest")
 
     def __init__(self) -> None:
-        #: number, form, address; each a base of those behind it.
+        #: Number, form, address; each a base of those after it.
         self.bases: list[tuple[int, bytes, bytes]] = []
         self.count = 0
         self.newest = b""
@@ -179,19 +179,19 @@ class _Line:
         return sum(len(form) for _, form, _ in self.bases)
 
     def resembles(self, form: bytes) -> bool:
-        """Whether most places of the newest form are found in this one, too."""
+        """Whether most samples of the newest form are found in this one, too."""
         newest, quarter = self.newest, len(self.newest) // 4
         found = 0
         for at in (quarter, 2 * quarter, 3 * quarter):
             place = newest[at : at + _PLACE]
-            # Mostly it is where it was.
+            # Usually it is where it was.
             found += form.startswith(place, at) or place in form
             if found > 1:
                 return True
         return False
 
     def delta(self, form: bytes) -> bytes | None:
-        """The next form against its base; None: it saves too little."""
+        """The next form as a delta of its base; None: it saves too little."""
         base = self.count & (self.count - 1)
         while self.bases[-1][0] != base:
             self.bases.pop()
@@ -205,7 +205,7 @@ class Values:
 
     def __init__(self, known: Iterable[bytes] = (), *, short: int = FORM_SHORT) -> None:
         self._short = short
-        #: Addresses that the family has, or that this entry and those before it bring.
+        #: Addresses that the family has, or that this and earlier entries carry.
         self.known = set(known)
         #: The newest last.
         self._lines: list[_Line] = []
@@ -218,18 +218,18 @@ class Values:
         return fresh
 
     def turn_page(self) -> None:
-        """A chapter begins: nothing that follows leans on much that came before."""
+        """Start a chapter: later values build on little that came before."""
         self._lines = [line for line in self._lines if line.count < CHAPTERS_MAX]
 
     def forget_but(self, addresses: Iterable[bytes]) -> None:
-        """Of what is known to be stored, go on knowing no more than these."""
+        """Limit the known stored addresses to these."""
         self.known.intersection_update(addresses)
 
     def lean_on(self, form: bytes, address: bytes) -> None:
-        """Begin a line with a form that the store has: what follows may be much like it."""
+        """Start a line with a form that the store has: later values may resemble it."""
         line = _Line()
         line.bases.append((0, form, address))
-        # The next one is a base itself: whoever comes after us leans on that.
+        # The next one is a base itself: the next driver builds on that.
         line.count, line.newest = 2, form
         self._lines.append(line)
         self.known |= {address, *references(form)}

@@ -1,8 +1,8 @@
-"""The strict walk before writing: from a value to a tree that msgpack holds without loss.
+"""The strict walk before encoding: from a value to a tree that msgpack holds without loss.
 
-Exact types only: what is not known is refused, with the path to it. The walk returns the value
-itself where nothing had to change, so plain data is not copied. It counts what it passes, because
-a value that shares its parts can be far larger written than in memory.
+Exact types only: unknown ones are refused, with their path. The walk returns the value itself
+where nothing had to change, so plain data is not copied. It counts parts, because a value that
+shares its parts can be far larger encoded than in memory.
 
 The first walk trusts text and ints to be what msgpack takes, which they almost always are. When
 msgpack refuses, a second, careful one looks at each.
@@ -39,14 +39,14 @@ PLAIN: Final = frozenset((int, bool, type(None)))
 #: Keys count from here on: a few dicts can't share enough of them to matter.
 _PARTS_WHILE_SMALL: Final = PARTS_MAX - 64 * CONTAINER_PARTS
 _NO_LEAF: Final = 1 << 62
-#: A list of so many is likely to be passed on again, one longer.
+#: A list of this length is likely to be passed on again, one longer.
 _MANY: Final = 8
 _KEYS_OF_MESSAGE: Final = 8
 _PLAIN_WHEN_CAREFUL: Final = frozenset((bool, type(None)))
 
 
 class _Nothing:
-    """No value has this type."""
+    """A type that no value has."""
 
 
 class Walk:
@@ -65,7 +65,7 @@ class Walk:
         self._parts = PARTS_MAX
 
     def value(self, value: Any, depth: int = 1) -> Any:
-        """The value as msgpack shall see it."""
+        """The value as msgpack shall encode it."""
         kind = type(value)
         if kind is dict:
             return self._dict(value, depth)
@@ -90,7 +90,7 @@ class Walk:
         return self._object(value, depth)
 
     def _leaf(self, leaf: Leaf) -> Ext:
-        """It stands by itself."""
+        """Store a leaf separately."""
         self._charge(len(leaf))
         reference = self._allowed.memo.reference(leaf)
         self._leaves[bytes(reference.data)] = leaf
@@ -125,7 +125,7 @@ class Walk:
         return value if changed is None else changed
 
     def _messages(self, value: Sequence[Any], depth: int) -> Sequence[Any]:
-        """A long list: texts, and dicts of nothing but text, are known when met again."""
+        """Walk a long list: texts, and dicts of only text, are cached."""
         self._enter(value, depth)
         if TEXT_ONLY.issuperset(map(type, value)) and max(map(len, value)) < LEAF_MIN:
             self._charge(len(value) + sum(map(len, value)))
@@ -169,7 +169,7 @@ class Walk:
         return ListItem(reference, {bytes(reference.data): text}, len(text))
 
     def _message(self, key: tuple[str, ...], message: dict[str, str]) -> ListItem:
-        """A dict of nothing but text, for the next time it is met."""
+        """Cache a dict of only text."""
         memo, leaves = self._allowed.memo, {}
         written: dict[str, Any] = dict(message)
         for name, text in message.items():
@@ -205,7 +205,7 @@ class Walk:
         return value if changed is None else changed
 
     def _set(self, value: set[Any] | frozenset[Any], depth: int) -> bytes:
-        """Elements in the order of their bytes: equal sets are written equally."""
+        """Sort elements by their bytes: equal sets are encoded equally."""
         self._enter(value, depth)
         try:
             parts = sorted(pack(self.value(part, depth + 1)) for part in value)

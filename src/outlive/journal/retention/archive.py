@@ -1,9 +1,9 @@
-"""Runs in files: whole journals with checksums, to be kept when the store forgets them.
+"""Archive files: whole journals with checksums, kept after their deletion from the store.
 
     "OlAr" 1                                      the begin of a file
     "OlAr" 2 | a wrapped key, 64                  the begin of a sealed one: its bodies are sealed
     length 8 | digest 16 | body                   per run; the body is msgpack of ``Archived``
-    0 (8 bytes) | digest 16                       the end: what comes behind was never written
+    0 (8 bytes) | digest 16                       the end: nothing may follow
 
 A digest is over the digest before it and the body, so no run can be cut out or moved. A file is
 written aside, flushed, and only then given its name: there are no half files.
@@ -50,7 +50,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[Node] = ()
 
     def reading(self) -> Reading:
-        """The same as it would be read from a store."""
+        """The journal as a reading."""
         nodes = {node.address: node.body for node in self.nodes}
         return Reading(
             head=self.head, header=self.header, records=self.records, mail=(), nodes=nodes
@@ -65,11 +65,11 @@ class Archive(Protocol):
     """A place where runs are kept before they are deleted."""
 
     async def keep(self, runs: Sequence[Archived]) -> None:
-        """Durable when this returns; keeping the same run again is fine."""
+        """Archive runs; durable when this returns. Archiving a run again is fine."""
         ...
 
     async def close(self) -> None:
-        """Let go of what was opened."""
+        """Close what was opened."""
         ...
 
 
@@ -94,18 +94,18 @@ class FileArchive:
         _flush_folder(self._folder)
 
     def _clear(self, now: float) -> None:
-        """Remove what those left who were killed while they wrote."""
+        """Remove files left by processes that were killed while they wrote."""
         for aside in self._folder.glob(f"*/*{_PART}"):
             with suppress(FileNotFoundError):
                 if aside.stat().st_mtime < now - PART_SECONDS_MAX:
                     aside.unlink()
 
     async def close(self) -> None:
-        """Every file is closed when it is whole."""
+        """Do nothing: every file is closed once it is complete."""
 
 
 def write_archive(path: Path, runs: Sequence[Archived], keys: ArchiveKeys | None = None) -> None:
-    """A whole file, or none."""
+    """Write a complete file, or none."""
     aside = path.with_name(path.name + _PART)
     cover = None if keys is None else keys.new()
     begin = _BEGIN if cover is None else _SEALED + cover.wrapped
@@ -133,7 +133,7 @@ def _write(aside: Path, runs: Sequence[Archived], begin: bytes, cover: SealedCov
 
 
 def _make_private(folder: Path) -> None:
-    """A folder, and those above it that are missing, for their owner alone."""
+    """Create a folder, and its missing parents, for their owner alone."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -142,11 +142,11 @@ def _make_private(folder: Path) -> None:
 def read_archive(
     path: str | os.PathLike[str], keys: ArchiveKeys | None = None
 ) -> Iterator[Archived]:
-    """The runs of a file, each verified before it is given; their journals are not yet.
+    """Read the runs of a file, each verified; their journals are not verified yet.
 
     Raises:
-        CorruptArchive: the file is damaged, cut, or none of ours.
-        WrongKey: it is sealed, and with another key or none given.
+        CorruptArchive: the file is damaged, cut, or not an archive.
+        WrongKey: it is sealed, and with another key than given.
     """
     try:
         with open(path, "rb") as file:
@@ -156,7 +156,7 @@ def read_archive(
 
 
 def check_archive(path: str | os.PathLike[str]) -> None:
-    """Raise ``CorruptArchive`` if the file is not there, can't be read or does not begin right."""
+    """Raise ``CorruptArchive`` if the file is missing, can't be read or is not an archive."""
     try:
         with open(path, "rb") as file:
             if file.read(len(_BEGIN)) not in (_BEGIN, _SEALED):
@@ -219,13 +219,13 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-#: Records that travel in one commit.
+#: The number of records in one commit.
 RECORDS_AT_ONCE = 500
 _COPIER = "copied"
 
 
 class StoreArchive:
-    """Another store, for runs that are about to go."""
+    """Another store as the archive."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -239,11 +239,11 @@ class StoreArchive:
 
 
 async def copy_run(store: Store, run: Archived) -> bool:
-    """Put an ended run into a store; False: it is there already.
+    """Copy an ended run into a store; False: it is there already.
 
     Raises:
         RunIdTaken: another run has its id there, or had it not long ago.
-        UsageError: its first records are gone, so it can only be looked at where it is.
+        UsageError: its first records are deleted, so it can't be copied.
     """
     run_id = run.head.run_id
     if not run.records or run.records[0].seq != 1:
@@ -276,7 +276,7 @@ def _entries(run: Archived) -> Iterator[Entry]:
             epoch=epoch,
             record=record.body,
             link=envelope.link,
-            # It has ended from the first record on: nobody drives it meanwhile.
+            # It has ended from the first record on: nobody drives it.
             header=run.header if is_edge else None,
             lease="take" if takes else "keep",
             worker=_COPIER if takes else None,

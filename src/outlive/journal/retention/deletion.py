@@ -1,7 +1,7 @@
-"""Runs go: what others may still ask of them is kept, then they are deleted, several at once.
+"""Deletion of runs, several at once; what others may still ask of them is kept.
 
-The order is the promise: archived first, then the outcomes of effects whose keys they hold, then
-the runs themselves, whose tombstones keep their ids. Killed in between, the next sweep begins anew.
+The order is the promise: archive first, then the outcomes of effects whose keys they hold, then
+delete the runs, whose tombstones keep their ids. If a sweep is killed, the next one starts anew.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("outlive")
 TRIES_MAX = 5
 #: Journals of keys that are written in one commit.
 KEYS_AT_ONCE = 100
-#: No journal is so long: an entry that follows it is refused, and the refusal says why.
+#: Larger than any journal: an entry after this seq is refused, and the refusal says why.
 _NOWHERE = 1 << 61
 
 
@@ -47,18 +47,18 @@ class Retiree(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     seq: int
-    #: Of the arguments that it was started with.
+    #: The digest of its arguments.
     digest: bytes
-    #: By the journal of a key that it may hold, and by step: how that ended.
+    #: By the journal of a key that it may hold, and by step: the end of the effect.
     keys: dict[str, dict[str, KeyKept]]
-    #: Of a fork: what keeps the run that it shares with.
+    #: Of a fork: the mark that keeps the run it shares with.
     mark: str | None = None
     #: Runs that it started, by its journal.
     children: tuple[str, ...] = ()
 
 
 def is_unchanged(reading: Reading | None, found: Found) -> bool:
-    """The run still is what was found: ended, and not gone on with."""
+    """Whether the run is unchanged: ended, and not continued."""
     return (
         reading is not None
         and reading.header.ended_at is not None
@@ -67,7 +67,7 @@ def is_unchanged(reading: Reading | None, found: Found) -> bool:
 
 
 def check_ended(reading: Reading, events: Sequence[Event]) -> None:
-    """The journal says, as the header does, that the run is over; nobody else is believed.
+    """Check that the journal confirms the header: the run has ended.
 
     Raises:
         CorruptRecord: it is under way.
@@ -81,7 +81,7 @@ async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
     """The part of a run that outlives it. Its values are restored only if some of them stay.
 
     Raises:
-        CorruptRecord: its journal is damaged; such a run does not go.
+        CorruptRecord: its journal is damaged; such a run is not deleted.
         WrongVersion: a later release wrote it.
     """
     events, run_id = read_events(reading, restored=False), reading.head.run_id
@@ -100,9 +100,9 @@ async def retiree_of(store: Store, reading: Reading, now: int) -> Retiree:
 
 
 async def check_family(store: Store, run_id: str) -> None:
-    """A run that is there, if it is, belongs to the family that its row says.
+    """Check that a run, if it exists, belongs to the family in its row.
 
-    The values of a family go with the last run that belongs to it, and that is told from rows.
+    The values of a family are deleted with its last run, which is found by the rows.
 
     Raises:
         CorruptRecord: its journal says otherwise.
@@ -137,15 +137,15 @@ def _kept(end: EffectDone | EffectRaised | None, now: int) -> KeyKept:
 
 
 def archived_of(reading: Reading) -> Archived:
-    """A run as an archive keeps it."""
+    """The run as an archive keeps it."""
     nodes = [Node(address, body) for address, body in reading.nodes.items()]
     return Archived(head=reading.head, header=reading.header, records=reading.records, nodes=nodes)
 
 
 async def keep_keys(store: Store, retirees: Sequence[Retiree]) -> frozenset[str]:
-    """The outcomes of effects whose keys these runs hold outlive them.
+    """Write the outcomes of effects whose keys these runs hold into the keys' own journals.
 
-    Returns the runs of which that can't be said: they must stay.
+    Return the runs for which that failed: they must stay.
     """
     by_run = {each.run_id: each.keys for each in retirees}
     wanted = sorted({journal for each in retirees for journal in each.keys})
@@ -158,7 +158,7 @@ async def keep_keys(store: Store, retirees: Sequence[Retiree]) -> frozenset[str]
 async def _keep_some(
     store: Store, wanted: Collection[str], by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
 ) -> set[str]:
-    """The journals that could not be written."""
+    """Return the journals that could not be written."""
     damaged: set[str] = set()
     for _ in range(TRIES_MAX):
         entries: list[Entry] = []
@@ -180,7 +180,7 @@ async def _keep_some(
 def _kept_entry(
     reading: Reading, by_run: Mapping[str, Mapping[str, Mapping[str, KeyKept]]]
 ) -> Entry | None:
-    """None: there is nothing to do, for the key is another run's business."""
+    """None: nothing to do, the key belongs to another run."""
     held = fold(read_events(reading)).holder
     if held is None or held.run_id not in by_run:
         return None
@@ -192,7 +192,7 @@ def _kept_entry(
 
 
 async def delete_runs(store: Store, retirees: Sequence[Retiree], keep_until: int) -> Sequence[bool]:
-    """The last step; False: somebody went on with the run."""
+    """Delete the run; False: somebody continued it."""
     batch = [
         Deletion(run_id=each.run_id, seq=each.seq, digest=each.digest, keep_until=keep_until)
         for each in retirees

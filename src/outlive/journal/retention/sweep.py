@@ -1,8 +1,8 @@
-"""A sweep: what the rules let go is cleared away, in small portions.
+"""A sweep: delete what the retention rules allow, in small portions.
 
-Whoever sweeps calls ``step`` until it says that there is nothing more, and pauses in between. A
-sweep can be given up anywhere: what is gone is gone, and the next one finds the rest. Two at once
-do no harm: each deletion names the end that it saw.
+Call ``step`` until it returns False, with pauses in between. A sweep can be abandoned at any
+point: the next one finds the rest. Two at once do no harm: each deletion names the end of the
+journal that it saw.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ORPHAN_MS = 86_400_000
 
 
 class Orphans:
-    """One pass over a store's nodes."""
+    """Orphan collection: one pass over a store's nodes."""
 
     def __init__(self, store: Store, now: int, failpoint: Callable[[str], None]) -> None:
         self._store, self._now, self._failpoint = store, now, failpoint
@@ -76,7 +76,7 @@ class Orphans:
         self.dropped = 0
 
     async def mark_some(self) -> bool:
-        """Mark what has no run; False: there is nothing more to look at."""
+        """Mark nodes without a run; False: the pass is complete."""
         store = self._store
         families = await store.families(self._after, LOOKED_AT)
         if not families:
@@ -89,7 +89,7 @@ class Orphans:
         return True
 
     async def drop_old(self) -> bool:
-        """Drop what was marked long ago."""
+        """Delete nodes that were marked long ago."""
         store = self._store
         async for found in find_marks(self._store, ORPHANS, self._now - ORPHAN_MS):
             reading = await self._store.read(found.head.run_id)
@@ -117,24 +117,24 @@ class Orphans:
 
 
 def _is_ours(family: str) -> bool:
-    """It has no runs, and never will."""
+    """Whether a family has no runs, and never will."""
     return family == COMMON or family.startswith(OWN_PREFIX)
 
 
 logger = logging.getLogger("outlive")
 
-#: Runs that are looked at, archived in one file, deleted in one commit: few, for on one file all
-#: others wait while somebody writes.
+#: Runs that are examined, archived in one file, deleted in one commit: few, because on one file
+#: all others wait for a writer.
 RUNS_AT_ONCE = 6
 #: More on a server, where each portion costs a round trip and a flush: 200 made the p99 of effects
 #: beside it four times as long, 40 less than twice.
 RUNS_AT_ONCE_SERVED = 40
-#: For each of them: how many are found in one look, and how many events they have at most; who has
-#: more goes alone.
+#: The factor for runs found in one query, and for the events of a portion; a run with more events
+#: is deleted alone.
 LOOKED_AT_PER_RUN, EVENTS_PER_RUN = 5, 100
 #: Bytes of journals after which an archive's file is closed.
 ARCHIVED_BYTES = 8 * 1024 * 1024
-#: Marks that nobody removed go after so long.
+#: The age at which leftover marks are removed.
 MARK_MS = 86_400_000
 LIVE = ("pending", "running", "waiting", "in_doubt", "quarantined")
 #: Errors that keep a run from being read, and so from being deleted.
@@ -154,14 +154,14 @@ class Rules:
 
 
 class SweptRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that a rule is about, and what becomes of it."""
+    """A run that a rule applies to, and its fate."""
 
     run: str
     flow: str
     status: str
     #: The time of its end; of a silent run: of its last write.
     at: int
-    #: "deleted", "cancelled", or why it is kept.
+    #: "deleted", "cancelled", or the reason why it is kept.
     fate: str
 
 
@@ -174,7 +174,7 @@ class Swept:
     keys: int = 0
     #: Families of which only nodes were left.
     families: int = 0
-    #: Each run, where somebody wants to see them.
+    #: Each run, if the caller wants to see them.
     seen: list[SweptRun] = field(default_factory=list)
 
 
@@ -199,7 +199,7 @@ class Sweep:
         self._after: str | None = None
         self._newest: dict[str, list[tuple[int, str]]] = {}
         self._spared: frozenset[str] = frozenset()
-        #: Found, not looked at; looked at and archived.
+        #: Found and not examined; examined and archived.
         self._size = runs_at_once(store)
         self._doomed: deque[Found] = deque()
         self._ready: deque[tuple[Retiree, Header]] = deque()
@@ -221,12 +221,12 @@ class Sweep:
         return phases
 
     def doom(self, found: Found) -> None:
-        """Let this run go, and no other, whatever the rules say of its age."""
+        """Delete this run, and no other, whatever its age."""
         self._phases.clear()
         self._doomed.append(found)
 
     async def step(self) -> bool:
-        """A small portion of work; False: there is nothing more."""
+        """Do a small portion of work; False: the sweep is complete."""
         if self._ready:
             await self._delete_some()
         elif self._doomed:
@@ -241,7 +241,7 @@ class Sweep:
         return min(PAGE_MAX, self._size * LOOKED_AT_PER_RUN)
 
     def _portion(self, waiting: deque[T], events: Callable[[T], int]) -> list[T]:
-        """The next few, and few events of them; at least one."""
+        """The next few runs with few events in all; at least one."""
         some: list[T] = []
         left = self._size * EVENTS_PER_RUN
         while waiting and len(some) < self._size and (not some or events(waiting[0]) <= left):
@@ -263,7 +263,7 @@ class Sweep:
     # which runs
 
     async def _find_newest(self) -> bool:
-        """Of each flow, those that ended last."""
+        """The runs of each flow that ended last."""
         items, more = await self._page(Query(ended_by=self._now), PAGE_MAX)
         for found in items:
             header = found.header
@@ -299,7 +299,7 @@ class Sweep:
     # taking leave
 
     async def _take_leave(self) -> None:
-        """Look at some closely, and archive those that may go."""
+        """Examine some runs, and archive those that may be deleted."""
         some = self._portion(self._doomed, lambda found: found.head.seq)
         reasons = await self._needed(some)
         for found in some:
@@ -333,7 +333,7 @@ class Sweep:
             return await self._readable(some)
 
     async def _readable(self, some: Sequence[Found]) -> Mapping[str, Reading]:
-        """One by one, so that one that can't be read is in nobody's way."""
+        """Read runs one by one, so that an unreadable one does not block the others."""
         readings: dict[str, Reading] = {}
         for found in some:
             try:
@@ -366,9 +366,9 @@ class Sweep:
         self._tell(found.head.run_id, found.header, found.header.ended_at or 0, why)
 
     async def _needed(self, some: Sequence[Found]) -> Mapping[str, str]:
-        """Which of these others need, and why. Read after them: what comes later can't be missed.
+        """Find which of these runs others need, and why. Read after them: nothing is missed.
 
-        A fork of a run that ended moves the run's end, so that its deletion is refused.
+        Forking an ended run moves its end, so that its deletion is refused.
         """
         forked = await forked_among(self._store, [found.head.run_id for found in some])
         reasons: dict[str, str] = {}
@@ -455,7 +455,7 @@ class Sweep:
     # what outlived its run
 
     async def _clear_keys(self) -> bool:
-        """Keys whose run and its tombstone are gone."""
+        """Delete keys whose run and its tombstone are gone."""
         by = self._now - self._rules.id_window_ms
         items, more = await self._page(Query(prefix=KEY_PREFIX, ended_by=by), self._looked_at)
         holders = {name: run_id for name, run_id in await self._holders(items) if run_id}
@@ -469,7 +469,7 @@ class Sweep:
         return more
 
     async def _holders(self, keys: Sequence[Found]) -> list[tuple[str, str]]:
-        """Keys, and the runs that hold them."""
+        """Find keys, and the runs that hold them."""
         found: list[tuple[str, str]] = []
         for name, reading in (await self._readings(keys)).items():
             try:
@@ -491,7 +491,7 @@ class Sweep:
         return False
 
     async def _clear_forks(self) -> bool:
-        """Marks of forks that are gone, or that never came to be."""
+        """Delete marks of forks that are gone, or were never made."""
         async for found in find_marks(self._store, FORKS, self._now - MARK_MS):
             reading = await self._store.read(found.head.run_id)
             mark = None if reading is None else read_events(reading)[0]

@@ -1,12 +1,12 @@
-"""The one auditor: what must hold after any crash, pause or lost reply, checked from outside.
+"""The auditor: invariants that must hold after any crash, pause or lost reply.
 
-It looks at two things only: what the journals say, and what the outside world saw (receipts).
-Every harness, with real processes or simulated ones, hands them over and gets back the broken
-promises in words; an empty list is a pass. Pure: no clock, no store, no process.
+It reads two things only: the journals, and the receipts of the outside world. Every harness, with
+real or simulated processes, passes them in and gets back the broken promises in words; an empty
+list is a pass. Pure: no clock, no store, no process.
 
-Flows under audit mark what came out of a step with a fresh *nonce* (``fresh_nonce``). A nonce in an
+Flows under audit mark the outcome of a step with a fresh *nonce* (``fresh_nonce``). A nonce in an
 effect's arguments or in a run's outcome whose step is not in the journal means that something was
-sent out which depended on a lost outcome.
+sent which depended on a lost outcome.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Policy: TypeAlias = Literal["once", "at_most_once"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """One thing that happened in the outside world, as the outside world wrote it down."""
+    """A receipt: one thing that happened in the outside world, as recorded there."""
 
     run_id: str
     #: The effect's name.
@@ -72,12 +72,12 @@ def audit(
     acknowledged: Mapping[str, int] | None = None,
     events_min: int = 1,
 ) -> list[str]:
-    """Every broken promise in words; none is a pass.
+    """List every broken promise in words; an empty list is a pass.
 
     Args:
         journals: all events of each run (and each key's journal), as read back.
-        receipts: what the outside world saw, in its order.
-        policies: by name of effect, what may be promised of it.
+        receipts: from the outside world, in its order.
+        policies: by name of effect, the promise that holds for it.
         acknowledged: by run, the last seq that any driver was told is durable.
         events_min: a run with fewer events made no progress.
     """
@@ -99,9 +99,9 @@ def audit(
 
 
 def audit_growth(before: Sequence[Event], after: Sequence[Event]) -> list[str]:
-    """A journal that was read earlier is the beginning of the same journal read later.
+    """Check that a journal read earlier is the beginning of the same journal read later.
 
-    Unless a chapter has begun since: what came before it may be gone.
+    Unless a chapter has begun since: earlier records may be gone.
     """
     gone = first_seq(after) - first_seq(before)
     if gone < 0:
@@ -118,7 +118,7 @@ def audit_growth(before: Sequence[Event], after: Sequence[Event]) -> list[str]:
 
 
 def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
-    """A flow saw these nonces in the order in which the journal has their steps."""
+    """Check that a flow saw these nonces in the order in which the journal has their steps."""
     made = [nonce for event in events if isinstance(event, StepDone)
             for nonce in nonces_in(event.value)]  # fmt: skip
     position = {nonce: place for place, nonce in enumerate(made)}
@@ -137,7 +137,7 @@ def _is_key(events: Sequence[Event]) -> bool:
 
 
 def is_fork(events: Sequence[Event]) -> bool:
-    """Whether a run shares what came before with another."""
+    """Whether a run shares its beginning with another."""
     return bool(events) and isinstance(events[0], Forked)
 
 
@@ -153,7 +153,7 @@ def _check_acknowledged(
 
 
 def _check_progress(runs: Mapping[str, Sequence[Event]], events_min: int) -> Iterator[str]:
-    """Something came of it: a harness in which nothing works must not pass."""
+    """Check for progress: a harness in which nothing works must not pass."""
     if not runs and events_min:
         yield "there is no run at all"
     for run_id, events in runs.items():
@@ -164,7 +164,7 @@ def _check_progress(runs: Mapping[str, Sequence[Event]], events_min: int) -> Ite
 def _check_surfaced(
     runs: Mapping[str, Sequence[Event]], policies: Mapping[str, Policy]
 ) -> Iterator[str]:
-    """A run that waits shows every effect that it can't settle by itself."""
+    """Check that a waiting run shows every effect that only a human can settle."""
     for run_id, events in runs.items():
         try:
             run = fold(events)
@@ -191,18 +191,18 @@ class _Told:
 
 
 def effect_name(step: str) -> str:
-    """The name of the effect in a step id; what undoes one goes by a name of its own."""
+    """The name of the effect in a step id; an undo has a name of its own."""
     if step.startswith(UNDO):
         return f"{UNDO}{effect_name(step.removeprefix(UNDO))}"
     return step.rpartition("/")[2].partition("#")[0]
 
 
 def _effects_of(runs: Mapping[str, Sequence[Event]]) -> Mapping[str, list[_Told]]:
-    """By key, every effect that the journals have an intent of."""
+    """By key, every effect with an intent in the journals."""
     found: dict[str, list[_Told]] = defaultdict(list)
     for run_id, events in runs.items():
         for chapter in _chapters(events):
-            # Of several ends (a run was given another try) the last counts.
+            # Of several ends (the run was retried) the last counts.
             ends = {e.step: e for e in chapter if isinstance(e, (EffectDone, EffectRaised))}
             first = {e.step: e for e in reversed(chapter) if isinstance(e, EffectIntended)}
             for step, intent in first.items():
@@ -247,7 +247,7 @@ def _check_receipt(
 
 
 def _check_key(key: str, told: Sequence[_Told], receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Once per key, as often as the journals say, and a holder's word is the holder's."""
+    """Check each key: once, as often as the journals say, with the holder's outcome."""
     ends = [each.end for each in told if each.end is not None]
     own = [end for end in ends if end.by != "holder"]
     who = f"effect {effect_name(told[0].intent.step) if told else '?'} (key {key})"

@@ -1,4 +1,4 @@
-"""Laws between journals: parents and children say the same of one another; nobody oversleeps."""
+"""Laws between journals: parents and children agree; no run with unread mail sleeps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STATUS: dict[type, str] = {
 
 
 def check_families(journals: Journals) -> Iterator[str]:
-    """Every child was intended by its parent, and what the parent was told is what became of it."""
+    """Check that every child was intended by its parent, and that the parent got its outcome."""
     for run_id, events in journals.items():
         start = _start_of(events)
         if start is not None and start.parent is not None:
@@ -101,7 +101,7 @@ def _check_told(
 def check_deadlines(run_id: str, events: Sequence[Event]) -> Iterator[str]:
     """Check that nobody drives a flow after its deadline; needs clocks that are right.
 
-    A driver that was paused may be late itself, so only a claim counts.
+    A paused driver may be late itself, so only a claim counts.
     """
     start = _start_of(events)
     if start is None or start.deadline_at is None:
@@ -124,7 +124,7 @@ def check_deadlines(run_id: str, events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_asleep(found: Sequence[Found]) -> Iterator[str]:
-    """No run that is not over sleeps with mail that nobody has read."""
+    """Check that no open run sleeps with unread mail."""
     for each in found:
         head, header = each.head, each.header
         is_asleep = header.ended_at is None and head.worker is None
@@ -158,7 +158,7 @@ def check_deletion(
 
 
 def check_forks(disk: Store, run_id: str, forks: Sequence[str]) -> Iterator[str]:
-    """No fork is left without what it shares."""
+    """Check that no fork lost its shared events."""
     for fork in forks:
         if run_immediate(disk.read(fork, _AFTER_ALL)) is not None:
             yield f"run {run_id}: was deleted while its fork {fork} was there"

@@ -1,4 +1,4 @@
-"""Laws of one journal: its frame, its epochs, its time, its effects, and what depends on what.
+"""Laws of one journal: its frame, its epochs, its time, its effects, and data dependencies.
 
 Pure functions over the events of one run, each yielding broken promises in words.
 """
@@ -38,7 +38,7 @@ NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
 
 
 def fresh_nonce(entropy: Callable[[int], bytes]) -> str:
-    """A text that no other step ever made, and that the auditor knows when it sees it."""
+    """Make a text that no other step ever made, and that the auditor recognises."""
     return f"nonce-{entropy(8).hex()}"
 
 
@@ -49,7 +49,7 @@ def nonces_in(text: bytes | str) -> tuple[str, ...]:
 
 
 def _check_frame(events: Sequence[Event]) -> Iterator[str]:
-    """It begins with its start, or with a chapter if what came before is gone; its end is last."""
+    """Check the frame: it begins with its start or a chapter; its end is last."""
     if not events or not isinstance(events[0], (RunStarted, ChapterBegan)):
         yield "its journal does not begin with RunStarted"
     end: Event | None = None
@@ -72,7 +72,7 @@ def _check_frame(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
-    """Each claim takes the next epoch: none falls, none has two workers."""
+    """Check epochs: each claim takes the next one, with one worker."""
     last = 0
     for seq, event in numbered(events):
         if not isinstance(event, Claimed):
@@ -84,7 +84,7 @@ def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _check_time(events: Sequence[Event]) -> Iterator[str]:
-    """The time of events never falls; a claim bears its claimant's clock, which may be behind."""
+    """Check times: they never fall; a claim has its claimant's clock, which may be behind."""
     last = 0
     for seq, event in numbered(events):
         if isinstance(event, Claimed):
@@ -96,7 +96,7 @@ def _check_time(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _check_intents(events: Sequence[Event]) -> Iterator[str]:
-    """An effect's end or doubt follows an intent; a repeat follows the end of the attempt."""
+    """Check effects: an end or doubt follows an intent; a repeat follows the end of the attempt."""
     intents: dict[str, EffectIntended] = {}
     settled: set[str] = set()
     for seq, event in numbered(events):
@@ -121,7 +121,7 @@ def _check_intents(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _did_not_happen(events: Sequence[Event]) -> set[str]:
-    """Effects that another try may attempt anew."""
+    """Effects that a retry may attempt again."""
     return {
         event.step
         for event in events
@@ -130,7 +130,7 @@ def _did_not_happen(events: Sequence[Event]) -> set[str]:
 
 
 def _check_ends(events: Sequence[Event]) -> Iterator[str]:
-    """A step ends once, a timer fires once, and neither end nor chapter leaves an effect open."""
+    """Check ends: a step ends once, a timer fires once, and no effect is left open."""
     ended: dict[str, tuple[int, Event]] = {}
     intended: set[str] = set()
     found: dict[str, Event] = {}
@@ -160,7 +160,7 @@ def _check_ends(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _is_kept(end: Event) -> bool:
-    """An outcome that another try finds again."""
+    """An outcome that a retry finds again."""
     return isinstance(end, (StepDone, EffectDone)) or (
         isinstance(end, EffectRaised) and end.happened is not False
     )
@@ -210,7 +210,7 @@ def _lost(seq: int, made: set[str], sent: bytes) -> Iterator[str]:
 
 
 def _check_fits(events: Sequence[Event]) -> Iterator[str]:
-    """No driver found that code and journal differ.
+    """Check that no driver found a difference between code and journal.
 
     After a retry, branches that share state may ask for a done effect with other arguments.
     """

@@ -1,7 +1,7 @@
 """Laws of one journal, second part: mail, questions, children, and ending badly.
 
-Ids of steps, questions and children begin anew with every chapter. A run that was given another
-try may ask and attempt again what ended badly; what it had done it does not do again.
+Ids of steps, questions and children start anew with every chapter. A retried run may ask and
+attempt again what ended badly; it does not repeat what it had done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rule: TypeAlias = Callable[[Sequence[Event]], Iterator[str]]
 
 
 def first_seq(events: Sequence[Event]) -> int:
-    """The place of the first event that is there: records before a chapter may be gone."""
+    """The seq of the first event: records before a chapter may be gone."""
     return events[0].seq if events and isinstance(events[0], ChapterBegan) else 1
 
 
@@ -49,7 +49,7 @@ def numbered(events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
 
 
 def counted(events: Sequence[Event]) -> Iterator[Event]:
-    """All but those that another try has taken back."""
+    """All events but those that a retry has taken back."""
     tries = [(seq, each.since) for seq, each in numbered(events) if isinstance(each, RunRetried)]
     for seq, event in numbered(events):
         if not any(since <= seq < retried for retried, since in tries):
@@ -57,13 +57,13 @@ def counted(events: Sequence[Event]) -> Iterator[Event]:
 
 
 def ended_without_code(events: Sequence[Event]) -> bool:
-    """It was cancelled in quarantine: nobody could settle or undo what it had begun."""
+    """Whether it was cancelled in quarantine: nobody could settle or undo its effects."""
     end = next((event for event in reversed(events) if isinstance(event, ENDS)), None)
     return isinstance(end, RunCancelled) and end.error.type_name == "RunQuarantined"
 
 
 def check_signals(events: Sequence[Event]) -> Iterator[str]:
-    """Each letter is taken once; a reply is to something received, and is one."""
+    """Check mail: each letter is taken once; a reply follows its request, and is one."""
     letters: dict[str, int] = {}
     replied: dict[str, int] = {}
     for seq, event in numbered(events):
@@ -87,7 +87,7 @@ def _once(seq: int, known: dict[str, int], name: str, verb: str) -> Iterator[str
 
 
 def check_questions(events: Sequence[Event]) -> Iterator[str]:
-    """A question is asked once and answered or closed once, and none outlives its run."""
+    """Check questions: asked once, answered or closed once, and none outlives its run."""
     asked: dict[str, int] = {}
     still_open: set[str] = set()
     for seq, event in numbered(events):
@@ -107,7 +107,7 @@ def check_questions(events: Sequence[Event]) -> Iterator[str]:
 
 
 def check_children(events: Sequence[Event]) -> Iterator[str]:
-    """A child is intended once, started once behind that, and its end told once."""
+    """Check children: intended once, started once after that, and their end told once."""
     intended: dict[str, int] = {}
     started: dict[str, int] = {}
     ended: dict[str, int] = {}
@@ -116,7 +116,7 @@ def check_children(events: Sequence[Event]) -> Iterator[str]:
             case ChapterBegan():
                 intended, started, ended = {}, {}, {}
             case RunRetried(since=since):
-                # Children that ended while nobody listened are looked for anew.
+                # Children that ended meanwhile are looked up anew.
                 started = {}
                 intended, ended = (
                     {step: place for step, place in each.items() if place < since}
@@ -139,7 +139,7 @@ _OF_A_FLOW = (QuestionAsked, Answered, ChildIntended, TimerFired, ChapterBegan, 
 
 
 def check_stopped(events: Sequence[Event]) -> Iterator[str]:
-    """A flow that ended badly begins nothing new: open effects end, what happened is undone."""
+    """Check that a flow that ended badly begins nothing new."""
     stopped_by: Event | None = None
     intended: set[str] = set()
     for seq, event in numbered(events):
@@ -170,12 +170,12 @@ class _Undoing:
         self._last: int | None = None
 
     def turn_page(self, event: ChapterBegan) -> None:
-        """Only what can be undone is taken along, in its order."""
+        """Keep only what can be undone, in its order."""
         count = len(event.happened)
         self.happened = {e.step: n - count for n, e in enumerate(event.happened)}
 
     def intend(self, seq: int, step: str) -> Iterator[str]:
-        """An effect, or the undo of one, is attempted for the first time or again."""
+        """Note that an effect, or an undo, is attempted for the first time or again."""
         if step.startswith(UNDO) and step not in self.open_steps:
             yield from self._check(seq, step.removeprefix(UNDO))
         self.open_steps.add(step)
@@ -193,7 +193,7 @@ class _Undoing:
         self._last = place
 
     def end(self, seq: int, event: EffectDone | EffectRaised) -> None:
-        """An effect, or the undo of one, is settled."""
+        """Note that an effect, or an undo, is settled."""
         self.open_steps.discard(event.step)
         if _is_own(event):
             self.happened[event.step] = seq
@@ -243,7 +243,7 @@ WAIT_RULES: tuple[Rule, ...] = (
 def audit_undone(
     journals: Mapping[str, Sequence[Event]], undoable: frozenset[str]
 ) -> Iterator[str]:
-    """A run that ended badly has tried to undo all that it did and that can be undone.
+    """Check that a run that ended badly tried to undo all its undoable effects.
 
     Args:
         journals: all events of each run.

@@ -1,9 +1,9 @@
-"""The child of a crash test: runs the scene on a real store, and dies where it was told to.
+"""The child of a crash test: runs the scene on a real store, and dies at its point.
 
 It is forked with everything imported, opens a store and an app of its own in its folder, calls the
 scene, and leaves a diary. The point at which it dies is set up here: store calls and moments are
-counted in the process itself; system calls are counted by strace, which attaches to the one thread
-that is meant (strace counts per thread).
+counted in the process itself; system calls are counted by strace, which attaches to the right
+thread (strace counts per thread).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Child:
     # system calls
 
     def watch_threads(self) -> None:
-        """Let every thread, this one first, look at its birth whether it is to be traced."""
+        """Let every thread check at its start whether it is to be traced."""
         threading.setprofile(self._born)
         self._enter_thread()
 

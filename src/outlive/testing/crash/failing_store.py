@@ -1,8 +1,8 @@
 """A store that fails on purpose: at its n-th call it kills the process, or loses the reply.
 
 It wraps any store and counts the calls of all verbs together, or those of one verb. A fault
-happens once, before the call reaches the store or after the store has answered. Whatever the store
-acknowledged is told to a *witness* first, so that a test can insist on it later.
+happens once, before the call reaches the store or after the store has answered. Acknowledgements
+are reported to a *witness* first, so that a test can insist on them later.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class CallFault(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
 
 
 def kill_this_process() -> None:
-    """As the kernel does it: no clean-up, no goodbye."""
+    """Kill this process as the kernel does: no clean-up."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def nobody_watches(entry: Entry) -> None:
-    """The witness of those who ask for none."""
+    """The default witness, which ignores everything."""
 
 
 class FailingStore:

@@ -1,9 +1,9 @@
-"""Kill an agent everywhere, let it go on, and audit what it left behind.
+"""The crash lab: kill an agent at every point, let it continue, and audit the result.
 
 A *scene* is an async function that gets a ``Stage`` (an app on a real store, and a ledger as the
-outside world), starts a run in it or goes on with it, and returns when the run is over. A *trial*
+outside world), starts a run in it or continues it, and returns when the run is over. A *trial*
 plays it in a process of its own that is killed with SIGKILL at a point, again at another point if
-that is asked for, then once more undisturbed, and hands everything to the one auditor.
+requested, then once more undisturbed, and passes everything to the auditor.
 
     with Lab(Play(target="my_agent:scene", policies={"refund": "once"}), folder) as lab:
         survey = lab.survey()
@@ -61,7 +61,7 @@ from outlive.testing.ledger import Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that an audit looks at."""
+    """Everything that an audit reads."""
 
     journals: Mapping[str, Sequence[Event]]
     receipts: Sequence[Receipt]
@@ -148,7 +148,7 @@ class Play:
     policies: Mapping[str, Policy]
     #: A run with fewer events made no progress.
     events_min: int = 1
-    #: More to look at than the auditor does.
+    #: Further checks beside the auditor's.
     checks: tuple[Check, ...] = ()
     #: Folders that are searched for modules, beside the usual ones.
     search_path: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One play, with its deaths."""
+    """One play, with its kills."""
 
     points: tuple[Point, ...]
     #: The number of points that were reached.
@@ -195,7 +195,7 @@ class CrashReport:
 
     @property
     def duplicates(self) -> int:
-        """Things that happened more often than once, over all trials."""
+        """Effects that happened more than once, over all trials."""
         return sum(
             count - 1
             for trial in self.trials
@@ -205,7 +205,7 @@ class CrashReport:
 
 
 class Lab:
-    """Plays one scene over and over. A context manager: it has a process to end."""
+    """Plays one scene repeatedly. A context manager: it has a process to end."""
 
     def __init__(self, play: Play, folder: Path, *, parallel: int = 6) -> None:
         self._play, self._folder = play, folder
@@ -227,7 +227,7 @@ class Lab:
     # verbs
 
     def survey(self, after: Sequence[Point] = (), *, trace: bool = False) -> Survey:
-        """Count the points of a pass that is not killed, or of the recovery from these deaths."""
+        """Count the points of an undisturbed pass, or of the recovery from these kills."""
         folder = self._new_folder()
         for point in after:
             self._pass(folder, point)
@@ -240,11 +240,11 @@ class Lab:
         return Survey(calls=Counter(diary.calls), moments=len(diary.moments), syscalls=syscalls)
 
     def crash_at(self, points: Iterable[Point]) -> CrashReport:
-        """One trial for each of these points."""
+        """Run one trial for each of these points."""
         return self.crash([(point,) for point in points])
 
     def crash(self, deaths: Iterable[Sequence[Point]]) -> CrashReport:
-        """One trial for each of these rows of deaths."""
+        """Run one trial for each of these sequences of kills."""
         report = CrashReport()
         begun_at = time.monotonic()
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -294,7 +294,7 @@ class Lab:
             yield from check(evidence)
 
     def _pass(self, folder: Path, point: Point | None, *, trace: bool = False) -> int:
-        """Play the scene once in this folder; how the process ended."""
+        """Play the scene once in this folder; return the end of the process."""
         play = self._play
         order = Order(
             number=next(self._numbers),
@@ -339,7 +339,7 @@ class _NurseryProcess:
         self._reader.start()
 
     def send(self, order: Order) -> Future[int]:
-        """Have a child born; done with its end."""
+        """Fork a child; the result is its end."""
         ended: Future[int] = Future()
         with self._lock:
             self._waiting[order.number] = ended
@@ -356,7 +356,7 @@ class _NurseryProcess:
             waiting.set_exception(RuntimeError("the nursery died"))
 
     def close(self) -> None:
-        """No further child; wait for the process to end."""
+        """Fork no further child; wait for the process to end."""
         _open(self._process.stdin).close()
         self._process.wait()
         self._reader.join()
@@ -369,7 +369,7 @@ def _open(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _complaints(folder: Path, status: int) -> list[str]:
-    """A pass that was not killed must end well."""
+    """Check that a pass that was not killed succeeded."""
     return [] if status == 0 else [f"a pass ended with {status}: {_log_of(folder)} ({folder})"]
 
 

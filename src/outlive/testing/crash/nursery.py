@@ -34,7 +34,7 @@ def load_scene(target: str) -> Scene:
 
 
 class Nursery:
-    """Forks children and buries them."""
+    """Forks children and waits for them."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -44,7 +44,7 @@ class Nursery:
 
     def main(self) -> None:
         """Serve until the input ends."""
-        # Tracers outlive their tracee for an instant: they come to us, and not to process 1.
+        # Tracers live slightly longer than their tracee: we adopt them, not process 1.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         reader, writer = os.pipe()
         os.set_blocking(writer, False)

@@ -22,7 +22,7 @@ from outlive.ports import Ports
 from outlive.stores.open import check_there
 from outlive.testing.crash.failing_store import CallFault
 
-#: System calls after which a file is no longer what it was, or is safer than it was.
+#: System calls that change a file or make it durable.
 WRITE_CLASS = (
     "write",
     "writev",
@@ -42,7 +42,7 @@ WRITE_CLASS = (
     "mkdirat",
 )
 
-#: System calls by which a client talks to its server: before it asks, before it hears.
+#: System calls by which a client talks to its server.
 NETWORK_CLASS = ("connect", "sendto", "recvfrom", "write")
 
 
@@ -64,7 +64,7 @@ Point: TypeAlias = CallFault | MomentFault | SyscallFault
 
 
 def describe(point: Point) -> str:
-    """A point as a person would name it."""
+    """The name of a point, for people."""
     match point:
         case CallFault():
             return f"{point.when} {point.verb or 'store'} call {point.number}"
@@ -148,7 +148,7 @@ def url_of(folder: Path, server: str | None) -> str:
 
 
 def is_there(url: str) -> bool:
-    """Whether anybody made it yet."""
+    """Whether the store exists yet."""
     try:
         check_there(url, Ports())
     except StoreUnavailable:
@@ -158,7 +158,7 @@ def is_there(url: str) -> bool:
 
 @contextmanager
 def as_it_is(folder: Path, url: str) -> Iterator[str]:
-    """The same journals at a place where looking changes nothing: opening a file would mend it."""
+    """The same journals where reading changes nothing: opening a file would repair it."""
     if not url.startswith("sqlite:"):
         yield url
         return
@@ -174,7 +174,7 @@ def as_it_is(folder: Path, url: str) -> Iterator[str]:
 
 
 def remove(folder: Path, url: str) -> None:
-    """Take away what a trial made."""
+    """Remove what a trial made."""
     if not url.startswith("sqlite:"):
         _drop(url)
     shutil.rmtree(folder)

@@ -1,8 +1,8 @@
 """Clients of simulated runs: they send signals, requests, answers and cancellations.
 
-They post by mail ids of their own, at times twice, as any client must do that did not hear whether
-the first came in; the store refuses the second. Some answer what was answered, or what nobody asks
-any more. They go on as long as a run is open, so that whoever waits for them gets on at last.
+They post under mail ids of their own, sometimes twice, as a client must that did not hear whether
+the first arrived; the store refuses the second. Some answer closed or answered questions. They
+continue as long as a run is open, so that every waiting run gets on eventually.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from outlive.testing.simulation.world import LIMIT_SECONDS, SETTLE_SECONDS, Worl
 
 #: Words in the arguments of a run whose flow waits for mail.
 _WAITS_FOR_MAIL = (b"signal", b"requests")
-#: Of so many signals a flow has heard enough: fewer and fewer come.
+#: From this number of signals on, fewer and fewer come.
 SIGNALS_MANY = 5
 #: The number of times a failed run is retried.
 RETRIES_MAX = 2
@@ -53,7 +53,7 @@ _APPROVALS = (b"true", b"true", b"false", b'{"granted": true, "note": "fine"}')
 
 
 class Crowd:
-    """All who write to runs."""
+    """Everybody who writes to runs."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Crowd:
             self._soon(run_id, f"cancel/{rng.choice(('ann', 'bob'))}", Cancel("ann"))
 
     def _think_of_retrying(self, run_id: str) -> None:
-        """Perhaps it goes better at another try; a child's parent has long gone on."""
+        """Retry a failed run at times; not a child, whose parent has long continued."""
         is_over = self._nature.now > FAULTY_SECONDS or self._retries[run_id] >= RETRIES_MAX
         if is_over or not self._nature.chance(self._plan.retrying):
             return
@@ -146,7 +146,7 @@ class Crowd:
             yield f"answer/{question}/again/{self._numbers}", json
 
     def _soon(self, run_id: str, mail_id: str, letter: Letter) -> None:
-        """Post it after a while; at times once more, not having heard of the first."""
+        """Post after a while; sometimes once more, as if the first reply was lost."""
         nature = self._nature
         delay = nature.mostly_short(2.0)
         nature.after(delay, self._post, run_id, mail_id, letter)
@@ -160,21 +160,21 @@ class Crowd:
 
 
 class Forger:
-    """Somebody who can write the disk and has no key: forges letters, and flips bits of others.
+    """An attacker who can write the disk and has no key: forges letters, and flips bits.
 
-    In a store without a key anybody can make a letter that looks right; so there the forged ones
-    are those of another run, at the wrong place.
+    In a store without a key anybody can make a valid letter; there the forged ones are those of
+    another run, at the wrong place.
     """
 
     def __init__(self, nature: Nature, disk: SimDisk, witness: Witness, *, sealed: bool) -> None:
         self._nature, self._disk, self._witness, self._sealed = nature, disk, witness, sealed
-        #: Its own, so that all else goes as in a world without it.
+        #: Its own, so that everything else is as without it.
         self._rng = random.Random(f"forger {nature.seed}")
         self._numbers = 0
         disk.arrive, disk.on_spoilt = self._flip, self._note
 
     def look(self) -> None:
-        """Write past everybody else, and come back later."""
+        """Write directly to the disk, and come back later."""
         found = run_immediate(self._disk.find(Query(flow="story"), None, 1000)).items
         for run_id in [each.head.run_id for each in found if each.header.ended_at is None]:
             if self._rng.random() < 0.3:
@@ -198,7 +198,7 @@ class Forger:
             self._note(run_id, mail_id)
 
     def _flip(self, run_id: str, mail_id: str, body: bytes) -> bytes:
-        """At times one bit of a letter, if somebody writes it again or it can be had elsewhere."""
+        """Sometimes flip one bit of a letter that is written again or can be found elsewhere."""
         is_over = self._nature.now > FAULTY_SECONDS
         if is_over or not mail_id.startswith(_SPOILABLE) or self._rng.random() > FLIPPED:
             return body
@@ -335,7 +335,7 @@ class Human:
         self._post(run_id, f"nudge/{self._nudges}", Nudge("somebody wants it to go on"))
 
     def _meddle(self) -> None:
-        """A word on something that nobody asked about; it must change nothing."""
+        """Resolve something that nobody asked about; it must change nothing."""
         runs = run_immediate(self._disk.find(Query(flow="story"), None, 1000)).items
         if runs:
             run_id = self._nature.rng.choice(runs).head.run_id

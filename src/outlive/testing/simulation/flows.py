@@ -1,8 +1,8 @@
 """Simulated flows: random programs of steps, effects, waits, children and undo.
 
-These are the nodes of a program that wait for mail or for children, and the effects that can be
-undone. What a flow heard is part of its outcome (``Story.heard``), so that the judge can tell
-whether every signal reached it, once and in order.
+Some nodes of a program wait for mail or for children, and some effects can be undone. Received
+values are part of a flow's outcome (``Story.heard``), so that the judge can check that every
+signal arrived, once and in order.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from outlive.testing.simulation.world import (
     current_world,
 )
 
-#: Names that signals and requests go by.
+#: Names of signals and requests.
 SIGNALS, MESSAGE = ("s", "t"), "m"
 
 Node: TypeAlias = list[Any]
 Paid: TypeAlias = dict[str, str]
 
-#: Long enough to stand by itself in the store, and a few of them for a list to have a long form.
+#: Long enough to be stored separately, and a few of them for a list to have a long form.
 NOTE_CHARS = 600
 NOTE_TITLE = "a title that is short enough to stand where it is, and long enough to count " * 3
 
@@ -59,7 +59,7 @@ async def note_down(notes: list[dict[str, str]]) -> str:
 
 @outlive.step
 async def recall() -> list[str]:
-    """Returns an object that its owner keeps, and that nobody else may change."""
+    """Return an object that its owner keeps, and that nobody else may change."""
     return current_world().memory
 
 
@@ -209,7 +209,7 @@ UNDOABLE = frozenset(effect.definition.name for effect in UNDONE)
 
 
 class Story:
-    """One run of a program: what its branches have seen so far."""
+    """One run of a program: the nonces that its branches have seen so far."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -352,7 +352,7 @@ async def _try(story: Story, node: Node) -> Any:
 
 
 async def _carry(story: Story, program: list[Node], is_alone: bool) -> Any:
-    """The next chapter; what branches beside this one hear meanwhile nobody knows."""
+    """Start the next chapter; branches beside this one may hear more meanwhile."""
     await outlive.carry(program, story.heard, is_alone and story.heard_all)
 
 
@@ -476,7 +476,7 @@ _TELLERS: dict[str, Callable[..., Awaitable[Any]]] = {
 async def tell_story(
     program: list[Any], heard: list[list[str]] | None = None, heard_all: bool = True
 ) -> list[Any]:
-    """Carry out a program and return all it came to; ``heard`` is from earlier chapters."""
+    """Carry out a program and return its results; ``heard`` is from earlier chapters."""
     story = Story()
     story.heard += heard or []
     story.heard_all = heard_all

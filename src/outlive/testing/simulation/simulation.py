@@ -1,8 +1,8 @@
-"""A whole installation in one seed: several workers, a bad line, a bad bank, and bad luck.
+"""A whole installation in one seed: several workers, an unreliable network, bank and model.
 
 ``simulate(seed)`` runs the real engine, worker, keeper and journal on virtual time, with crashes,
-pauses, lost replies, outages and clock jumps, and lets the auditor judge what came of it. The same
-seed is the same simulation, down to the last callback. A seed that fails is run again with
+pauses, lost replies, outages and clock jumps, and lets the auditor judge the result. The same
+seed is the same simulation, down to the last callback. To run a failed seed again:
 
     python -m outlive.testing.simulation.simulation SEED
 """
@@ -86,12 +86,12 @@ class SimulationReport:
 
 
 def simulate(seed: int, *, sealed: bool | None = None) -> SimulationReport:
-    """Run one seed and judge it; it says itself whether its store is sealed, unless told."""
+    """Run one seed and judge it; the seed decides whether its store is sealed, unless told."""
     return Simulation(seed, sealed=is_sealed(seed) if sealed is None else sealed).run()
 
 
 def is_sealed(seed: int) -> bool:
-    """Whether a seed's store is sealed: some are, where what seals is installed."""
+    """Whether a seed's store is sealed: some are, where cryptography is installed."""
     is_chosen = random.Random(f"sealed {seed}").random() < SEALED
     return is_chosen and find_spec("cryptography") is not None
 
@@ -121,7 +121,7 @@ class Simulation:
         ports = Ports(clock=SimClock(nature), entropy=nature.entropy)
         self.disk = SimDisk(ports=ports, lease_seconds=self.plan.lease_seconds)
         seal = _seal(self.disk, nature) if sealed else None
-        #: The disk as those see it who may.
+        #: The disk as a client with the key sees it.
         self.view: Store = self.disk if seal is None else seal.view
         self._around = Surroundings(
             nature=nature,
@@ -149,7 +149,7 @@ class Simulation:
         return self.nature.rng.choice(living) if living else None
 
     def _check_driver(self, process: ProcessContext, request: BankRequest) -> None:
-        """Only the worker that holds the lease begins an effect."""
+        """Check that only the holder of the lease begins an effect."""
         reading = run_immediate(self.disk.read(request.run_id, 1 << 62))
         holder = None if reading is None else reading.head.worker
         worker = process.worker_id()
@@ -162,7 +162,7 @@ class Simulation:
     # running
 
     def run(self) -> SimulationReport:
-        """Let it happen, then judge it."""
+        """Run the simulation, then judge it."""
         nature = self.nature
         for _ in range(self.plan.workers):
             self._start_process()
@@ -222,7 +222,7 @@ class Simulation:
     # what happens beside the processes
 
     def _tick(self) -> None:
-        """Somebody looks after the processes, and after time itself."""
+        """Replace dead processes, and advance the clocks when nothing happens."""
         nature = self.nature
         for process in self.processes:
             if process.is_alive and process.is_failed and nature.chance(0.5):
@@ -242,7 +242,7 @@ class Simulation:
         return self._moved_at
 
     def _pass_time(self) -> None:
-        """All wall clocks go on to the next thing that is due, and nobody has to wait for it."""
+        """Advance all wall clocks to the next thing that is due."""
         now = SimClock(self.nature).now_ms()
         items = run_immediate(self.view.find(Query(flow="story"), None, 1000)).items
         waiting = [item for item in items if item.header.ended_at is None]
@@ -261,14 +261,14 @@ class Simulation:
         return [effect.retry_at for effect in run.effects.values()]
 
     def _open_runs(self) -> list[str]:
-        """Runs that did not end, children too, and those that were not even begun."""
+        """Runs that did not end, children included, and those that were not started."""
         items = run_immediate(self.view.find(Query(flow="story"), None, 1000)).items
         begun = {item.head.run_id for item in items} | self.witness.buried.keys()
         wanted = [client.run_id for client in self.clients if client.run_id not in begun]
         return wanted + [item.head.run_id for item in items if item.header.ended_at is None]
 
     def _is_over(self) -> bool:
-        """All runs ended, what was on its way has arrived, and every sleeper woke up."""
+        """Whether all runs ended, all messages arrived, and every paused process resumed."""
         over = self._over_at
         return self.witness.is_off or (
             over is not None

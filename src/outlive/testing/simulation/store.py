@@ -1,9 +1,9 @@
-"""A store behind a bad line: delays, lost replies, slow spells, outages.
+"""A store behind an unreliable network: delays, lost replies, slow periods, outages.
 
-Behind the line stands a real ``MemoryStore``. A request travels, is applied, and its answer
-travels back; what is on its way when its process dies may or may not arrive. A commit whose reply
-is lost is sent again, the same batch, as any client must do that can't know (the store's promise
-is that a repeat is safe).
+Behind it is a real ``MemoryStore``. A request travels, is applied, and its answer travels back;
+what is in flight when its process dies may or may not arrive. A commit whose reply is lost is sent
+again, the same batch, as a client must that can't know (the store promises that a repeat is
+safe).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SimDisk(MemoryStore):
 
 
 class Link:
-    """The state of the way to the store, the same for all processes."""
+    """The state of the network to the store, the same for all processes."""
 
     def __init__(self, nature: Nature) -> None:
         self._nature = nature
@@ -82,33 +82,33 @@ class Link:
 
     @property
     def is_down(self) -> bool:
-        """Nothing reaches the store."""
+        """Whether nothing reaches the store."""
         return self._nature.now < self._down_until
 
     @property
     def is_slow(self) -> bool:
-        """Whatever reaches it takes long."""
+        """Whether requests take long."""
         return self._nature.now < self._slow_until
 
     @property
     def refuses(self) -> bool:
-        """It is down and says so; otherwise who asks must wait."""
+        """Whether it is down and refuses; otherwise callers wait."""
         return self.is_down and self._refuses
 
     def get_slow(self) -> None:
-        """A slow spell."""
+        """Begin a slow period."""
         rng = self._nature.rng
         self._slow_until = self._nature.now + rng.uniform(1.0, 12.0)
         self._slow_seconds = rng.choice((0.3, 1.5, 5.0))
 
     def go_down(self) -> None:
-        """An outage."""
+        """Begin an outage."""
         rng = self._nature.rng
         self._down_until = self._nature.now + rng.choice((0.5, 3.0, 9.0)) * (0.5 + rng.random())
         self._refuses = self._nature.chance(0.4)
 
     def heal(self) -> None:
-        """Everything is well."""
+        """End all faults."""
         self._slow_until = self._down_until = 0.0
         self.loses_next_reply = False
 
@@ -228,7 +228,7 @@ class SimStore:
         self.loop.call_later(self._line.delay(), _answer, answer, result)
 
     def settle_sent(self, *, lands: Callable[[], bool]) -> None:
-        """The process died for certain: what it sent arrives now or never."""
+        """The process is dead for certain: what it sent arrives now or never."""
         for sent in list(self._sent):
             if lands() and not self._line.is_down:
                 sent.arrive()
@@ -260,7 +260,7 @@ class SimStore:
         return answer
 
     def _strike_line(self, strikes: Sequence[Strike], kinds: frozenset[str]) -> bool:
-        """Faults of the line; True if this commit's reply will be lost."""
+        """Apply network faults; True if this commit's reply will be lost."""
         line, witness = self._line, self._witness
         faults = {strike.fault for strike in strikes}
         if "slow_store" in faults:

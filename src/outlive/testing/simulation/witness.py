@@ -1,7 +1,7 @@
 """Observations from outside a simulation: acknowledgements, reported outcomes, faults, the trace.
 
-The witness stands beside the store and the keepers. It knows nothing of the engine's inside, and
-what it writes down is what the auditor insists on at the end.
+The witness stands beside the store and the keepers. It knows nothing of the engine's inside; the
+auditor checks its records at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _events(disk: Store, run_id: str) -> Sequence[Event]:
 
 
 class Witness:
-    """Writes down what everybody may later be held to."""
+    """Records everything that is checked at the end."""
 
     def __init__(self) -> None:
         #: By run, the last seq that a driver was told is durable.
@@ -60,20 +60,20 @@ class Witness:
         #: (kind of event, kind of fault): how often a fault struck such an event on its way.
         self.struck: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[str] = Counter()
-        #: Somebody goes by a wrong clock: there is no point in going on.
+        #: Somebody uses a wrong clock: the simulation stops.
         self.is_off = False
         self.broken: list[str] = []
         #: Commits of a driver that had been taken over; each was refused.
         self.zombies = 0
         self.commits = 0
-        #: Commits by which some run got on.
+        #: Commits by which some run progressed.
         self.moves = 0
         #: By run, the mail that came in, in order, and the mail that drivers say they took.
         self.mail: dict[str, list[str]] = {}
         self.consumed: dict[str, list[str]] = {}
-        #: By run, letters that nobody posted like that: forged, moved, or with a bit flipped.
+        #: By run, letters that nobody posted like this: forged, moved, or with a bit flipped.
         self.spoilt: dict[str, set[str]] = {}
-        #: Runs that were given another try after they had failed.
+        #: Runs that were retried after a failure.
         self.retried: set[str] = set()
         #: Forks that there are or were, and the runs that they share with.
         self.forks: dict[str, str] = {}
@@ -171,7 +171,7 @@ class Witness:
                 )
 
     def deleted(self, disk: Store, before: Reading) -> None:
-        """A journal is gone: nobody may need it, and what it leaves is there."""
+        """Check a deletion: nobody needs the journal, and its traces exist."""
         name = before.head.run_id
         self.note(f"deleted {name}")
         self.buried[name] = read_events(before)

@@ -1,9 +1,9 @@
-"""The world outside: a model that answers, and a bank that pays, each in its own bad manner.
+"""The world outside: an unreliable model and an unreliable bank.
 
-Whatever a body asks for goes through its process: a paused process asks nothing and hears nothing,
-a dead one neither; but what the bank was asked for it does, whoever died meanwhile. The bank keeps
-its one promise: it finishes or refuses a request within ``SETTLE_SECONDS``. It writes a receipt
-for everything that it did.
+Every request of a body goes through its process: a paused or dead process asks nothing and hears
+nothing; but the bank completes its requests, whoever died meanwhile. The bank keeps one promise:
+it finishes or refuses a request within ``SETTLE_SECONDS``. It writes a receipt for everything that
+it did.
 """
 
 from __future__ import annotations
