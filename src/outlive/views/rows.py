@@ -6,6 +6,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from outlive.model import events as ev
 from outlive.model.checkpoints import (
     CheckpointsBegan,
     CheckpointsCleared,
@@ -15,48 +16,7 @@ from outlive.model.checkpoints import (
     SnapshotRestored,
     SnapshotSaved,
 )
-from outlive.model.events import (
-    Answered,
-    AttemptFailed,
-    CancelRequested,
-    ChapterBegan,
-    ChildEnded,
-    ChildIntended,
-    ChildSpawned,
-    Claimed,
-    DeadlinePassed,
-    DriveBegan,
-    EffectDone,
-    EffectDoubted,
-    EffectIntended,
-    EffectRaised,
-    Event,
-    Fault,
-    Forked,
-    ForkMade,
-    KeyHeld,
-    KeyKept,
-    MailRead,
-    Marked,
-    ParentTold,
-    Parked,
-    Patched,
-    QuestionAsked,
-    QuestionClosed,
-    Replied,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunQuarantined,
-    RunRetried,
-    RunStarted,
-    RunUndoing,
-    SignalReceived,
-    SignalTaken,
-    StepDone,
-    StepRaised,
-    TimerFired,
-)
+from outlive.model.events import Event
 
 
 def of_checkpoints(event: OfCheckpoints) -> dict[str, object]:
@@ -106,7 +66,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_ms: int | None = None
     args: bytes | None = None
     value: bytes | None = None
-    error: Fault | None = None
+    error: ev.Fault | None = None
     note: str = ""
     #: Instant (ms since 1970) that a wait or the next attempt is due.
     due_at: int | None = None
@@ -115,60 +75,78 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 OfStep: TypeAlias = (
-    StepDone
-    | StepRaised
-    | AttemptFailed
-    | EffectIntended
-    | EffectDone
-    | EffectRaised
-    | EffectDoubted
+    ev.StepDone
+    | ev.StepRaised
+    | ev.AttemptFailed
+    | ev.EffectIntended
+    | ev.EffectDone
+    | ev.EffectRaised
+    | ev.EffectDoubted
 )
 OfMail: TypeAlias = (
-    SignalReceived | SignalTaken | Replied | QuestionAsked | Answered | QuestionClosed | MailRead
+    ev.SignalReceived
+    | ev.SignalTaken
+    | ev.Replied
+    | ev.QuestionAsked
+    | ev.Answered
+    | ev.QuestionClosed
+    | ev.MailRead
 )
-OfChild: TypeAlias = ChildIntended | ChildSpawned | ChildEnded | ParentTold
+OfChild: TypeAlias = ev.ChildIntended | ev.ChildSpawned | ev.ChildEnded | ev.ParentTold
 OfEnd: TypeAlias = (
-    RunCompleted
-    | RunFailed
-    | RunCancelled
-    | RunQuarantined
-    | RunUndoing
-    | CancelRequested
-    | DeadlinePassed
+    ev.RunCompleted
+    | ev.RunFailed
+    | ev.RunCancelled
+    | ev.RunQuarantined
+    | ev.RunUndoing
+    | ev.CancelRequested
+    | ev.DeadlinePassed
 )
-OfRun: TypeAlias = RunStarted | Claimed | DriveBegan | Parked | TimerFired
-Beside: TypeAlias = KeyHeld | KeyKept | Marked
-OfCode: TypeAlias = ChapterBegan | RunRetried | Patched | Forked | ForkMade
+OfRun: TypeAlias = ev.RunStarted | ev.Claimed | ev.DriveBegan | ev.Parked | ev.TimerFired
+Beside: TypeAlias = ev.KeyHeld | ev.KeyKept | ev.Marked
+OfCode: TypeAlias = ev.ChapterBegan | ev.RunRetried | ev.Patched | ev.Forked | ev.ForkMade
 
 
 def row_of(seq: int, at: int, event: Event) -> Row:
     """The row of an event at this seq and time."""
     row = Row(seq=seq, at=at, what="")
     match event:
-        case RunStarted() | Claimed() | DriveBegan() | Parked() | TimerFired():
+        case ev.RunStarted() | ev.Claimed() | ev.DriveBegan() | ev.Parked() | ev.TimerFired():
             changes = _of_run(event)
-        case KeyHeld() | KeyKept() | Marked():
+        case ev.KeyHeld() | ev.KeyKept() | ev.Marked():
             changes = _beside(event)
-        case SignalReceived() | Replied() | QuestionAsked() | Answered() | QuestionClosed():
+        case (
+            ev.SignalReceived()
+            | ev.Replied()
+            | ev.QuestionAsked()
+            | ev.Answered()
+            | ev.QuestionClosed()
+        ):
             changes = _of_mail(event)
-        case MailRead() | SignalTaken():
+        case ev.MailRead() | ev.SignalTaken():
             changes = _of_mail(event)
-        case ChildIntended() | ChildSpawned() | ChildEnded() | ParentTold():
+        case ev.ChildIntended() | ev.ChildSpawned() | ev.ChildEnded() | ev.ParentTold():
             changes = _of_child(event)
-        case RunCompleted() | RunFailed() | RunCancelled() | RunQuarantined() | RunUndoing():
+        case (
+            ev.RunCompleted()
+            | ev.RunFailed()
+            | ev.RunCancelled()
+            | ev.RunQuarantined()
+            | ev.RunUndoing()
+        ):
             changes = _of_end(event)
-        case CancelRequested() | DeadlinePassed():
+        case ev.CancelRequested() | ev.DeadlinePassed():
             changes = _of_end(event)
-        case ChapterBegan() | RunRetried() | Patched() | Forked() | ForkMade():
+        case ev.ChapterBegan() | ev.RunRetried() | ev.Patched() | ev.Forked() | ev.ForkMade():
             changes = _of_code(event)
         case (
-            StepDone()
-            | StepRaised()
-            | AttemptFailed()
-            | EffectIntended()
-            | EffectDone()
-            | EffectRaised()
-            | EffectDoubted()
+            ev.StepDone()
+            | ev.StepRaised()
+            | ev.AttemptFailed()
+            | ev.EffectIntended()
+            | ev.EffectDone()
+            | ev.EffectRaised()
+            | ev.EffectDoubted()
         ):
             changes = _of_step(event)
         case _:
@@ -183,18 +161,18 @@ def _at(step_id: str) -> dict[str, object]:
 
 def _of_run(event: OfRun) -> dict[str, object]:
     match event:
-        case RunStarted():
+        case ev.RunStarted():
             return {"what": "started", "args": event.args, "note": _origin(event)}
-        case Claimed():
+        case ev.Claimed():
             found = ", its last driver is dead" if event.certain and event.epoch > 1 else ""
             note = f"by worker {event.worker}, epoch {event.epoch}{found}"
             return {"what": "claimed", "note": note}
-        case DriveBegan():
+        case ev.DriveBegan():
             return {"what": "tried again", "note": "its last driver died with nothing new to show"}
-        case Parked(wake_at=wake_at, reason=reason):
+        case ev.Parked(wake_at=wake_at, reason=reason):
             note = reason or ("" if wake_at is not None else "until there is mail")
             return {"what": "parked", "note": note, "due_at": wake_at}
-        case TimerFired(timer=timer):
+        case ev.TimerFired(timer=timer):
             return {"what": "timer fired", **_at(timer)}
         case _:
             assert_never(event)
@@ -202,18 +180,18 @@ def _of_run(event: OfRun) -> dict[str, object]:
 
 def _beside(event: Beside) -> dict[str, object]:
     match event:
-        case KeyHeld():
+        case ev.KeyHeld():
             return {"what": "key held", "note": f"by effect {event.step} of run {event.run_id}"}
-        case KeyKept():
+        case ev.KeyKept():
             end = {"value": event.value} if event.error is None else {"error": event.error}
             return {"what": "key kept", "note": "its run is gone", **end}
-        case Marked():
+        case ev.Marked():
             return {"what": "marked", "note": f"by {event.by}"}
         case _:
             assert_never(event)
 
 
-def _origin(event: RunStarted) -> str:
+def _origin(event: ev.RunStarted) -> str:
     parts = [f"flow {event.flow}, version {event.version}, Python {event.python}"]
     if event.parent is not None:
         parts.append(f"by run {event.parent}")
@@ -223,24 +201,24 @@ def _origin(event: RunStarted) -> str:
 
 def _of_code(event: OfCode) -> dict[str, object]:
     match event:
-        case ChapterBegan():
+        case ev.ChapterBegan():
             note = f"number {event.number}, {_origin(event.start)}"
             return {"what": "chapter", "args": event.args, "note": note}
-        case RunRetried():
+        case ev.RunRetried():
             told = f"by {event.by}, " if event.by else ""
             return {
                 "what": "retried",
                 "note": f"{told}what came from seq {event.since} on is redone",
             }
-        case Forked():
+        case ev.Forked():
             note = f"from run {event.run_id} at seq {event.seq}, {_origin(event.start)}"
             changed: dict[str, object] = {}
             if event.step:
                 changed = {"value": from_json(event.value), **_at(event.step)}
             return {"what": "forked", "note": note, **changed}
-        case ForkMade():
+        case ev.ForkMade():
             return {"what": "fork made", "note": f"run {event.fork_id}, at seq {event.seq}"}
-        case Patched(place=place):
+        case ev.Patched(place=place):
             return {"what": "patched", "note": "the new way", **_at(place)}
         case _:
             assert_never(event)
@@ -248,29 +226,29 @@ def _of_code(event: OfCode) -> dict[str, object]:
 
 def _of_mail(event: OfMail) -> dict[str, object]:
     match event:
-        case SignalReceived():
+        case ev.SignalReceived():
             value = from_json(event.value) if event.is_json else event.value
             note = f"id {event.signal_id}"
             return {"what": "signal", "step": event.name, "value": value, "note": note}
-        case SignalTaken():
+        case ev.SignalTaken():
             return {"what": "taken", "note": f"signal {event.signal_id} as {event.type_name}"}
-        case Replied():
+        case ev.Replied():
             if event.error:
                 refused = f"signal {event.signal_id} is refused"
                 return {"what": "replied", "note": refused, "error": event.error}
             return {"what": "replied", "note": f"to {event.signal_id}", "value": event.value}
-        case QuestionAsked():
+        case ev.QuestionAsked():
             asked = event.text if event.by is None else f"{event.text} (for {event.by})"
             return {"what": "asked", **_at(event.question), "note": asked}
-        case Answered():
+        case ev.Answered():
             told = f"by {event.by}" if event.by else ""
             where = _at(event.question)
             return {"what": "answered", **where, "value": from_json(event.value), "note": told}
-        case QuestionClosed():
+        case ev.QuestionClosed():
             return {"what": "closed", **_at(event.question), "note": "nobody waits any longer"}
-        case MailRead(unreadable=None):
+        case ev.MailRead(unreadable=None):
             return {"what": "mail read", "note": event.why}
-        case MailRead():
+        case ev.MailRead():
             return {"what": "mail kept aside", "note": f"mail {event.mail_id!r} {event.why}"}
         case _:
             assert_never(event)
@@ -278,17 +256,17 @@ def _of_mail(event: OfMail) -> dict[str, object]:
 
 def _of_child(event: OfChild) -> dict[str, object]:
     match event:
-        case ChildIntended():
+        case ev.ChildIntended():
             how = "calls" if event.is_awaited else "spawns"
             note = f"{how} run {event.child_id} of flow {event.flow}"
             told: dict[str, object] = {"what": "child intended", "args": event.args, "note": note}
-        case ChildSpawned():
+        case ev.ChildSpawned():
             told = {"what": "child started", "note": f"run {event.child_id}"}
-        case ChildEnded():
+        case ev.ChildEnded():
             value = None if event.error is not None else event.value
             told = {"what": f"child {event.status}", "value": value, "error": event.error}
             told["note"] = f"run {event.child_id}"
-        case ParentTold():
+        case ev.ParentTold():
             return {"what": "parent told"}
         case _:
             assert_never(event)
@@ -297,20 +275,20 @@ def _of_child(event: OfChild) -> dict[str, object]:
 
 def _of_end(event: OfEnd) -> dict[str, object]:
     match event:
-        case RunCompleted(value=value):
+        case ev.RunCompleted(value=value):
             return {"what": "completed", "value": value}
-        case RunFailed(error=error):
+        case ev.RunFailed(error=error):
             return {"what": "failed", "error": error}
-        case RunCancelled(error=error):
+        case ev.RunCancelled(error=error):
             return {"what": "cancelled", "error": error}
-        case RunQuarantined(reason=reason):
+        case ev.RunQuarantined(reason=reason):
             return {"what": "quarantined", "note": reason}
-        case RunUndoing(status=status, error=fault):
+        case ev.RunUndoing(status=status, error=fault):
             note = f"what happened is undone, last first; then the run is {status}"
             return {"what": "undoing", "error": fault, "note": note}
-        case CancelRequested(by=by):
+        case ev.CancelRequested(by=by):
             return {"what": "cancel asked", "note": f"by {by}" if by else ""}
-        case DeadlinePassed():
+        case ev.DeadlinePassed():
             return {"what": "deadline passed", "note": "the flow stops here"}
         case _:
             assert_never(event)
@@ -319,25 +297,25 @@ def _of_end(event: OfEnd) -> dict[str, object]:
 def _of_step(event: OfStep) -> dict[str, object]:
     told: dict[str, object]
     match event:
-        case StepDone(args=args, value=value):
+        case ev.StepDone(args=args, value=value):
             told = {"what": "done", "args": args, "value": value}
-        case StepRaised(args=args, error=error):
+        case ev.StepRaised(args=args, error=error):
             told = {"what": "raised", "args": args, "error": error}
-        case AttemptFailed():
+        case ev.AttemptFailed():
             note = _told_by(event.by) or "nothing happened"
             if event.happened is None:
                 note = "nobody knows whether it happened; it is repeated under the same key"
             told = {"what": "attempt failed", "error": event.error, "note": note}
             told["due_at"] = event.retry_at
-        case EffectIntended():
+        case ev.EffectIntended():
             told = {"what": "intended", "args": event.args or None}
-        case EffectDone():
+        case ev.EffectDone():
             told = {"what": "done", "value": event.value, "note": _told_by(event.by)}
-        case EffectRaised():
+        case ev.EffectRaised():
             happened = {True: "it happened", False: "nothing happened", None: "nobody knows"}
             note = ", ".join(filter(None, (happened[event.happened], _told_by(event.by))))
             told = {"what": "raised", "error": event.error, "note": note}
-        case EffectDoubted():
+        case ev.EffectDoubted():
             note = "a human must tell" if event.asks else "it will be settled"
             told = {"what": "in doubt", "error": event.error, "note": note}
         case _:

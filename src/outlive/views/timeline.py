@@ -11,28 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outlive.journal.fork import changed_in
-from outlive.model.events import (
-    Answered,
-    AttemptFailed,
-    ChapterBegan,
-    ChildEnded,
-    ChildIntended,
-    EffectDone,
-    EffectDoubted,
-    EffectIntended,
-    EffectRaised,
-    Event,
-    Fault,
-    QuestionAsked,
-    QuestionClosed,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    StepDone,
-    StepRaised,
-    recorded_digest,
-    recorded_key,
-)
+from outlive.model import events as ev
+from outlive.model.events import Event
 from outlive.model.ids import digest
 from outlive.model.replay import past_of
 from outlive.model.run import OpenEffect, fold
@@ -62,16 +42,22 @@ def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
         now = max(now, getattr(event, "at", 0))
         row = row_of(seq, now, event)
         match event:
-            case EffectIntended(step=place):
+            case ev.EffectIntended(step=place):
                 begun[place] = now
-                row = msgspec.structs.replace(row, note=f"key {recorded_key(run_id, event)}")
-            case ChildIntended(step=place):
+                row = msgspec.structs.replace(row, note=f"key {ev.recorded_key(run_id, event)}")
+            case ev.ChildIntended(step=place):
                 begun[place] = now
-            case QuestionAsked(question=place):
+            case ev.QuestionAsked(question=place):
                 begun[place] = now
-            case EffectDone() | EffectRaised() | EffectDoubted() | AttemptFailed() | ChildEnded():
+            case (
+                ev.EffectDone()
+                | ev.EffectRaised()
+                | ev.EffectDoubted()
+                | ev.AttemptFailed()
+                | ev.ChildEnded()
+            ):
                 row = _timed(row, begun.get(event.step))
-            case Answered() | QuestionClosed():
+            case ev.Answered() | ev.QuestionClosed():
                 row = _timed(row, begun.get(event.question))
             case _:
                 pass
@@ -82,7 +68,7 @@ def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
 def first_seq(events: Sequence[Event]) -> int:
     """The seq of the first of these events: events before a chapter may be deleted."""
     first = events[0] if events else None
-    return first.seq if isinstance(first, ChapterBegan) else 1
+    return first.seq if isinstance(first, ev.ChapterBegan) else 1
 
 
 def _timed(row: Row, since: int | None) -> Row:
@@ -107,7 +93,7 @@ def _doubt(run_id: str, step: str, effect: OpenEffect) -> Doubt:
     cut = "its driver ended before it did"
     return Doubt(
         step=step,
-        key=recorded_key(run_id, effect.intent),
+        key=ev.recorded_key(run_id, effect.intent),
         attempt=effect.attempt,
         why=cut if fault is None else f"{fault.type_name}: {fault.message}",
         asks=effect.asks,
@@ -125,7 +111,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     args_digest: bytes = b""
     digest: bytes
     value: bytes | None = None
-    error: Fault | None = None
+    error: ev.Fault | None = None
 
 
 class ComparedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,21 +149,21 @@ def _places(events: Sequence[Event]) -> dict[str, StepEnd]:
     asked: dict[str, bytes] = {}
     for _, event in past_of(events, 1).events:
         match event:
-            case EffectIntended(step=step) | ChildIntended(step=step):
-                asked.setdefault(step, recorded_digest(event))
-            case QuestionAsked(question=step):
+            case ev.EffectIntended(step=step) | ev.ChildIntended(step=step):
+                asked.setdefault(step, ev.recorded_digest(event))
+            case ev.QuestionAsked(question=step):
                 asked.setdefault(step, digest(event.text.encode() + event.schema))
-            case StepDone() | StepRaised():
-                args = recorded_digest(event)
+            case ev.StepDone() | ev.StepRaised():
+                args = ev.recorded_digest(event)
                 places[event.step] = _end_of(event, args, is_json=event in changed)
-            case EffectDone() | EffectRaised() | ChildEnded():
+            case ev.EffectDone() | ev.EffectRaised() | ev.ChildEnded():
                 args = asked.get(event.step, b"")
                 places[event.step] = _end_of(event, args, is_json=event in changed)
-            case Answered(question=step):
+            case ev.Answered(question=step):
                 places[step] = _ended(asked.get(step, b""), value=from_json(event.value))
-            case RunCompleted(value=value):
+            case ev.RunCompleted(value=value):
                 places[OUTCOME] = _ended(value=value)
-            case RunFailed(error=error) | RunCancelled(error=error):
+            case ev.RunFailed(error=error) | ev.RunCancelled(error=error):
                 places[OUTCOME] = _ended(error=error)
             case _:
                 pass
@@ -185,13 +171,15 @@ def _places(events: Sequence[Event]) -> dict[str, StepEnd]:
 
 
 def _end_of(event: Event, args: bytes, *, is_json: bool) -> StepEnd:
-    error: Fault | None = getattr(event, "error", None)
+    error: ev.Fault | None = getattr(event, "error", None)
     if error is not None:
         return _ended(args, error=error)
     value: bytes = getattr(event, "value", b"")
     return _ended(args, value=from_json(value) if is_json else value)
 
 
-def _ended(args: bytes = b"", *, value: bytes | None = None, error: Fault | None = None) -> StepEnd:
+def _ended(
+    args: bytes = b"", *, value: bytes | None = None, error: ev.Fault | None = None
+) -> StepEnd:
     told = value or b"" if error is None else f"{error.type_name}\0{error.message}".encode()
     return StepEnd(args_digest=args, digest=digest(told), value=value, error=error)

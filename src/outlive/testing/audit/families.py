@@ -6,24 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from outlive.journal.lane import run_immediate
 from outlive.journal.reader import read_events
-from outlive.model.events import (
-    ChapterBegan,
-    ChildEnded,
-    ChildIntended,
-    ChildSpawned,
-    Claimed,
-    DeadlinePassed,
-    EffectIntended,
-    Event,
-    ParentTold,
-    QuestionAsked,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunRetried,
-    RunStarted,
-    StepDone,
-)
+from outlive.model import events as ev
+from outlive.model.events import Event
 from outlive.model.ids import key_journal
 from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
@@ -33,9 +17,9 @@ from outlive.testing.audit.waits import ENDS, UNDO, counted, first_seq, numbered
 Journals = Mapping[str, Sequence[Event]]
 
 _STATUS: dict[type, str] = {
-    RunCompleted: "completed",
-    RunFailed: "failed",
-    RunCancelled: "cancelled",
+    ev.RunCompleted: "completed",
+    ev.RunFailed: "failed",
+    ev.RunCancelled: "cancelled",
 }
 
 
@@ -46,15 +30,15 @@ def check_families(journals: Journals) -> Iterator[str]:
         if start is not None and start.parent is not None:
             yield from _check_child(run_id, start, events, journals.get(start.parent))
         for event in counted(events):
-            if isinstance(event, (ChildSpawned, ChildEnded)):
+            if isinstance(event, (ev.ChildSpawned, ev.ChildEnded)):
                 yield from _check_told(run_id, event, journals.get(event.child_id))
 
 
-def _start_of(events: Sequence[Event]) -> RunStarted | None:
+def _start_of(events: Sequence[Event]) -> ev.RunStarted | None:
     for event in events:
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             return event
-        if isinstance(event, ChapterBegan):
+        if isinstance(event, ev.ChapterBegan):
             return event.start
     return None
 
@@ -64,9 +48,9 @@ def _end_of(events: Sequence[Event]) -> Event | None:
 
 
 def _check_child(
-    run_id: str, start: RunStarted, events: Sequence[Event], parents: Sequence[Event] | None
+    run_id: str, start: ev.RunStarted, events: Sequence[Event], parents: Sequence[Event] | None
 ) -> Iterator[str]:
-    told = sum(isinstance(event, ParentTold) for event in events)
+    told = sum(isinstance(event, ev.ParentTold) for event in events)
     if start.is_awaited and told != 1:
         yield f"run {run_id}: told its parent {told} times how it ended"
     if parents is None:
@@ -76,14 +60,14 @@ def _check_child(
 
 
 def _intends(event: Event, child_id: str) -> bool:
-    return isinstance(event, ChildIntended) and event.child_id == child_id
+    return isinstance(event, ev.ChildIntended) and event.child_id == child_id
 
 
 def _check_told(
-    run_id: str, event: ChildSpawned | ChildEnded, child: Sequence[Event] | None
+    run_id: str, event: ev.ChildSpawned | ev.ChildEnded, child: Sequence[Event] | None
 ) -> Iterator[str]:
     who = f"run {run_id}: {event.step}"
-    if isinstance(event, ChildSpawned):
+    if isinstance(event, ev.ChildSpawned):
         if child is None:
             yield f"{who} was started, and there is no run {event.child_id}"
         return
@@ -110,14 +94,14 @@ def check_deadlines(run_id: str, events: Sequence[Event]) -> Iterator[str]:
     is_late = is_over = False
     known: set[str] = set()
     for seq, event in numbered(events):
-        is_late = is_late or (isinstance(event, Claimed) and event.at > limit)
+        is_late = is_late or (isinstance(event, ev.Claimed) and event.at > limit)
         # Another try has no deadline.
-        is_over = is_over or isinstance(event, (DeadlinePassed, RunRetried))
-        is_new = isinstance(event, EffectIntended) and event.step not in known
-        if isinstance(event, EffectIntended):
+        is_over = is_over or isinstance(event, (ev.DeadlinePassed, ev.RunRetried))
+        is_new = isinstance(event, ev.EffectIntended) and event.step not in known
+        if isinstance(event, ev.EffectIntended):
             known.add(event.step)
             is_new = is_new and not event.step.startswith(UNDO)
-        begins = is_new or isinstance(event, (QuestionAsked, ChildIntended, StepDone))
+        begins = is_new or isinstance(event, (ev.QuestionAsked, ev.ChildIntended, ev.StepDone))
         if is_late and not is_over and begins:
             yield f"run {run_id}: event {seq} ({type(event).__name__}) comes behind its deadline"
             return
@@ -153,7 +137,7 @@ def check_deletion(
     if kept is None or (kept.head.seq, kept.head.link) != (gone.head.seq, gone.head.link):
         yield f"run {run_id}: was deleted before it was archived"
     for event in events:
-        if isinstance(event, EffectIntended) and event.key:
+        if isinstance(event, ev.EffectIntended) and event.key:
             yield from _check_key(disk, run_id, event)
 
 
@@ -169,7 +153,7 @@ def _lives(disk: Store, run_id: str) -> bool:
     return reading is not None and reading.header.ended_at is None
 
 
-def _check_key(disk: Store, run_id: str, intent: EffectIntended) -> Iterator[str]:
+def _check_key(disk: Store, run_id: str, intent: ev.EffectIntended) -> Iterator[str]:
     reading = run_immediate(disk.read(key_journal(intent.key)))
     if reading is None:
         return  # it was never claimed: its effect was never attempted

@@ -12,26 +12,8 @@ import msgspec
 
 from outlive.engine.replay import DONE_BEFORE_RETRY
 from outlive.journal.codec.parts import whole
-from outlive.model.events import (
-    AttemptFailed,
-    ChapterBegan,
-    ChildEnded,
-    Claimed,
-    EffectDone,
-    EffectDoubted,
-    EffectIntended,
-    EffectRaised,
-    Event,
-    ForkMade,
-    ParentTold,
-    Parked,
-    RunCompleted,
-    RunRetried,
-    RunStarted,
-    StepDone,
-    StepRaised,
-    TimerFired,
-)
+from outlive.model import events as ev
+from outlive.model.events import Event
 from outlive.testing.audit.waits import ENDS, WAIT_RULES, Rule, first_seq, numbered
 
 NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
@@ -50,22 +32,22 @@ def nonces_in(text: bytes | str) -> tuple[str, ...]:
 
 def _check_frame(events: Sequence[Event]) -> Iterator[str]:
     """Check the frame: it begins with its start or a chapter; its end is last."""
-    if not events or not isinstance(events[0], (RunStarted, ChapterBegan)):
+    if not events or not isinstance(events[0], (ev.RunStarted, ev.ChapterBegan)):
         yield "its journal does not begin with RunStarted"
     end: Event | None = None
     told = 0
     for seq, event in numbered(events):
-        if isinstance(event, RunStarted) and seq > first_seq(events):
+        if isinstance(event, ev.RunStarted) and seq > first_seq(events):
             yield f"event {seq} starts it a second time"
-        if isinstance(event, RunRetried):
+        if isinstance(event, ev.RunRetried):
             end, told = None, 0
-        elif isinstance(event, ParentTold):
+        elif isinstance(event, ev.ParentTold):
             told += 1
             if end is None or told > 1:
                 yield f"event {seq} tells its parent {'again' if end else 'before its end'}"
-        elif isinstance(event, ForkMade):
+        elif isinstance(event, ev.ForkMade):
             continue  # somebody may fork it at any time
-        elif end is not None and not (isinstance(event, Claimed) and not told):
+        elif end is not None and not (isinstance(event, ev.Claimed) and not told):
             yield f"event {seq} ({type(event).__name__}) follows its end"
         if isinstance(event, ENDS):
             end = event
@@ -75,9 +57,9 @@ def _check_epochs(events: Sequence[Event]) -> Iterator[str]:
     """Check epochs: each claim takes the next one, with one worker."""
     last = 0
     for seq, event in numbered(events):
-        if not isinstance(event, Claimed):
+        if not isinstance(event, ev.Claimed):
             continue
-        is_first_seen = last == 0 and isinstance(events[0], ChapterBegan)
+        is_first_seen = last == 0 and isinstance(events[0], ev.ChapterBegan)
         if event.epoch != last + 1 and not is_first_seen:
             yield f"event {seq} claims epoch {event.epoch} after epoch {last}"
         last = event.epoch
@@ -87,7 +69,7 @@ def _check_time(events: Sequence[Event]) -> Iterator[str]:
     """Check times: they never fall; a claim has its claimant's clock, which may be behind."""
     last = 0
     for seq, event in numbered(events):
-        if isinstance(event, Claimed):
+        if isinstance(event, ev.Claimed):
             continue
         at: int = getattr(event, "at", last)
         if at < last:
@@ -97,14 +79,14 @@ def _check_time(events: Sequence[Event]) -> Iterator[str]:
 
 def _check_intents(events: Sequence[Event]) -> Iterator[str]:
     """Check effects: an end or doubt follows an intent; a repeat follows the end of the attempt."""
-    intents: dict[str, EffectIntended] = {}
+    intents: dict[str, ev.EffectIntended] = {}
     settled: set[str] = set()
     for seq, event in numbered(events):
         step = getattr(event, "step", "")
         match event:
-            case ChapterBegan():
+            case ev.ChapterBegan():
                 intents, settled = {}, set()
-            case EffectIntended():
+            case ev.EffectIntended():
                 before = intents.get(step)
                 if before is not None and step not in settled:
                     yield f"event {seq} attempts {step} again though it was not settled"
@@ -112,11 +94,11 @@ def _check_intents(events: Sequence[Event]) -> Iterator[str]:
                     yield f"event {seq} attempts {step} with another key"
                 intents[step] = event
                 settled.discard(step)
-            case EffectDone() | EffectRaised() | EffectDoubted() if step not in intents:
+            case ev.EffectDone() | ev.EffectRaised() | ev.EffectDoubted() if step not in intents:
                 yield f"event {seq} ({type(event).__name__}) of {step} has no intent before it"
-            case AttemptFailed() if step in intents:
+            case ev.AttemptFailed() if step in intents:
                 settled.add(step)
-            case RunRetried():
+            case ev.RunRetried():
                 settled |= _did_not_happen(events[: seq - first_seq(events)])
 
 
@@ -125,7 +107,7 @@ def _did_not_happen(events: Sequence[Event]) -> set[str]:
     return {
         event.step
         for event in events
-        if isinstance(event, EffectRaised) and event.happened is False
+        if isinstance(event, ev.EffectRaised) and event.happened is False
     }
 
 
@@ -136,33 +118,39 @@ def _check_ends(events: Sequence[Event]) -> Iterator[str]:
     found: dict[str, Event] = {}
     for seq, event in numbered(events):
         match event:
-            case EffectIntended(step=name):
+            case ev.EffectIntended(step=name):
                 intended.add(name)
-            case StepDone() | StepRaised() | EffectDone() | EffectRaised() | TimerFired():
-                name = event.timer if isinstance(event, TimerFired) else event.step
+            case (
+                ev.StepDone()
+                | ev.StepRaised()
+                | ev.EffectDone()
+                | ev.EffectRaised()
+                | ev.TimerFired()
+            ):
+                name = event.timer if isinstance(event, ev.TimerFired) else event.step
                 if name in ended:
                     yield f"event {seq} ends {name} a second time"
                 if name in found and not _is_same(found[name], event):
                     yield f"event {seq} ends {name} otherwise than before the retry"
                 ended[name] = seq, event
-            case RunRetried(since=since):
+            case ev.RunRetried(since=since):
                 dropped = {n: end for n, (place, end) in ended.items() if place >= since}
                 found |= {n: end for n, end in dropped.items() if _is_kept(end)}
                 ended = {n: end for n, end in ended.items() if n not in dropped}
                 intended -= dropped.keys()
             case _:
                 pass
-        if isinstance(event, (*ENDS, ChapterBegan)):
+        if isinstance(event, (*ENDS, ev.ChapterBegan)):
             for step in sorted(intended - set(ended)):
                 yield f"event {seq} ({type(event).__name__}) left effect {step} open"
-        if isinstance(event, ChapterBegan):
+        if isinstance(event, ev.ChapterBegan):
             ended, intended = {}, set()
 
 
 def _is_kept(end: Event) -> bool:
     """An outcome that a retry finds again."""
-    return isinstance(end, (StepDone, EffectDone)) or (
-        isinstance(end, EffectRaised) and end.happened is not False
+    return isinstance(end, (ev.StepDone, ev.EffectDone)) or (
+        isinstance(end, ev.EffectRaised) and end.happened is not False
     )
 
 
@@ -172,9 +160,9 @@ def _is_same(one: Event, other: Event) -> bool:
     A plain step may be run again with other arguments; an effect that is asked for with others is
     never begun, and ends so when its flow is cancelled.
     """
-    if isinstance(one, StepDone) and isinstance(other, StepDone) and one.args != other.args:
+    if isinstance(one, ev.StepDone) and isinstance(other, ev.StepDone) and one.args != other.args:
         return True
-    if isinstance(other, EffectRaised) and DONE_BEFORE_RETRY in other.error.message:
+    if isinstance(other, ev.EffectRaised) and DONE_BEFORE_RETRY in other.error.message:
         return True
     return msgspec.structs.replace(one, at=0) == msgspec.structs.replace(other, at=0)
 
@@ -184,22 +172,22 @@ def _check_nonces(events: Sequence[Event]) -> Iterator[str]:
     made: set[str] = set()
     for seq, event in numbered(events):
         match event:
-            case StepDone() | EffectDone():
+            case ev.StepDone() | ev.EffectDone():
                 made.update(nonces_in(event.value))
-            case ChildEnded():
+            case ev.ChildEnded():
                 made.update(nonces_in(event.value))
                 made.update(nonces_in("" if event.error is None else event.error.message))
-            case StepRaised() | EffectRaised():
+            case ev.StepRaised() | ev.EffectRaised():
                 made.update(nonces_in(event.error.message))
-            case RunStarted():
+            case ev.RunStarted():
                 made.update(nonces_in(event.args))
-            case ChapterBegan() if seq == first_seq(events):
+            case ev.ChapterBegan() if seq == first_seq(events):
                 made.update(nonces_in(event.args))
-            case ChapterBegan():
+            case ev.ChapterBegan():
                 yield from _lost(seq, made, event.args)
-            case EffectIntended():
+            case ev.EffectIntended():
                 yield from _lost(seq, made, event.args)
-            case RunCompleted():
+            case ev.RunCompleted():
                 yield from _lost(seq, made, event.value)
 
 
@@ -216,8 +204,8 @@ def _check_fits(events: Sequence[Event]) -> Iterator[str]:
     """
     is_retried = False
     for seq, event in numbered(events):
-        is_retried |= isinstance(event, RunRetried)
-        reason = event.reason if isinstance(event, Parked) else ""
+        is_retried |= isinstance(event, ev.RunRetried)
+        reason = event.reason if isinstance(event, ev.Parked) else ""
         if reason and not (is_retried and DONE_BEFORE_RETRY in reason):
             yield f"event {seq} parked it: {reason}"
 

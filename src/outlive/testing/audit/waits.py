@@ -9,38 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from outlive.model.events import (
-    Answered,
-    ChapterBegan,
-    ChildEnded,
-    ChildIntended,
-    ChildSpawned,
-    DeadlinePassed,
-    EffectDone,
-    EffectIntended,
-    EffectRaised,
-    Event,
-    MailRead,
-    QuestionAsked,
-    QuestionClosed,
-    Replied,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunRetried,
-    RunUndoing,
-    SignalReceived,
-    TimerFired,
-)
+from outlive.model import events as ev
+from outlive.model.events import Event
 
-ENDS = (RunCompleted, RunFailed, RunCancelled)
+ENDS = (ev.RunCompleted, ev.RunFailed, ev.RunCancelled)
 UNDO = "undo:"
 Rule: TypeAlias = Callable[[Sequence[Event]], Iterator[str]]
 
 
 def first_seq(events: Sequence[Event]) -> int:
     """The seq of the first event: records before a chapter may be gone."""
-    return events[0].seq if events and isinstance(events[0], ChapterBegan) else 1
+    return events[0].seq if events and isinstance(events[0], ev.ChapterBegan) else 1
 
 
 def numbered(events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
@@ -50,7 +29,7 @@ def numbered(events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
 
 def counted(events: Sequence[Event]) -> Iterator[Event]:
     """All events but those that a retry has taken back."""
-    tries = [(seq, each.since) for seq, each in numbered(events) if isinstance(each, RunRetried)]
+    tries = [(seq, each.since) for seq, each in numbered(events) if isinstance(each, ev.RunRetried)]
     for seq, event in numbered(events):
         if not any(since <= seq < retried for retried, since in tries):
             yield event
@@ -59,7 +38,7 @@ def counted(events: Sequence[Event]) -> Iterator[Event]:
 def ended_without_code(events: Sequence[Event]) -> bool:
     """Whether it was cancelled in quarantine: nobody could settle or undo its effects."""
     end = next((event for event in reversed(events) if isinstance(event, ENDS)), None)
-    return isinstance(end, RunCancelled) and end.error.type_name == "RunQuarantined"
+    return isinstance(end, ev.RunCancelled) and end.error.type_name == "RunQuarantined"
 
 
 def check_signals(events: Sequence[Event]) -> Iterator[str]:
@@ -68,13 +47,13 @@ def check_signals(events: Sequence[Event]) -> Iterator[str]:
     replied: dict[str, int] = {}
     for seq, event in numbered(events):
         match event:
-            case ChapterBegan():
+            case ev.ChapterBegan():
                 letters |= {f"signal/{each.signal_id}": seq for each in event.signals}
-            case SignalReceived(signal_id=letter):
+            case ev.SignalReceived(signal_id=letter):
                 yield from _once(seq, letters, f"signal/{letter}", "takes")
-            case MailRead(mail_id=letter):
+            case ev.MailRead(mail_id=letter):
                 yield from _once(seq, letters, letter, "takes")
-            case Replied(signal_id=letter):
+            case ev.Replied(signal_id=letter):
                 yield from _once(seq, replied, letter, "replies to")
                 if f"signal/{letter}" not in letters and first_seq(events) == 1:
                     yield f"event {seq} replies to {letter}, which never came"
@@ -92,16 +71,16 @@ def check_questions(events: Sequence[Event]) -> Iterator[str]:
     still_open: set[str] = set()
     for seq, event in numbered(events):
         match event:
-            case ChapterBegan() | RunRetried():
+            case ev.ChapterBegan() | ev.RunRetried():
                 asked, still_open = {}, set()
-            case QuestionAsked(question=question):
+            case ev.QuestionAsked(question=question):
                 yield from _once(seq, asked, question, "asks")
                 still_open.add(question)
-            case Answered(question=question) | QuestionClosed(question=question):
+            case ev.Answered(question=question) | ev.QuestionClosed(question=question):
                 if question not in still_open:
                     yield f"event {seq} ({type(event).__name__}): {question} is not open"
                 still_open.discard(question)
-            case RunCompleted() | RunFailed() | RunCancelled():
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
                 for question in () if ended_without_code(events) else sorted(still_open):
                     yield f"event {seq} ends it and leaves question {question} open"
 
@@ -113,29 +92,36 @@ def check_children(events: Sequence[Event]) -> Iterator[str]:
     ended: dict[str, int] = {}
     for seq, event in numbered(events):
         match event:
-            case ChapterBegan():
+            case ev.ChapterBegan():
                 intended, started, ended = {}, {}, {}
-            case RunRetried(since=since):
+            case ev.RunRetried(since=since):
                 # Children that ended meanwhile are looked up anew.
                 started = {}
                 intended, ended = (
                     {step: place for step, place in each.items() if place < since}
                     for each in (intended, ended)
                 )
-            case ChildIntended(step=step):
+            case ev.ChildIntended(step=step):
                 yield from _once(seq, intended, step, "intends child")
-            case ChildSpawned(step=step):
+            case ev.ChildSpawned(step=step):
                 yield from _once(seq, started, step, "starts child")
-            case ChildEnded(step=step):
+            case ev.ChildEnded(step=step):
                 yield from _once(seq, ended, step, "ends child")
-        if isinstance(event, (ChildSpawned, ChildEnded)) and event.step not in intended:
+        if isinstance(event, (ev.ChildSpawned, ev.ChildEnded)) and event.step not in intended:
             yield f"event {seq} ({type(event).__name__}): {event.step} was not intended"
-        if isinstance(event, ChildSpawned) and event.step in ended:
+        if isinstance(event, ev.ChildSpawned) and event.step in ended:
             yield f"event {seq} starts child {event.step} after its end"
 
 
 #: Events that only a running flow can cause.
-_OF_A_FLOW = (QuestionAsked, Answered, ChildIntended, TimerFired, ChapterBegan, RunCompleted)
+_OF_A_FLOW = (
+    ev.QuestionAsked,
+    ev.Answered,
+    ev.ChildIntended,
+    ev.TimerFired,
+    ev.ChapterBegan,
+    ev.RunCompleted,
+)
 
 
 def check_stopped(events: Sequence[Event]) -> Iterator[str]:
@@ -143,19 +129,19 @@ def check_stopped(events: Sequence[Event]) -> Iterator[str]:
     stopped_by: Event | None = None
     intended: set[str] = set()
     for seq, event in numbered(events):
-        if isinstance(event, RunRetried):
+        if isinstance(event, ev.RunRetried):
             stopped_by = None
-        elif isinstance(event, DeadlinePassed) and isinstance(stopped_by, DeadlinePassed):
+        elif isinstance(event, ev.DeadlinePassed) and isinstance(stopped_by, ev.DeadlinePassed):
             yield f"event {seq}: its deadline passes a second time"
         elif stopped_by is not None:
-            is_new = isinstance(event, EffectIntended) and event.step not in intended
-            is_undo = isinstance(event, EffectIntended) and event.step.startswith(UNDO)
+            is_new = isinstance(event, ev.EffectIntended) and event.step not in intended
+            is_undo = isinstance(event, ev.EffectIntended) and event.step.startswith(UNDO)
             if isinstance(event, _OF_A_FLOW) or (is_new and not is_undo):
                 kind = type(stopped_by).__name__
                 yield f"event {seq} ({type(event).__name__}) comes after {kind}"
-        if isinstance(event, (DeadlinePassed, RunUndoing)):
+        if isinstance(event, (ev.DeadlinePassed, ev.RunUndoing)):
             stopped_by = event
-        if isinstance(event, EffectIntended):
+        if isinstance(event, ev.EffectIntended):
             intended.add(event.step)
 
 
@@ -166,10 +152,10 @@ class _Undoing:
         self.open_steps: set[str] = set()
         #: By step, its place among the ends, of what happened by this run's own doing.
         self.happened: dict[str, int] = {}
-        self.begun: RunUndoing | None = None
+        self.begun: ev.RunUndoing | None = None
         self._last: int | None = None
 
-    def turn_page(self, event: ChapterBegan) -> None:
+    def turn_page(self, event: ev.ChapterBegan) -> None:
         """Keep only what can be undone, in its order."""
         count = len(event.happened)
         self.happened = {e.step: n - count for n, e in enumerate(event.happened)}
@@ -192,7 +178,7 @@ class _Undoing:
             yield f"event {seq} undoes {undone} out of order"
         self._last = place
 
-    def end(self, seq: int, event: EffectDone | EffectRaised) -> None:
+    def end(self, seq: int, event: ev.EffectDone | ev.EffectRaised) -> None:
         """Note that an effect, or an undo, is settled."""
         self.open_steps.discard(event.step)
         if _is_own(event):
@@ -204,27 +190,29 @@ def check_undo(events: Sequence[Event]) -> Iterator[str]:
     undoing = _Undoing()
     for seq, event in numbered(events):
         match event:
-            case ChapterBegan():
+            case ev.ChapterBegan():
                 undoing.turn_page(event)
-            case EffectIntended(step=step):
+            case ev.EffectIntended(step=step):
                 yield from undoing.intend(seq, step)
-            case EffectDone() | EffectRaised():
+            case ev.EffectDone() | ev.EffectRaised():
                 undoing.end(seq, event)
-            case RunUndoing():
+            case ev.RunUndoing():
                 undoing.begun = event
                 for step in sorted(undoing.open_steps):
                     yield f"event {seq} begins to undo while effect {step} is unsettled"
-            case RunCompleted() | RunFailed() | RunCancelled() if undoing.begun is not None:
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() if (
+                undoing.begun is not None
+            ):
                 yield from _check_verdict(seq, undoing.begun, event)
 
 
-def _is_own(event: EffectDone | EffectRaised) -> bool:
-    happened = isinstance(event, EffectDone) or event.happened is True
+def _is_own(event: ev.EffectDone | ev.EffectRaised) -> bool:
+    happened = isinstance(event, ev.EffectDone) or event.happened is True
     return happened and event.by != "holder"
 
 
-def _check_verdict(seq: int, undoing: RunUndoing, end: Event) -> Iterator[str]:
-    kinds: dict[str, type] = {"failed": RunFailed, "cancelled": RunCancelled}
+def _check_verdict(seq: int, undoing: ev.RunUndoing, end: Event) -> Iterator[str]:
+    kinds: dict[str, type] = {"failed": ev.RunFailed, "cancelled": ev.RunCancelled}
     if ended_without_code([end]):
         return
     if type(end) is not kinds.get(undoing.status):
@@ -250,7 +238,7 @@ def audit_undone(
         undoable: the names of effects that declare how they are undone.
     """
     for run_id, events in journals.items():
-        is_bad = any(isinstance(event, (RunFailed, RunCancelled)) for event in events[-3:])
+        is_bad = any(isinstance(event, (ev.RunFailed, ev.RunCancelled)) for event in events[-3:])
         if is_bad and not ended_without_code(events):
             for step in _not_undone(events):
                 if step.rpartition("/")[2].partition("#")[0] in undoable:
@@ -261,10 +249,10 @@ def _not_undone(events: Sequence[Event]) -> list[str]:
     happened: list[str] = []
     undone: set[str] = set()
     for event in events:
-        if isinstance(event, ChapterBegan):
+        if isinstance(event, ev.ChapterBegan):
             happened = [each.step for each in event.happened]
-        elif isinstance(event, (EffectDone, EffectRaised)) and event.step.startswith(UNDO):
+        elif isinstance(event, (ev.EffectDone, ev.EffectRaised)) and event.step.startswith(UNDO):
             undone.add(event.step.removeprefix(UNDO))
-        elif isinstance(event, (EffectDone, EffectRaised)) and _is_own(event):
+        elif isinstance(event, (ev.EffectDone, ev.EffectRaised)) and _is_own(event):
             happened.append(event.step)
     return [step for step in happened if step not in undone]
