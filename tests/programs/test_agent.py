@@ -105,6 +105,7 @@ def test_a_failure_is_told(
     said = start(shell, model, failure).end(1)
 
     assert [] == [text for text in failure.sees if text not in said], said
+    assert said.count("/outlive/app/") <= 3, said  # the way through Outlive is nobody's business
     if failure.status:
         assert failure.status == shell.status("t")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any, get_type_hints
 
+import httpx
+import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 import outlive
 from outlive import errors
@@ -135,6 +138,27 @@ async def test_a_declared_error_never_says_something_else(scene: Scene) -> None:
     name, _, text = await caught(scene, ApiError(404), raises=(ApiError,))
 
     assert [name, text] == ["ApiError", "HTTP 404"]
+
+
+REQUEST = httpx.Request("POST", "http://localhost/v1")
+MADE_BY_OPENAI = openai.DefaultHttpxClient().build_request("POST", str(REQUEST.url))
+#: Their constructors take requests and responses, which can't be recorded.
+OF_CLIENTS = [
+    httpx.HTTPStatusError("503 Busy", request=REQUEST, response=httpx.Response(503)),
+    httpx.ConnectTimeout("no connection", request=REQUEST),
+    openai.APITimeoutError(request=MADE_BY_OPENAI),
+    openai.LengthFinishReasonError(completion=ChatCompletion.model_construct(usage=None)),
+]
+
+
+@pytest.mark.parametrize("error", OF_CLIENTS, ids=lambda error: type(error).__name__)
+async def test_errors_of_http_clients_come_back_when_declared(
+    scene: Scene, error: Exception
+) -> None:
+    """As themselves, live and on replay, though their constructors take other things."""
+    name, _, text = await caught(scene, error, raises=(type(error),))
+
+    assert [name, text] == [type(error).__name__, str(error)]
 
 
 @pytest.mark.parametrize(("base", "name"), [(BankError, "NoCover"), (Exception, "StepFailed")])

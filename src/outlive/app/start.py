@@ -20,7 +20,7 @@ from outlive.engine.definitions import Flow, RunOptions, check_name, nobody, not
 from outlive.engine.notices import OnWait, check_on_wait
 from outlive.engine.place import refuse_in_run
 from outlive.engine.start import start_event
-from outlive.errors import FlowNotRegistered, RetryRefused, RunIdTaken, WrongVersion
+from outlive.errors import FlowNotRegistered, RetryRefused, RunError, RunIdTaken, WrongVersion
 from outlive.journal.codec.codec import codec_for
 from outlive.journal.codec.restore import is_stored, read_whole
 from outlive.journal.headers import find_or_begin
@@ -143,6 +143,8 @@ class Starter:
             return run_blocking(main)
         except KeyboardInterrupt:
             raise interrupted(begun, flow.fn.__module__, under_way) from None
+        except RunError as told:
+            raise told.with_traceback(None) from told.__cause__  # the user's frames, not ours
 
     async def get(self, run_id: str, flow: AnyFlow | None) -> Handle[Any]:
         """The handle of an existing run."""

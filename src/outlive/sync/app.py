@@ -30,6 +30,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait, check_on_wait
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.engine.signatures import typed
+from outlive.errors import RunError
 from outlive.journal.retention.archive import Archived
 from outlive.journal.retention.sweep import Swept
 from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
@@ -127,6 +128,8 @@ class App:
             return handle.outcome(on_wait=on_wait)
         except KeyboardInterrupt:
             raise interrupted(begun, flow.fn.__module__, self._under_way(begun)) from None
+        except RunError as told:
+            raise told.with_traceback(None) from told.__cause__  # the user's frames, not ours
 
     def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
         """The handle of a run that there is."""
