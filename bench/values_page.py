@@ -44,10 +44,9 @@ def written(path: Path, folder: Path, stem: str) -> list[str]:
 
 def _kept(rows: Sequence[dict[str, Any]]) -> list[str]:
     words = (
-        "What lies on disk in the end, tables, indexes, free space and envelopes included, by the "
-        "text that was truly new. LangGraph keeps all of its state at every step, on its SQLite "
-        'saver, with `durability="sync"`; there the conversation is its state, and no argument '
-        "is kept."
+        "Bytes on disk at the end (tables, indexes, free space and envelopes) divided by the bytes "
+        "of new text. LangGraph stores all of its state at every step, on its SQLite saver, with "
+        '`durability="sync"`; there the conversation is its state, and no argument is stored.'
     )
     bounds = {each.name: each for each in WORKLOADS}
     cells = [
@@ -81,10 +80,10 @@ def _puts(
 ) -> list[str]:
     more = small["put"] - small["codec"]
     words = (
-        "A list of messages is put again, one message longer each time: per message, beyond what "
-        "the new one costs, and what encoding and hashing the whole list would. By the clock of "
-        f"the thread, the least of many. Aimed at: {PUT_MAX} µs. A value of 200 bytes costs "
-        f"{small['put']:.2f} µs, {more:.2f} µs more than the codec alone (aimed at: "
+        "A list of messages is stored again, one message longer each time. The time per message, "
+        "without that of the new one, beside that of encoding and hashing the whole list. Thread "
+        f"time, minimum of many. Goal: {PUT_MAX} µs. A value of 200 bytes costs "
+        f"{small['put']:.2f} µs, {more:.2f} µs more than the codec alone (goal: "
         f"{SMALL_MAX:g} µs)."
     )
     cells = [
@@ -114,8 +113,8 @@ def _puts(
 
 def _reads(rows: Sequence[dict[str, float]], folder: Path, stem: str) -> list[str]:
     words = (
-        "The state of one turn, out of a run that saved one at every turn (messages of 10 kB): "
-        "what is read is its own size and the few versions that it leans on, in as many fetches, "
+        "The state of one turn of a run that saved one at every turn (messages of 10 kB). Its own "
+        "bytes and those of the few versions that it refers to are read, in as many fetches, "
         "however long the run is. Every hash is checked."
     )
     cells = [
@@ -147,8 +146,8 @@ def _curve(name: str, colour: str, points: Sequence[tuple[float, float]]) -> Cur
 
 def _seal(told: dict[str, list[dict[str, float]]]) -> list[str]:
     words = (
-        "Effects one after the other on SQLite, without a key and with one, by turns within one "
-        "process; medians of the rounds (least to most)."
+        "Effects one after the other on SQLite, alternately without and with a key, in one "
+        "process; medians of the rounds (minimum to maximum)."
     )
     cells = []
     for name, rows in told.items():

@@ -145,9 +145,9 @@ async def starts(app: App, name: str) -> int:
 
 TITLES = {"effects": "an effect, 200 runs at once", "starts": "a run of one effect"}
 WORDS = (
-    "All threads of the process together, by `python -m bench.where`: a thread looks a thousand "
-    "times a second which layer the others are in. Time in C (SQLite, hashing, encoding) is its "
-    "caller's."
+    "All threads of the process together, by `python -m bench.where`, which samples a thousand "
+    "times a second which layer each thread is in. Time in C (SQLite, hashing, encoding) counts "
+    "for its caller."
 )
 NEEDED = """\
 No part of it stands out any more: an effect that shares its flush with others is bound by the
