@@ -59,20 +59,33 @@ class PostgresPooler:
         self.port = free_port()
         self._user = other_user() if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="outlive-pooler-"))
-        settings = self._folder / "settings"
-        settings.touch(0o600)
-        settings.write_text(
+        self._connections = connections
+        self._settings = self._folder / "settings"
+        self._settings.touch(0o600)
+        self._write(server)
+        self._process = self._spawn(self._settings)
+
+    def point_to(self, server: PostgresServer) -> None:
+        """Lead to another server from here on, as whoever runs it does after a failover."""
+        self._write(server)
+        self._process.send_signal(signal.SIGHUP)
+
+    def url(self, server: PostgresServer) -> str:
+        """The way to a server through this pooler."""
+        return server.url(port=self.port)
+
+    def _write(self, server: PostgresServer) -> None:
+        self._settings.write_text(
             _SETTINGS.format(
                 host=HOST,
                 server_port=server.port,
                 role=ROLE,
                 password=server.password,
                 port=self.port,
-                connections=connections,
+                connections=self._connections,
                 folder=self._folder,
             )
         )
-        self._process = self._spawn(settings)
 
     def _spawn(self, settings: Path) -> subprocess.Popen[bytes]:
         # A copy: another user may not get to where the program is.

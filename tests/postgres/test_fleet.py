@@ -128,25 +128,25 @@ class Fleet:
         return not any(self._seats)
 
 
-@pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
+@pytest.mark.parametrize("how", ["alone", "supervised", "pooled"])
 def test_nothing_that_was_lost_is_done_again(
-    tmp_path: Path, supervised: bool, figure: Figure, full: bool
+    tmp_path: Path, how: str, figure: Figure, full: bool
 ) -> None:
     """One worker drives everything, and the others would go on with what it let go of."""
     told = 0
     for number in range(5 if full else 1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with Pair() as pair:
-            told += lose(pair, Stage(folder), supervised=supervised)
-    name = "supervised" if supervised else "alone"
-    figure(f"postgresql: failover that loses, {name}: refusals told, effects twice", (told, 0))
+        with Pair() as pair, PostgresPooler(pair.primary, connections=20) as pooler:
+            told += lose(pair, Stage(folder), pooler, how)
+    figure(f"postgresql: failover that loses, {how}: refusals told, effects twice", (told, 0))
 
 
-def lose(pair: Pair, stage: Stage, *, supervised: bool) -> int:
+def lose(pair: Pair, stage: Stage, pooler: PostgresPooler, how: str) -> int:
     """How many processes refused."""
     stage.move_to(pair.url)
-    fleet = Fleet(stage, pair.url, lives=3 if supervised else 1)
+    url = pooler.url(pair.primary) if how == "pooled" else pair.url
+    fleet = Fleet(stage, url, lives=3 if how == "supervised" else 1)
     try:
         asyncio.run(submit(stage))
         fleet.start(1)
@@ -154,6 +154,7 @@ def lose(pair: Pair, stage: Stage, *, supervised: bool) -> int:
         fleet.start(WORKERS - 1)
         until(lambda: len(list(stage.folder.glob("ready-*"))) == WORKERS, "all workers")
         fail_over_behind(pair, stage)
+        pooler.point_to(pair.primary)
         until(fleet.is_over, "all to refuse", seconds=90)
 
         twice = [key for key, count in Counter(paid(stage)).items() if count > 1]
@@ -165,6 +166,42 @@ def lose(pair: Pair, stage: Stage, *, supervised: bool) -> int:
         return len(ends)
     finally:
         stage.close()
+
+
+def test_a_failover_that_loses_nothing_goes_on_behind_a_pooler(
+    tmp_path: Path, figure: Figure
+) -> None:
+    """As soon as the pooler leads to the new server; nobody refuses, nothing is done twice."""
+    stage = Stage(tmp_path)
+    with Pair() as pair, PostgresPooler(pair.primary, connections=20) as pooler:
+        url = pooler.url(pair.primary)
+        stage.move_to(pair.url)
+        fleet = Fleet(stage, url, lives=1)
+        try:
+            asyncio.run(submit(stage))
+            fleet.start(WORKERS)
+            until(lambda: len(list(stage.folder.glob("ready-*"))) == WORKERS, "all workers")
+            pair.wait_for_standby()
+            until(lambda: len(paid(stage)) > 4 * RUNS, "effects")
+            pair.fail_over()
+            pooler.point_to(pair.primary)
+            began, before = time.monotonic(), len(paid(stage))
+            until(lambda: len(paid(stage)) > before + 4 * RUNS, "effects on the new server")
+            seconds = time.monotonic() - began
+            (stage.folder / "go").touch()
+            asyncio.run(completed(url))
+        finally:
+            stage.close()
+
+    figure("postgresql: failover behind a pooler, seconds until effects go on", round(seconds, 1))
+    assert [] == list(stage.folder.glob("said-*"))
+
+
+async def completed(url: str) -> None:
+    """Every run ends well."""
+    async with App(PostgresStore(url), settings=SETTINGS, drive=False) as app:
+        for number in range(RUNS):
+            await (await app.get(f"r{number}", paying)).outcome(timeout=60)
 
 
 async def submit(stage: Stage) -> None:

@@ -13,12 +13,14 @@ import pytest
 from outlive import Retention
 from outlive.app.app import App
 from outlive.errors import UsageError
+from outlive.journal.retention.sweep import Sweep
 from outlive.ports import Ports, RemoteClock
 from outlive.settings import Settings
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.store import PostgresStore
 from outlive.stores.seam import Store
 from outlive.stores.types import Query
+from outlive.worker.retention import rest_after
 from tests.conftest import Figure
 from tests.harness.clocks import ShiftedClock
 from tests.harness.postgres_server import PostgresServer
@@ -165,3 +167,43 @@ async def test_an_idle_worker_asks_little(url: str, monkeypatch: pytest.MonkeyPa
         count, seconds = len(asked), time.monotonic() - began
 
     assert 0 < count <= 2 * seconds
+
+
+#: What a worker may spend on its sweeps, of all time in which one is under way: a fifth, and a bit
+#: for what its loop does between a portion and its rest.
+SHARE_MAX = 0.22
+SWEPT, SWEPT_FULL = 400, 2_000
+
+
+async def test_a_workers_sweep_takes_a_fifth_of_its_time(
+    url: str, figure: Figure, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Portions are followed by rests of four times their length."""
+    store, took, real = PostgresStore(url), list[tuple[float, float]](), Sweep.step
+    await fill(store, SWEPT_FULL if full else SWEPT, time.time_ns() // 1_000_000)
+
+    async def step(self: Sweep) -> bool:
+        began = time.monotonic()
+        try:
+            return await real(self)
+        finally:
+            took.append((began, time.monotonic()))
+
+    monkeypatch.setattr(Sweep, "step", step)
+    settings = Settings(lease_seconds=60.0, retain_seconds=60.0 if full else 10.0)
+    app = App(store, settings=settings, retention=Retention(completed="1d"))
+    async with app, app.worker([double]):
+        while (await app.find(status="completed", limit=1)).items:
+            await asyncio.sleep(0.2)
+
+    busy = sum(end - begin for begin, end in took)
+    share = busy / (took[-1][1] - took[0][0])
+    figure("retention on PostgreSQL: a worker's share of time while it sweeps", round(share, 3))
+    figure("retention on PostgreSQL: portions of a sweep", len(took))
+    assert share <= SHARE_MAX
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.5, 3.0, 10.0])
+def test_a_slow_portion_is_followed_by_a_long_rest(seconds: float) -> None:
+    """A store that is slow is not asked for more than a fifth of the time either."""
+    assert seconds / (seconds + rest_after(seconds)) <= SHARE_MAX

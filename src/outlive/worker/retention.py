@@ -20,7 +20,7 @@ from outlive.worker.dependencies import Setting
 logger = logging.getLogger("outlive")
 
 #: How long a sweeper rests after a portion, as a multiple of what that took, and at least.
-REST_FACTOR, REST_SECONDS_MIN, REST_SECONDS_MAX = 4.0, 0.002, 1.0
+REST_FACTOR, REST_SECONDS_MIN, REST_SECONDS_MAX = 4.0, 0.002, 60.0
 #: Every so many turns nodes without runs are looked for.
 ORPHAN_TURNS = 60
 #: How often silent runs are looked at within the time that they may be silent.
