@@ -259,6 +259,13 @@ def promises(_: str) -> str:
     return table(("promise", "test", "expects", "kills", "`make test`", "`make test-full`"), rows)
 
 
+def defects(_: str) -> str:
+    """What once broke, the test that holds it, and how that was seen to fail."""
+    rows = runpy.run_path(str(ROOT / "tests" / "promises.py"))["DEFECTS"]
+    told = [(defect, f"`{test.removeprefix('tests/')}`", seen) for defect, test, seen in rows]
+    return table(("defect", "test", "seen failing"), told)
+
+
 def told_by(test: str) -> tuple[str, list[tuple[str, str]]]:
     """What a test expects, and (by default, in full) of all that it does more often in full.
 
@@ -343,6 +350,7 @@ TABLES: dict[str, Callable[[str], str]] = {
     "command": command,
     "tree": tree,
     "promises": promises,
+    "defects": defects,
 }
 
 

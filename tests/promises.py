@@ -127,3 +127,158 @@ PROMISES: dict[str, tuple[Trial, ...]] = {
         _MUTANTS,
     ),
 }
+
+
+class Defect(NamedTuple):
+    """Something that once broke, and a test that holds it."""
+
+    defect: str
+    test: str
+    #: How the test was seen to fail.
+    seen: str
+
+
+#: It failed on the source before the mend.
+_BEFORE = "on the code before"
+#: It names what that code lacks, so the mended code was broken instead.
+_BROKEN = "on broken code"
+
+
+def _by_mutant(name: str) -> str:
+    """It can't run on the source before the mend; this mutant dies in `make test`."""
+    return f"by mutant \u201c{name}\u201d"
+
+
+_MAIL, _HINTS = "tests/mail/test_forged_mail.py", "tests/workers/hint_rules.py"
+DEFECTS: tuple[Defect, ...] = (
+    Defect("forged mail", f"{_MAIL}::test_a_sealed_run_takes_no_plain_mail", _BEFORE),
+    Defect(
+        "forged mail, after the mend",
+        "tests/mutants/test_mutants.py::test_the_mutant_dies",
+        _by_mutant("sealed mail check off"),
+    ),
+    Defect(
+        "a letter that is put back",
+        f"{_MAIL}::test_a_letter_that_was_read_does_not_count_again",
+        _BEFORE,
+    ),
+    Defect(
+        "a letter of an earlier chapter that is put back",
+        f"{_MAIL}::test_a_letter_of_an_earlier_chapter_does_not_count_again",
+        _BEFORE,
+    ),
+    Defect(
+        "a flipped bit in mail",
+        "tests/mail/test_damaged_mail.py::test_a_flipped_bit_pays_nothing",
+        _by_mutant("mail check off"),
+    ),
+    Defect(
+        "news of a child that can't be read",
+        "tests/mail/test_lost_news.py::test_a_parent_goes_on_without_readable_news",
+        _BEFORE,
+    ),
+    Defect(
+        "a letter of an unknown kind",
+        "tests/mail/test_damaged_mail.py::test_a_whole_letter_of_an_unknown_kind_is_kept_aside",
+        _BEFORE,
+    ),
+    Defect(
+        "an answer to another question",
+        "tests/mutants/test_mutants.py::test_the_mutant_dies",
+        _by_mutant("text not compared"),
+    ),
+    Defect(
+        "a live run deleted by its header",
+        f"{_HINTS}::test_a_live_run_whose_header_says_completed_is_kept",
+        f"{_BEFORE}, {_by_mutant('header believed')}",
+    ),
+    Defect(
+        "a head beside the end of its journal",
+        f"{_HINTS}::test_a_head_beside_the_end_of_its_journal_is_told",
+        _BEFORE,
+    ),
+    Defect(
+        "values deleted by a row's family",
+        f"{_HINTS}::test_values_of_a_child_whose_row_names_another_family_are_kept",
+        _BEFORE,
+    ),
+    Defect(
+        "a run that is over by its header",
+        f"{_HINTS}::test_whether_a_run_is_over_is_told_by_its_journal",
+        _BEFORE,
+    ),
+    Defect(
+        "a run that a damaged index lost",
+        "tests/stores/test_sqlite_index.py::test_a_run_that_its_index_lost_does_not_begin_again",
+        _BEFORE,
+    ),
+    Defect(
+        "commits behind a damaged frame of SQLite's log",
+        "tests/stores/test_sqlite_log_damage.py::test_commits_behind_a_damaged_frame_are_told",
+        _BEFORE,
+    ),
+    Defect(
+        "texts of errors in logs of a sealed store",
+        "tests/seal/test_quiet_logs.py::test_errors_of_users_are_logged_without_their_texts",
+        _BEFORE,
+    ),
+    Defect(
+        "a repeated attempt recorded as not happened",
+        "tests/unit/test_engine_doubts.py"
+        "::test_an_attempt_that_is_repeated_unasked_is_recorded_as_unknown",
+        "not seen: older records lack the field",
+    ),
+    Defect(
+        "sleeps by a wrong clock",
+        "tests/mutants/test_mutants.py::test_the_mutant_dies",
+        _by_mutant("skew ignored"),
+    ),
+    Defect(
+        "effects repeated after a failover that loses",
+        "tests/postgres/test_fleet.py::test_nothing_that_was_lost_is_done_again",
+        _BROKEN,
+    ),
+    Defect(
+        "a commit acknowledged without its standby",
+        "tests/postgres/test_settings.py::test_a_standby_that_is_gone_is_not_done_without",
+        _BEFORE,
+    ),
+    Defect(
+        "a body's settings that reach another",
+        "tests/postgres/test_settings.py::test_no_setting_of_a_body_reaches_another",
+        _BEFORE,
+    ),
+    Defect(
+        "retention slower with each tombstone",
+        "tests/postgres/test_retention.py"
+        "::test_the_rate_does_not_depend_on_the_number_of_tombstones",
+        _BROKEN,
+    ),
+    Defect(
+        "a sweep that takes most of a slow store's time",
+        "tests/postgres/test_retention.py::test_a_slow_portion_is_followed_by_a_long_rest",
+        _BEFORE,
+    ),
+    Defect(
+        "a waiting run quarantined by its workers' deaths",
+        "tests/workers/test_waiting_deaths.py"
+        "::test_a_run_that_was_only_claimed_is_never_quarantined",
+        _BROKEN,
+    ),
+    Defect(
+        "bodies that outlive their claim",
+        "tests/queues/test_processes.py::test_a_body_ends_soon_after_its_claim",
+        _BEFORE,
+    ),
+    Defect(
+        "a retried run that cannot be cancelled",
+        "tests/engine/test_found_retry.py"
+        "::test_an_effect_that_a_retry_asks_for_otherwise_is_shown_as_a_mismatch",
+        _BEFORE,
+    ),
+    Defect(
+        "a child that a retry calls again, compared with nothing",
+        "tests/engine/test_found_retry.py::test_a_child_that_a_retry_calls_again_is_intended_again",
+        _BEFORE,
+    ),
+)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises import PROMISES, Trial
+from tests.mutants.mutants import MUTANTS
+from tests.promises import DEFECTS, PROMISES, Defect, Trial
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "what-it-promises.md"
@@ -39,3 +40,13 @@ def test_every_promise_is_tried_by_a_kill(promise: str) -> None:
 
     assert kills
     assert [] == [path for path in kills if not KILL.search((ROOT / path).read_text())]
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.defect)
+def test_every_test_of_a_defect_is_there(defect: Defect) -> None:
+    """Under the name and in the file that the table gives, and so is its mutant."""
+    path, name = defect.test.split("::")
+    mutants = re.findall("\u201c(.*?)\u201d", defect.seen)
+
+    assert re.search(rf"^ *(async )?def {name}\(", (ROOT / path).read_text(), re.M)
+    assert set(mutants) <= set(MUTANTS)
