@@ -1,4 +1,4 @@
-"""From plain code into a loop."""
+"""From plain code to an event loop: block until a coroutine ends, on a loop made for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def run_blocking(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine function to its end from plain code; in a notebook, beside its loop."""
+    """Run a coroutine function from plain code until it ends; in a notebook, on another thread."""
     check_may_block("run()")
     if not _has_loop():  # outside of any `except`: what is raised within has no context of ours
         return run_loop(main())
@@ -32,7 +32,7 @@ def run_blocking(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a loop of its own: uvloop's if it is installed, as settings allow."""
+    """Run a coroutine on a new loop: uvloop's if it is installed and the settings allow it."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if Settings.from_environment().loop != "asyncio":
         with suppress(ImportError):
@@ -48,7 +48,7 @@ NAMED_MAX = 3
 def interrupted(
     run_id: str | None, module: str, under_way: Sequence[tuple[str, bool]] = ()
 ) -> KeyboardInterrupt:
-    """What a Ctrl-C raises out of ``run()``: what became of the run, and how it goes on."""
+    """What Ctrl-C raises out of ``run()``: the state of the run, and how to continue it."""
     if run_id is None:
         return KeyboardInterrupt(
             "stopped while a run was being started; with the same id it is started once, however "
@@ -77,7 +77,7 @@ def _cut_off(under_way: Sequence[tuple[str, bool]]) -> str:
 
 
 def check_may_block(name: str) -> None:
-    """A loop that runs here would stand still; a notebook's may, as for any cell that computes."""
+    """Refuse to block a running loop; a notebook's loop may be blocked, as by any cell."""
     if _has_loop() and "ipykernel" not in sys.modules:
         raise UsageError(
             f"a loop is running here, which {name} would block; "
@@ -94,18 +94,18 @@ def _has_loop() -> bool:
 
 
 class AtExit:
-    """Closes what a script left open, before the threads that closing needs are gone."""
+    """Closes apps that a script left open, while the threads that closing needs still exist."""
 
     def __init__(self) -> None:
         self._open: WeakSet[Any] = WeakSet()
         self._is_watching = False
 
     def watch(self, app: Any) -> None:
-        """Close this at the end of the process, if it is still there."""
+        """Close this app at the end of the process, if it still exists."""
         self._open.add(app)
         if not self._is_watching:
             self._is_watching = True
-            # What atexit has runs too late: executors have refused all work by then.
+            # atexit runs too late: executors refuse all work by then.
             register: Any = getattr(threading, "_register_atexit", atexit.register)
             register(self._close_all)
 
@@ -115,7 +115,7 @@ class AtExit:
 
 
 class LoopThread:
-    """A loop in a thread of its own, for plain code to call into."""
+    """An event loop in its own thread, for plain code."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -127,7 +127,7 @@ class LoopThread:
         self.is_closed = False
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Await what this makes over there, and wait here for its outcome."""
+        """Await this on the loop's thread, and block here until it ends."""
 
         async def main() -> T:
             return await work()
@@ -137,7 +137,7 @@ class LoopThread:
         try:
             return future.result()
         finally:
-            # A Ctrl-C came while this waited: what nobody waits for any more stops there, too.
+            # After a Ctrl-C here nobody waits for it any more: stop it on the loop, too.
             future.cancel()
 
     def _open(self) -> asyncio.AbstractEventLoop:
@@ -165,13 +165,13 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """It was begun in this process, and not closed."""
+        """Whether it was started in this process and is not closed."""
         return self._loop is not None and self._pid == os.getpid()
 
     def close(self) -> None:
-        """End the loop and its thread. Closing twice is fine."""
+        """End the loop and its thread. Closing twice is allowed."""
         if self._pid != os.getpid():
-            return  # it was left behind in the process that this one was forked from
+            return  # after os.fork: the thread exists only in the parent process
         with self._opening:
             self.is_closed = True
             loop, thread, over = self._loop, self._thread, self._over

@@ -1,4 +1,4 @@
-"""Settings by environment: one table, read at one place."""
+"""Settings from environment variables: one table, read in one place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, fields
-from difflib import get_close_matches
 from functools import cache
 
 from outlive.errors import UsageError
@@ -21,9 +20,9 @@ from outlive.model.defaults import (
     STORE_URL,
 )
 
-#: Variables that begin so are Outlive's.
+#: The prefix of all variables of Outlive.
 PREFIX = "OUTLIVE_"
-#: Of these, those of its tests.
+#: The prefix of variables that only its tests read.
 _OF_TESTS = "OUTLIVE_TEST_"
 _ABOVE_ZERO = ("OUTLIVE_LEASE_SECONDS", "OUTLIVE_RETAIN_SECONDS")
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
@@ -35,7 +34,7 @@ logger = logging.getLogger("outlive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What can be set from outside. Each field names its variable."""
+    """What the environment can set. Each field names its variable."""
 
     #: OUTLIVE_STORE: the store's URL; by default a file in the current folder.
     store: str = STORE_URL
@@ -80,12 +79,12 @@ class Settings:
 
     @property
     def idle_ms(self) -> int:
-        """The same in the unit of the journal."""
+        """``idle_seconds`` in milliseconds, the unit of the journal."""
         return round(self.idle_seconds * 1000)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """Read once; a value that makes no sense is refused by name, an unknown one is told."""
+        """Read all variables; an invalid value is refused, an unknown variable is logged."""
         given = os.environ if environment is None else environment
         _warn_unknown(given)
         return cls(
@@ -106,10 +105,12 @@ class Settings:
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """A question to put behind a complaint about an unknown word; empty if nothing is like it.
+    """A "did you mean" to append to an error about an unknown word; empty if nothing is similar.
 
-    What all words begin with makes none of them more alike.
+    The ``prefix`` that all words share does not count for similarity.
     """
+    from difflib import get_close_matches  # only mistakes need it
+
     meant = {each.removeprefix(prefix): each for each in sorted(known)}
     close = get_close_matches(word.removeprefix(prefix), meant, n=1)
     return f"; did you mean {meant[close[0]]}?" if close else ""
@@ -123,7 +124,7 @@ def _warn_unknown(given: Mapping[str, str]) -> None:
 
 @cache
 def tell_unknown(name: str) -> None:
-    """Say of a variable that looks like one of ours that nobody reads it: once for each."""
+    """Log a variable that has our prefix and is unknown, once."""
     known = {PREFIX + each.name.upper() for each in fields(Settings)}
     if name not in known:
         hint = did_you_mean(name, known, PREFIX) or f"; there are {', '.join(sorted(known))}"
@@ -140,7 +141,7 @@ def _loop(given: Mapping[str, str]) -> str:
 
 
 def _durable(given: Mapping[str, str]) -> bool:
-    """Also by the name that MAGSAG's Durable Run has for it; ours comes first."""
+    """Read our variable, or that of MAGSAG's Durable Run if ours is not set."""
     if given.get("OUTLIVE_DURABLE_ENABLED") or not given.get("MAGSAG_DURABLE_ENABLED"):
         return _switch(given, "OUTLIVE_DURABLE_ENABLED")
     _warn("MAGSAG_DURABLE_ENABLED", "OUTLIVE_DURABLE_ENABLED")

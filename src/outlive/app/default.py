@@ -1,4 +1,4 @@
-"""The verbs without an app: on the store that the environment names."""
+"""The verbs without an app: on the default store, which the environment names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(
     on_wait: OnWait = "log",
     **kwargs: Any,
 ) -> Any:
-    """Blocking: start a run, or go on with the one of that id, and return its outcome.
+    """Blocking: start a run, or continue the one of that id, and return its outcome.
 
     Also in a notebook. ``store`` is a URL, if not that of the environment. What the run waits for
     (a doubt, a question, a signal) is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting``
@@ -62,7 +62,7 @@ def default_app() -> App:
 
 
 def outside(verb: Callable[P, R]) -> Callable[P, R]:
-    """A verb that touches the store: called in a flow it says so at once, awaited or not."""
+    """Refuse this verb inside a flow, at the call, even if nobody awaits it."""
 
     @wraps(verb)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,7 +77,7 @@ def outside(verb: Callable[P, R]) -> Callable[P, R]:
 async def start(
     flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
 ) -> Handle[Any]:
-    """Start a run here, or go on with the one of that id, on the default store."""
+    """Start a run here, or continue the one of that id, on the default store."""
     return await default_app().start(flow, *args, id=id, **kwargs)
 
 
@@ -104,11 +104,11 @@ async def submit(
     connection: Any = None,
     **kwargs: Any,
 ) -> Handle[Any]:
-    """Start a run that a worker elsewhere will drive, on the default store.
+    """Start a run that a worker elsewhere drives, on the default store.
 
-    By its name a flow needs no code here: ``submit("refund", "7")``. Whoever drives the run binds
-    the arguments, and says so if they do not fit; ``version="2"`` says which version is meant.
-    With a ``connection`` to the store's own database it begins when your transaction commits.
+    A flow that is given by name, ``submit("refund", "7")``, needs no code here: the worker binds
+    the arguments, and ``version="2"`` says which version is meant.
+    With a ``connection`` to the store's own database the run begins when your transaction commits.
     """
     options: dict[str, Any] = {"id": id, "queue": queue, "tags": tags, "deadline": deadline}
     options |= {"queue_key": queue_key, "priority": priority, "units": units}
@@ -133,12 +133,12 @@ async def fork(
     set: Mapping[str, object] | None = None,
     id: str | None = None,
 ) -> Handle[Any]:
-    """A run that goes on from behind event ``at`` of another one, on the default store.
+    """Start a run that continues after event ``at`` of another one, on the default store.
 
-    ``set={"plan#1": value}`` gives a step of it another outcome, and forks behind that.
+    ``set={"plan#1": value}`` gives a step another outcome, and forks after that step.
 
     Raises:
-        ForkRefused: it can't be forked there; the message says where.
+        ForkRefused: it can't be forked there; the message says where it can.
     """
     return await default_app().fork(run_id, at=at, set=set, id=id)
 
@@ -170,12 +170,12 @@ async def schedule(
     units: int | None = None,
     **kwargs: Any,
 ) -> Schedule:
-    """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often.
+    """Start a run of this flow at each instant of ``cron``, or ``every`` so often.
 
-    The same call again changes nothing; with anything else in it, that holds from now on.
-    Of instants at which no worker was there at most the last is fired; ``missed`` says what becomes
-    of it after more than five minutes: "skip" it, or catch up "once". ``overlap="skip"``
-    leaves an instant out while the last run goes on.
+    The same call again changes nothing; another definition replaces the first from now on. Of the
+    instants that no worker fired at most the last is made up for; ``missed`` says whether that
+    holds for one more than five minutes ago: "skip" it, or fire it "once". ``overlap="skip"``
+    skips an instant while the last run is still going.
     """
     options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
     options |= {"overlap": overlap, "queue": queue, "tags": tags, "queue_key": queue_key}
@@ -185,25 +185,25 @@ async def schedule(
 
 @outside
 async def unschedule(name: str) -> bool:
-    """Fire nothing more; runs that were started go on. False: there was no such schedule."""
+    """Remove a schedule; runs that it started continue. False: there was no such schedule."""
     return await default_app().unschedule(name)
 
 
 @outside
 async def pause_schedule(name: str) -> Schedule:
-    """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
+    """Fire nothing until it is resumed; instants meanwhile do not count as missed."""
     return await default_app().pause_schedule(name)
 
 
 @outside
 async def resume_schedule(name: str) -> Schedule:
-    """Go on with the next instant."""
+    """Fire again, from the next instant on."""
     return await default_app().resume_schedule(name)
 
 
 @outside
 async def fire_schedule(name: str) -> Handle[Any]:
-    """Start a run of a schedule now, beside its instants, even if it is paused."""
+    """Start a run of a schedule now, in addition to its instants, even if it is paused."""
     return await default_app().fire_schedule(name)
 
 

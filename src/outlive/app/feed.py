@@ -1,7 +1,7 @@
-"""Following a run: its events as they become durable, until it ends. Nobody polls in vain.
+"""The feed of a run: its events as they become durable, until it ends.
 
-A run that is driven here tells when something of it has become durable; any other is looked at
-every now and then, from where the last look ended.
+A run that is driven in this process announces what has become durable. Any other run is polled,
+each time from where the last poll ended.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from outlive.model.defaults import HANDLE_POLL_SECONDS
 from outlive.model.events import Event, Fault
 from outlive.stores.seam import Store
 from outlive.stores.types import Reading, instant
-from outlive.views.rows import row_of
-from outlive.views.values import as_json, read_value
 from outlive.worker.worker import Worker
 
-#: What decoding a value may raise where a class of it is not known here.
+#: Errors of decoding a value whose class is not known here.
 _UNREADABLE = (OutliveError, ValueError, TypeError, LookupError, AttributeError)
 
-#: The first look comes sooner: a reply may take but a moment.
+#: The first poll comes sooner: a reply may take only a moment.
 POLL_SECONDS_FIRST = 0.01
 
 
@@ -48,13 +46,15 @@ class RunEvent:
     attempt: int | None = None
     #: Arguments by name, where the event has some.
     args: Any = None
-    #: What came of it; of a class that is not known here, its fields as plain data.
+    #: Its outcome; of a class that is not known here, the fields as plain data.
     value: Any = None
     error: Fault | None = None
 
 
 def decoded(seq: int, at: int, event: Event, codec: Codec) -> RunEvent:
     """The event that happened at this instant (ms since 1970)."""
+    from outlive.views.rows import row_of  # only those who follow a run need views
+
     row = row_of(seq, at, event)
     return RunEvent(
         seq=seq,
@@ -75,6 +75,8 @@ def _value(data: bytes | None, codec: Codec) -> Any:
     try:
         return codec.decode(data)
     except _UNREADABLE:
+        from outlive.views.values import as_json, read_value
+
         return as_json(read_value(data))
 
 

@@ -105,7 +105,7 @@ class Handle(Generic[T]):
         return self.outcome().__await__()
 
     async def status(self) -> str:
-        """Where the run stands."""
+        """The run's status."""
         return (await self._read(after_all=True)).header.status
 
     async def outcome(self, timeout: Duration | None = None, on_wait: OnWait = "log") -> T:
@@ -172,7 +172,7 @@ class Handle(Generic[T]):
         return None
 
     async def _look_closer(self, reading: Reading, still: Still, on_wait: OnWait) -> None:
-        """Nobody waits in silence for what does not go on."""
+        """Tell the caller why a run that it waits for does not continue."""
         if still.is_long(reading.head):
             await self.run()  # nobody goes on with a journal that can't be read: say so
         wait = await self._wait(reading, still)
@@ -244,7 +244,7 @@ class Handle(Generic[T]):
         return watcher.result()
 
     async def run(self) -> Run:
-        """The fold of the journal, as it stands."""
+        """The state of the run: the fold of its journal."""
         return fold(read_events(await self._read_chapter()))
 
     async def _read_chapter(self) -> Reading:
@@ -280,17 +280,17 @@ class Handle(Generic[T]):
         set: Mapping[str, object] | None = None,
         id: str | None = None,
     ) -> Handle[T]:
-        """A run that goes on from behind event ``at`` of this one, which stays as it is.
+        """Start a run that continues after event ``at`` of this one, which does not change.
 
-        ``set={"plan#1": value}`` gives that step another outcome; what came after it is run anew.
+        ``set={"plan#1": value}`` gives that step another outcome; what came after it runs again.
 
         Raises:
-            ForkRefused: it can't be forked there; the message says where.
+            ForkRefused: it can't be forked there; the message says where it can.
         """
         assert self._fork is not None, "whoever makes a handle can fork"
         return await self._fork(self.id, at=at, set=set, id=id)
 
-    # what it is told
+    # mail
 
     async def cancel(self, by: str = "") -> None:
         """Ask the run to stop: at its next durable point, what happened is undone.
@@ -311,11 +311,11 @@ class Handle(Generic[T]):
         return await self._letterbox.signal(name, value, id)
 
     async def signal_json(self, name: str, raw: bytes, id: str | None = None) -> bool:
-        """The same with JSON, for those who do not have the flow's types."""
+        """``signal`` with JSON, for callers that do not have the flow's types."""
         return await self._letterbox.signal_json(name, raw, id)
 
     async def questions(self) -> list[Question]:
-        """What the run asks and nobody has answered yet."""
+        """The questions that the run asks and nobody has answered yet."""
         return await self._letterbox.questions()
 
     async def question(self, timeout: Duration | None = None) -> Question:
@@ -362,7 +362,7 @@ class Handle(Generic[T]):
     ) -> Any:
         """Send a message and wait for the flow's reply; the same id again gets the same reply.
 
-        ``type`` is what the reply is, where that is a class of yours.
+        ``type`` is the type of the reply, if it is a class of yours.
 
         Raises:
             TimedOut: there was no reply in time; ask again with the same id.

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -332,6 +331,8 @@ def _ruled(plan: Plan, missed: Missed, overlap: Overlap) -> Plan:
 
 
 def _check_zone(tz: str) -> None:
+    from zoneinfo import ZoneInfo
+
     try:
         ZoneInfo(tz)
     except (LookupError, ValueError, OSError, TypeError):

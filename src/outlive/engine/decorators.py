@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from inspect import Parameter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -343,6 +342,8 @@ def _check_options(what: str, given: Mapping[str, Any], known: tuple[str, ...]) 
     for name in given:
         if name in known:
             continue
+        from difflib import get_close_matches  # only mistakes need it
+
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
         others = "; key, check, undo and doubt are for @outlive.effect" if name in _EFFECTS else ""

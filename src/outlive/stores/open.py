@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 
 from outlive.errors import StoreUnavailable, UnknownStore
 from outlive.ports import Ports
@@ -35,6 +34,8 @@ def open_store(url: str, *, ports: Ports, lease_seconds: float, upgrades: bool =
         return _open_postgres(url, ports, lease_seconds, upgrades)
     if scheme in _PLANNED:
         raise UnknownStore(f"{scheme}:// is not in this release; use one of {_KNOWN}")
+    from difflib import get_close_matches  # only mistakes need it
+
     near = get_close_matches(scheme, ("memory", "sqlite", *_POSTGRES), 1)
     meant = f"did you mean {near[0]}? " if near else ""
     raise UnknownStore(f"no store speaks {scheme!r}; {meant}use one of {_KNOWN}")

@@ -1,6 +1,6 @@
-"""An app for plain code: the verbs of the async one, each waiting for its outcome.
+"""An app for plain code: the verbs of the async app, each of which blocks until it is done.
 
-The async app lives on a loop in a thread of its own; whatever is called here is awaited there.
+The async app lives on an event loop in its own thread; each call here is awaited there.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class App:
     def start(
         self, flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[Any]:
-        """Start a run here, or go on with the one of that id; durable when this returns."""
+        """Start a run here, or continue the one of that id; durable when this returns."""
         refuse_in_run("outlive.start", CALL)
         return self._handle(partial(self._app.start, flow, *args, id=id, **kwargs))
 
@@ -90,7 +90,7 @@ class App:
         connection: Any = None,
         **kwargs: Any,
     ) -> Handle[Any]:
-        """Start a run that a worker elsewhere will drive; durable when this returns.
+        """Start a run that a worker elsewhere drives; durable when this returns.
 
         With a ``connection`` to the store's own database it begins when your transaction commits.
         """
@@ -104,7 +104,7 @@ class App:
 
     @typed[PlainEnsureVerb]()
     def ensure(self, flow: Flow[..., Any], /, *args: Any, id: str, **kwargs: Any) -> Handle[Any]:
-        """Start a run unless there is one of that id: then its arguments are not compared."""
+        """Start a run unless there is one of that id, whatever its arguments."""
         refuse_in_run("outlive.ensure", CALL)
         return self._handle(partial(self._app.ensure, flow, *args, id=id, **kwargs))
 
@@ -118,7 +118,7 @@ class App:
         on_wait: OnWait = "log",
         **kwargs: Any,
     ) -> Any:
-        """Start or go on, and return the outcome."""
+        """Start a run, or continue the one of that id, and return its outcome."""
         refuse_in_run("outlive.run", CALL)
         check_on_wait(on_wait)
         begun = id
@@ -132,11 +132,11 @@ class App:
             raise told.with_traceback(None) from told.__cause__  # the user's frames, not ours
 
     def get(self, run_id: str, flow: Flow[Any, Any] | None = None) -> Handle[Any]:
-        """The handle of a run that there is."""
+        """The handle of an existing run."""
         return self._handle(partial(self._app.get, run_id, flow))
 
     def resume(self, run_id: str, flows: Iterable[Flow[Any, Any]] = ()) -> Handle[Any]:
-        """Drive a run that there is, here, at once unless it sleeps or somebody drives it."""
+        """Drive an existing run here, at once unless it sleeps or another worker drives it."""
         refuse_in_run("outlive.resume", CALL)
         return self._handle(partial(self._app.resume, run_id, flows))
 
@@ -148,35 +148,35 @@ class App:
         set: Mapping[str, object] | None = None,
         id: str | None = None,
     ) -> Handle[Any]:
-        """A run that goes on from behind event ``at`` of another one, or behind a step."""
+        """Start a run that continues after event ``at`` of another one, or after a step."""
         refuse_in_run("outlive.fork", CALL)
         return self._handle(partial(self._app.fork, run_id, at=at, set=set, id=id))
 
     def retry(self, run_id: str, by: str = "") -> Handle[Any]:
-        """Run what failed again, from where it failed; whoever drives the flow goes on with it."""
+        """Continue a run that failed or is quarantined, on any worker."""
         refuse_in_run("outlive.retry", CALL)
         return self._handle(partial(self._app.retry, run_id, by))
 
     def drain(self, seconds: float | None = None) -> bool:
-        """Let what is driven here reach a durable point, and hand over the rest."""
+        """Bring what is driven here to a durable point, and let other workers claim it."""
         return self.call(partial(self._app.drain, seconds))
 
     def find(self, **query: Any) -> Page:
-        """A page of runs, in the order in which they were started."""
+        """A page of runs, in the order of their start."""
         return self.call(partial(self._app.find, **query))
 
     def chunks(self, blob: Blob) -> Iterator[bytes]:
-        """The bytes of a blob, a chunk at a time, each verified."""
+        """The bytes of a blob, one verified chunk at a time."""
         chunks = aiter(self._app.chunks(blob))
         while (chunk := self.call(partial(_next_chunk, chunks))) is not None:
             yield chunk
 
     def set_queue(self, queue: Queue, *, replace: bool = True) -> None:
-        """Let these limits hold for all workers, from now on."""
+        """Set a queue's limits for all workers, from now on."""
         self.call(partial(self._app.set_queue, queue, replace=replace))
 
     def queues(self) -> Sequence[QueueState]:
-        """Every queue that has limits or runs: how many wait, how many are held, since when."""
+        """Every queue that has limits or runs: how many wait, how many are claimed, since when."""
         return self.call(self._app.queues)
 
     def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null") -> None:
@@ -184,23 +184,23 @@ class App:
         self.call(partial(self._app.resolve, run_id, step, verdict, value))
 
     def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
-        """Delete what these rules, or the app's own, let go, now; what that came to."""
+        """Delete what these rules, or the app's own, allow; returns what was deleted."""
         return self.call(partial(self._app.retain, retention, dry_run=dry_run))
 
     def archived(self, path: str | os.PathLike[str]) -> Iterator[Archived]:
-        """The runs of an archive's file; a sealed one opens with the key of its store."""
+        """The runs in an archive's file; a sealed file opens with the key of its store."""
         return self._app.archived(path)
 
     def delete(self, run_id: str) -> bool:
-        """Delete a run that has ended, now; its id and keys stay taken. False: it is needed."""
+        """Delete a run that has ended; its id and keys stay taken. False: it is still needed."""
         return self.call(partial(self._app.delete, run_id))
 
     def restore(self, run: Archived) -> bool:
-        """Put an archived run back, as it was; False: it is there."""
+        """Put an archived run back as it was; False: a run of that id is there."""
         return self.call(partial(self._app.restore, run))
 
     def health(self) -> Health:
-        """What the store says of itself, its file looked through."""
+        """The store's own report, after a check of its file."""
         return self.call(self._app.health)
 
     def schedule(
@@ -220,14 +220,14 @@ class App:
         units: int | None = None,
         **kwargs: Any,
     ) -> Schedule:
-        """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
+        """Start a run of this flow at each instant of ``cron``, or ``every`` so often."""
         options: dict[str, Any] = {"cron": cron, "every": every, "tz": tz, "missed": missed}
         options |= {"overlap": overlap, "queue": queue, "tags": tags, "queue_key": queue_key}
         options |= {"priority": priority, "units": units}
         return self.call(partial(self._app.schedule, name, flow, *args, **options, **kwargs))
 
     def unschedule(self, name: str) -> bool:
-        """Fire nothing more; False: there was no such schedule."""
+        """Remove a schedule; False: there was no such schedule."""
         return self.call(partial(self._app.unschedule, name))
 
     def pause_schedule(self, name: str) -> Schedule:
@@ -235,11 +235,11 @@ class App:
         return self.call(partial(self._app.pause_schedule, name))
 
     def resume_schedule(self, name: str) -> Schedule:
-        """Go on with the next instant."""
+        """Fire again, from the next instant on."""
         return self.call(partial(self._app.resume_schedule, name))
 
     def fire_schedule(self, name: str) -> Handle[Any]:
-        """Start a run of it now, beside its instants, even if it is paused."""
+        """Start a run of a schedule now, in addition to its instants, even if it is paused."""
         return self._handle(partial(self._app.fire_schedule, name))
 
     def schedules(self) -> list[Schedule]:
@@ -248,7 +248,7 @@ class App:
 
     @contextmanager
     def worker(self, flows: Iterable[Flow[Any, Any]], **options: Any) -> Iterator[Worker]:
-        """Drive whatever runs of these flows may be driven, as long as this is open."""
+        """Drive every run of these flows that is due, as long as this context is open."""
         refuse_in_run("outlive.worker", CALL)
         working = self._app.worker(flows, **options)
         worker: Worker = self.call(working.__aenter__)
@@ -269,20 +269,20 @@ class App:
         return Handle(self.call(work), self.call)
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Await on the app's loop what this makes, and wait here for its outcome."""
+        """Await this on the app's loop, and block here until it ends."""
         if type(place.get()) is not Body:
             refuse_in_run("outlive.sync", READ)
         check_may_block("outlive.sync")
         return self._loop.call(work)
 
     def on_app(self, work: Callable[[async_app.App], Awaitable[T]]) -> T:
-        """Await what this makes of the async app, on its loop, and wait here for its outcome."""
+        """Await a function of the async app on its loop, and block here until it ends."""
         return self.call(partial(work, self._app))
 
     # ends
 
     def close(self) -> None:
-        """Hand over what is driven here, write what is queued, let go of the store."""
+        """Hand over what is driven here, write what is queued, and close the store."""
         if self._loop.is_running:
             self._loop.call(self._app.aclose)
         self._loop.close()

@@ -1,4 +1,4 @@
-"""The blocking verbs without an app: on the store that the environment names."""
+"""The blocking verbs without an app: on the default store, which the environment names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DefaultApp:
             return self._app
 
     def close(self) -> None:
-        """Let go of the store; the next verb opens it again."""
+        """Close the store; the next verb opens it again."""
         with self._lock:
             if self._app is not None:
                 self._let_go(self._app)
@@ -64,7 +64,7 @@ def run(
     on_wait: OnWait = "log",
     **kwargs: Any,
 ) -> Any:
-    """Start a run, or go on with the one of that id, and return its outcome.
+    """Start a run, or continue the one of that id, and return its outcome.
 
     What it waits for is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting`` instead.
     """
@@ -75,13 +75,13 @@ def run(
 
 @typed[PlainStartVerb]()
 def start(flow: Flow[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any) -> Handle[Any]:
-    """Start a run here, or go on with the one of that id, on the default store."""
+    """Start a run here, or continue the one of that id, on the default store."""
     return default_app.get().start(flow, *args, id=id, **kwargs)
 
 
 @typed[PlainSubmitVerb]()
 def submit(flow: Flow[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-    """Start a run that a worker elsewhere will drive, on the default store."""
+    """Start a run that a worker elsewhere drives, on the default store."""
     return default_app.get().submit(flow, *args, **kwargs)
 
 
@@ -102,32 +102,32 @@ def find(**query: Any) -> Page:
 
 
 def fork(run_id: str, **how: Any) -> Handle[Any]:
-    """A run that goes on from some place of another one: ``at=``, ``set=``, ``id=``."""
+    """Start a run that continues from a place in another one: ``at=``, ``set=``, ``id=``."""
     return default_app.get().fork(run_id, **how)
 
 
 def schedule(name: str, flow: Flow[..., Any] | str, *args: Any, **kwargs: Any) -> Schedule:
-    """Start a run of this flow at each instant that ``cron`` names, or ``every`` so often."""
+    """Start a run of this flow at each instant of ``cron``, or ``every`` so often."""
     return default_app.get().schedule(name, flow, *args, **kwargs)
 
 
 def unschedule(name: str) -> bool:
-    """Fire nothing more; runs that were started go on. False: there was no such schedule."""
+    """Remove a schedule; runs that it started continue. False: there was no such schedule."""
     return default_app.get().unschedule(name)
 
 
 def pause_schedule(name: str) -> Schedule:
-    """Fire nothing until it is resumed; instants meanwhile are left out, not missed."""
+    """Fire nothing until it is resumed; instants meanwhile do not count as missed."""
     return default_app.get().pause_schedule(name)
 
 
 def resume_schedule(name: str) -> Schedule:
-    """Go on with the next instant."""
+    """Fire again, from the next instant on."""
     return default_app.get().resume_schedule(name)
 
 
 def fire_schedule(name: str) -> Handle[Any]:
-    """Start a run of a schedule now, beside its instants, even if it is paused."""
+    """Start a run of a schedule now, in addition to its instants, even if it is paused."""
     return default_app.get().fire_schedule(name)
 
 
@@ -137,5 +137,5 @@ def schedules() -> list[Schedule]:
 
 
 def close() -> None:
-    """Let go of the default store; the next verb opens it again."""
+    """Close the default store; the next verb opens it again."""
     default_app.close()

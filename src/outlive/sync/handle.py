@@ -1,4 +1,4 @@
-"""A run as its owner sees it from plain code: what the async handle awaits, this waits for."""
+"""Handles for plain code: the verbs of the async handle, each of which blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Call(Protocol):
-    """Awaits somewhere else what this makes."""
+    """Awaits this on the app's loop and blocks until it ends."""
 
     def __call__(self, work: Callable[[], Awaitable[R]], /) -> R: ...
 
@@ -40,7 +40,7 @@ class Handle(Generic[T]):
         return repr(self._handle)
 
     def status(self) -> str:
-        """Where the run stands."""
+        """The run's status."""
         return self._call(self._handle.status)
 
     def outcome(self, timeout: Duration | None = None, on_wait: OnWait = "log") -> T:
@@ -51,7 +51,7 @@ class Handle(Generic[T]):
         return self._call(partial(self._handle.outcome, timeout, on_wait))
 
     def run(self) -> Run:
-        """The fold of the journal, as it stands."""
+        """The state of the run: the fold of its journal."""
         return self._call(self._handle.run)
 
     def read(self) -> list[Event]:
@@ -73,10 +73,10 @@ class Handle(Generic[T]):
         set: Mapping[str, object] | None = None,
         id: str | None = None,
     ) -> Handle[T]:
-        """A run that goes on from behind event ``at`` of this one, or behind a step, set anew."""
+        """Start a run that continues after event ``at`` of this one, or after a step, set anew."""
         return Handle(self._call(partial(self._handle.fork, at, set, id)), self._call)
 
-    # what it is told
+    # mail
 
     def cancel(self, by: str = "") -> None:
         """Ask the run to stop: at its next durable point, what happened is undone."""
@@ -91,7 +91,7 @@ class Handle(Generic[T]):
         return self._call(partial(self._handle.question, timeout))
 
     def questions(self) -> list[Question]:
-        """What the run asks and nobody has answered yet."""
+        """The questions that the run asks and nobody has answered yet."""
         return self._call(self._handle.questions)
 
     def answer(
