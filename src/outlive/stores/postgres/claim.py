@@ -16,11 +16,19 @@ from dataclasses import dataclass
 from outlive.ports import Clock
 from outlive.stores.liveness import Silence, Standing
 from outlive.stores.postgres.connection import Statement
-from outlive.stores.postgres.rows import FOUND_COLUMNS
+from outlive.stores.postgres.rows import FOUND_COLUMNS, Ask
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.queues import Load, Turn, Turns
-from outlive.stores.shared import limits_of
-from outlive.stores.types import DEFAULT_QUEUE, Found, Header, Offer, Wanted
+from outlive.stores.shared import LIMITS, limit_values, limits_of
+from outlive.stores.types import (
+    DEFAULT_QUEUE,
+    Found,
+    Header,
+    Offer,
+    QueueLimits,
+    QueueState,
+    Wanted,
+)
 
 #: Every worker that holds a lease, by jumping from one to the next in the index.
 _HOLDERS = """
@@ -289,3 +297,59 @@ class Beats:
         """The worker is gone."""
         with self._lock:
             self._silence.forget(worker)
+
+
+_LIMITS = ", ".join(f"q.{name}" for name in LIMITS)
+_STATES = f"""
+WITH waiting AS (
+    SELECT r.queue, count(*) AS runs, min(coalesce(nullif(r.wake_at, 0), c.now)) AS oldest
+    FROM {{s}}.runs r, (SELECT {{s}}.now_v1($1) AS now) AS c
+    WHERE r.worker IS NULL AND r.ended_at IS NULL AND r.queue <> 'default'
+        AND (r.wake_at <= c.now OR r.posted <> r.consumed) GROUP BY r.queue
+), held AS (
+    SELECT r.queue, count(*) AS runs FROM {{s}}.runs r
+    WHERE r.worker IS NOT NULL AND r.queue <> 'default' GROUP BY r.queue
+), names AS (
+    SELECT name FROM {{s}}.queues UNION SELECT queue FROM waiting UNION SELECT queue FROM held
+)
+SELECT n.name, q.name IS NOT NULL, {_LIMITS}, coalesce(w.runs, 0), coalesce(h.runs, 0),
+    CASE WHEN q.rate IS NULL THEN 0
+        ELSE {{s}}.spent_v1(q.name, q.rate_ms, {{s}}.now_v1($1)) END, w.oldest
+FROM names n LEFT JOIN {{s}}.queues q ON q.name = n.name
+    LEFT JOIN waiting w ON w.queue = n.name LEFT JOIN held h ON h.queue = n.name ORDER BY n.name
+"""
+
+
+def set_limits(
+    ask: Ask, name: str, limits: QueueLimits, now: int | None, *, replace: bool
+) -> QueueLimits:
+    """Put limits in force; answer with those that are."""
+    is_new = "true" if replace else "false"
+    (row,) = ask(
+        f"SELECT {_LIMITS} FROM {{s}}.set_queue_v1($1, $2, $3, $4, $5, $6, {is_new}, $7) q",
+        text(name),
+        *(int8(value) for value in limit_values(limits)),
+        int8(now),
+    )
+    return limits_of(row)
+
+
+def find_limits(ask: Ask, name: str) -> QueueLimits | None:
+    """The limits of a queue, if any are set."""
+    rows = ask(f"SELECT {_LIMITS} FROM {{s}}.queues q WHERE q.name = $1", text(name))
+    return limits_of(rows[0]) if rows else None
+
+
+def queue_states(ask: Ask, now: int | None) -> list[QueueState]:
+    """All queues that have limits or runs."""
+    return [
+        QueueState(
+            name=name,
+            limits=limits_of(limits) if is_limited else None,
+            waiting=waiting,
+            held=held,
+            spent=spent,
+            oldest_at=oldest,
+        )
+        for name, is_limited, *limits, waiting, held, spent, oldest in ask(_STATES, int8(now))
+    ]

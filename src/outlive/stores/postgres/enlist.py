@@ -18,9 +18,8 @@ from psycopg.errors import InvalidSchemaName, UndefinedTable
 from psycopg.rows import tuple_row
 
 from outlive.errors import UnsafeSettings, UsageError
-from outlive.stores.postgres.functions import HEADER_NAMES, HEADER_TYPES
 from outlive.stores.postgres.notify import ANYBODY, channel_of
-from outlive.stores.postgres.rows import FOUND_COLUMNS, found_of
+from outlive.stores.postgres.rows import FOUND_COLUMNS, HEADER_NAMES, HEADER_TYPES, found_of
 from outlive.stores.postgres.url import Place
 from outlive.stores.postgres.wire import Row, readable, writable
 from outlive.stores.shared import header_values
@@ -42,27 +41,9 @@ _MARKS = ", ".join(f"%s::{kind}[]" for kind in _ARRAYS)
 _WHOSE = (
     "SELECT value, current_setting('synchronous_commit') FROM {s}.meta WHERE name = 'outlive.id'"
 )
-_OPEN_ID = "hashtextextended('{s} ' || $run_id, 2)"
-_HOLD = "SELECT pg_advisory_xact_lock(" + _OPEN_ID.replace("$run_id", "%s") + ")"
+#: The lock that ``free_v1`` looks at.
+_HOLD = "SELECT pg_advisory_xact_lock(hashtextextended('{s} ' || %s, 2))"
 _FIRST = "SELECT seq, body FROM {s}.records WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 1"
-
-#: Seqs to follow; -1, which none does, for a new run whose id is held by an open transaction. What
-#: is locked for a look is let go at once: a server has only so many locks.
-_FREE = f"""
-CREATE FUNCTION {{s}}.free_v1(run_ids text[], afters bigint[])
-RETURNS bigint[] LANGUAGE sql VOLATILE AS $$
-    SELECT array_agg(CASE
-        WHEN g.after <> 0 THEN g.after
-        WHEN pg_try_advisory_lock_shared(g.id) THEN
-            CASE WHEN pg_advisory_unlock_shared(g.id) THEN 0 ELSE -1 END
-        ELSE -1 END ORDER BY g.place)
-    FROM (
-        SELECT x.after, x.place, {_OPEN_ID.replace("$", "x.")} AS id
-        FROM unnest(run_ids, afters) WITH ORDINALITY AS x (run_id, after, place)
-    ) AS g
-$$
-"""
-ENLISTING = (_FREE,)
 
 
 def enlist(place: Place, store_id: str, connection: Any, entry: Entry) -> Answer:

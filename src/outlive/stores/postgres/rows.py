@@ -8,7 +8,6 @@ from typing import Protocol, cast
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.postgres.functions import HEADER_NAMES
 from outlive.stores.postgres.wire import (
     TEXT,
     Parameter,
@@ -30,6 +29,21 @@ from outlive.stores.shared import (
 )
 from outlive.stores.types import PAGE_MAX, Entry, Found, Head, Header, Mail, Posted, Posting, Query
 
+_HEADER = (
+    "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
+    " priority, units, parent, tags, reason, chapter, chapter_link"
+)
+HEADER_TYPES = {
+    "format": "bigint",
+    "started_at": "bigint",
+    "wake_at": "bigint",
+    "ended_at": "bigint",
+    "priority": "bigint",
+    "units": "bigint",
+    "chapter": "bigint",
+    "chapter_link": "bytea",
+}
+HEADER_NAMES = tuple(_HEADER.split(", "))
 _HEAD_NAMES = ("run_id", "seq", "epoch", "link", "worker", "posted", "consumed")
 _NAMES = (*_HEAD_NAMES, *HEADER_NAMES)
 #: What ``found_of`` reads, of a table called ``r``.

@@ -13,8 +13,11 @@ come, so that workers of two releases can share a schema during a deployment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
+from itertools import chain
 from typing import NamedTuple
 
 from outlive.envelope import enclose_old, enclose_old_outcome
@@ -22,101 +25,13 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.model.defaults import LEASE_SECONDS
 from outlive.ports import Ports
 from outlive.stores.postgres.connection import PostgresConnection, Statement
-from outlive.stores.postgres.deletion import (
-    DELETIONS,
-    DELETIONS_AT_ANY_NUMBER,
-    DELETIONS_REMEMBERED,
-    FAMILIES,
-)
-from outlive.stores.postgres.enlist import ENLISTING
 from outlive.stores.postgres.errors import ServerRefused, Unreachable, translate
-from outlive.stores.postgres.functions import (
-    APPEND_ONE,
-    FUNCTIONS,
-    FUNCTIONS_OF_ANY_COST,
-    FUNCTIONS_OF_ENVELOPES,
-    FUNCTIONS_OF_HEADERS,
-    FUNCTIONS_OF_OPEN_IDS,
-    PROBING,
-)
 from outlive.stores.postgres.pool import Pool
-from outlive.stores.postgres.queues import LANES, QUEUES, QUEUES_OF_ANY_COST, QUEUES_OF_ANY_WIDTH
-from outlive.stores.postgres.queues import TABLES as QUEUE_TABLES
-from outlive.stores.postgres.transactions import OUTCOMES
+from outlive.stores.postgres.regression import KEPT_MS_MAX
 from outlive.stores.postgres.url import Place, parse_place
 from outlive.stores.postgres.wire import blob, blobs, int8, int8s, text
+from outlive.stores.queues import SLICES
 from outlive.stores.shared import check_upgrade, workers_alive
-
-_WANTED = "flows text[], versions text[], newest bigint"
-_PAIRS = "unnest(flows, versions) AS w (flow, version)"
-_DRIVABLE = "r.flow = w.flow AND r.version = w.version AND r.format <= newest"
-_UNQUEUED = f"{_DRIVABLE} AND r.queue = 'default'"
-
-#: Free runs whose time has come, at most so many of each kind, the longest waiting first.
-_DUE = f"""
-CREATE FUNCTION {{s}}.due_v2({_WANTED}, at bigint, count bigint)
-RETURNS SETOF {{s}}.runs LANGUAGE plpgsql {PROBING} AS $$
-DECLARE
-    instant CONSTANT bigint := {{s}}.now_v1(at);
-BEGIN
-    RETURN QUERY SELECT r.* FROM {_PAIRS} CROSS JOIN LATERAL (
-        SELECT * FROM {{s}}.runs r WHERE {_UNQUEUED} AND r.worker IS NULL AND r.ended_at IS NULL
-            AND r.wake_at <= instant
-        ORDER BY r.wake_at LIMIT count FOR UPDATE SKIP LOCKED
-    ) AS r;
-END $$
-"""
-
-#: When the next free run gets due.
-_NEXT = f"""
-CREATE FUNCTION {{s}}.next_v2({_WANTED}, names text[], at bigint)
-RETURNS bigint LANGUAGE plpgsql {PROBING} AS $$
-DECLARE
-    instant CONSTANT bigint := {{s}}.now_v1(at);
-BEGIN
-    RETURN least((SELECT min(r.wake_at) FROM {_PAIRS} CROSS JOIN LATERAL (
-        SELECT r.wake_at FROM {{s}}.runs r WHERE {_UNQUEUED} AND r.worker IS NULL
-            AND r.ended_at IS NULL AND r.wake_at > instant
-            AND (names IS NULL OR 'default' = ANY (names))
-        ORDER BY r.wake_at LIMIT 1
-    ) AS r), (SELECT min(r.wake_at) FROM {_PAIRS}
-        CROSS JOIN unnest({{s}}.queue_names_v1(names)) AS n (name) CROSS JOIN LATERAL (
-        SELECT r.wake_at FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.queue = n.name
-            AND r.worker IS NULL AND r.ended_at IS NULL AND r.queue <> 'default' AND r.epoch > 0
-            AND r.wake_at > instant
-        ORDER BY r.wake_at LIMIT 1
-    ) AS r));
-END $$
-"""
-
-#: Free runs with mail.
-_MAILED = f"""
-CREATE FUNCTION {{s}}.mailed_v2({_WANTED}, count bigint)
-RETURNS SETOF {{s}}.runs LANGUAGE plpgsql {PROBING} AS $$
-BEGIN
-    RETURN QUERY SELECT r.* FROM {_PAIRS} CROSS JOIN LATERAL (
-        SELECT * FROM {{s}}.runs r WHERE {_UNQUEUED} AND coalesce(r.worker, '') = ''
-            AND r.ended_at IS NULL AND r.posted <> r.consumed
-        LIMIT count FOR UPDATE SKIP LOCKED
-    ) AS r;
-END $$
-"""
-
-#: Runs that these workers hold.
-_LEFT = f"""
-CREATE FUNCTION {{s}}.left_v2({_WANTED}, names text[], holders text[], count bigint)
-RETURNS SETOF {{s}}.runs LANGUAGE plpgsql {PROBING} AS $$
-BEGIN
-    RETURN QUERY SELECT r.* FROM {_PAIRS} CROSS JOIN LATERAL (
-        SELECT * FROM {{s}}.runs r WHERE {_DRIVABLE} AND r.worker = ANY (holders)
-            AND r.ended_at IS NULL AND (names IS NULL OR r.queue = ANY (names))
-        LIMIT count FOR UPDATE SKIP LOCKED
-    ) AS r;
-END $$
-"""
-
-LOOKS = (_DUE, _NEXT, _MAILED, _LEFT)
-
 
 #: Goes up whenever tables or functions change.
 SCHEMA_VERSION = 9
@@ -128,118 +43,73 @@ _ID = "SELECT value FROM {s}.meta WHERE name = 'outlive.id'"
 _TABLES_THERE = "SELECT count(*) FROM information_schema.tables WHERE table_schema = $1"
 _SCHEMA_THERE = "SELECT count(*) FROM pg_namespace WHERE nspname = $1"
 
-_TABLES = (
-    'CREATE TABLE {s}.meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)',
-    """
-    CREATE TABLE {s}.runs (
-        run_id text COLLATE "C" PRIMARY KEY,
-        id bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,
-        seq bigint NOT NULL,
-        epoch bigint NOT NULL,
-        link bytea NOT NULL,
-        worker text COLLATE "C",
-        posted bigint NOT NULL DEFAULT 0,
-        consumed bigint NOT NULL DEFAULT 0,
-        flow text COLLATE "C" NOT NULL,
-        version text COLLATE "C" NOT NULL,
-        format bigint NOT NULL,
-        status text COLLATE "C" NOT NULL,
-        family text COLLATE "C" NOT NULL,
-        started_at bigint NOT NULL,
-        wake_at bigint,
-        ended_at bigint,
-        queue text COLLATE "C" NOT NULL,
-        parent text COLLATE "C",
-        tags text COLLATE "C" NOT NULL,
-        reason text COLLATE "C" NOT NULL,
-        chapter bigint NOT NULL,
-        chapter_link bytea NOT NULL
-    ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05)
-    """,
-    """
-    CREATE TABLE {s}.records (
-        run_id text COLLATE "C" NOT NULL,
-        seq bigint NOT NULL,
-        body bytea NOT NULL,
-        PRIMARY KEY (run_id, seq)
-    )
-    """,
-    """
-    CREATE TABLE {s}.mail (
-        run_id text COLLATE "C" NOT NULL,
-        mail_id text COLLATE "C" NOT NULL,
-        number bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
-        posted_at bigint NOT NULL,
-        mark bytea NOT NULL,
-        body bytea,
-        PRIMARY KEY (run_id, mail_id)
-    )
-    """,
-    """
-    CREATE TABLE {s}.nodes (
-        family text COLLATE "C" NOT NULL,
-        address bytea NOT NULL,
-        body bytea NOT NULL,
-        PRIMARY KEY (family, address)
-    )
-    """,
-    """
-    CREATE TABLE {s}.tombstones (
-        run_id text COLLATE "C" PRIMARY KEY,
-        seq bigint NOT NULL,
-        digest bytea NOT NULL,
-        flow text COLLATE "C" NOT NULL,
-        ended_at bigint NOT NULL,
-        keep_until bigint NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE {s}.workers (
-        worker text COLLATE "C" PRIMARY KEY,
-        beats bigint NOT NULL,
-        beat_at bigint NOT NULL
-    ) WITH (fillfactor = 50)
-    """,
-    "ALTER TABLE {s}.records ALTER body SET STORAGE EXTERNAL",
-    "ALTER TABLE {s}.nodes ALTER body SET STORAGE EXTERNAL",
-    "ALTER TABLE {s}.mail ALTER body SET STORAGE EXTERNAL",
-    "CREATE INDEX runs_by_number ON {s}.runs (id)",
-    # A root's family is its own id, which the primary key finds.
-    "CREATE INDEX runs_of_family ON {s}.runs (family) WHERE family <> run_id",
-    "CREATE INDEX runs_held ON {s}.runs (worker) WHERE worker IS NOT NULL",
-    """
-    CREATE INDEX runs_due ON {s}.runs (flow, version, wake_at)
-    WHERE worker IS NULL AND ended_at IS NULL AND wake_at IS NOT NULL
-    """,
-    """
-    CREATE INDEX runs_with_mail ON {s}.runs (coalesce(worker, ''), flow, version)
-    WHERE ended_at IS NULL AND posted <> consumed
-    """,
-    "CREATE INDEX mail_waiting ON {s}.mail (run_id, number) WHERE body IS NOT NULL",
-    "CREATE INDEX tombstones_by_end ON {s}.tombstones (keep_until)",
-)
 
-#: version -> the statements that lead to it from the one before.
-MIGRATIONS = {
-    1: _TABLES + FUNCTIONS,
-    2: (
-        *OUTCOMES,
-        APPEND_ONE,
-        *QUEUE_TABLES,
-        *QUEUES,
-        *FAMILIES,
-        *FUNCTIONS_OF_HEADERS,
-        *LOOKS,
-        *DELETIONS,
-    ),
-    3: (*QUEUES_OF_ANY_COST, *FUNCTIONS_OF_ANY_COST),
-    4: DELETIONS_REMEMBERED,
-    5: (*ENLISTING, *FUNCTIONS_OF_OPEN_IDS),
-    6: LANES,
-    7: DELETIONS_AT_ANY_NUMBER,
-    8: QUEUES_OF_ANY_WIDTH,
-    9: FUNCTIONS_OF_ENVELOPES,
+#: How a function plans: arrays are joined with one another by hashing, with tables by probing.
+_INDEXED = (
+    "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off"
+    " SET enable_mergejoin = off"
+)
+_PLANS = {
+    "{hashing}": f"{_INDEXED} SET enable_hashjoin = on SET enable_nestloop = off",
+    "{probing}": f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on",
 }
+_KEPT = f"{{s}}.now_v1(at) - {KEPT_MS_MAX}"
+_WIDTH = f":= greatest(1, (least(rate_ms, 1::bigint << 50) + {SLICES - 1}) / {SLICES});"
+_SLICE = ("OR REPLACE FUNCTION", "FUNCTION"), (_WIDTH, f":= (rate_ms + {SLICES - 1}) / {SLICES};")
+#: Functions of earlier versions: by name, the one that replaced it, and what was different.
+_EARLIER: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "commit_v3": ("commit_v4", (("        afters := {s}.free_v1(run_ids, afters);\n", ""),)),
+    "commit_v2": ("commit_v3", (("admit_v2", "admit_v1"),)),
+    "admit_v1": ("admit_v2", (("least(e.units, q.rate)", "e.units"),)),
+    "delete_v3": (
+        "delete_v4",
+        ((f"    fallen CONSTANT bigint := {_KEPT};\n", ""), ("<= fallen", f"<= {_KEPT}")),
+    ),
+    "delete_v2": ("delete_v3", ((f" - {KEPT_MS_MAX}", ""),)),
+    "post_v1": ("post_v2", ()),
+    "consume_v1": ("consume_v1", ()),
+    "spent_v1": ("spent_v1", _SLICE),
+    "spend_v1": ("spend_v1", _SLICE),
+    "lane_keys_v1": (
+        "lane_keys_v2",
+        (
+            ("full_keys jsonb", "full_keys text[]"),
+            ("NOT full_keys ? key", "key <> ALL (full_keys)"),
+        ),
+    ),
+}
+
+
+def _read_migrations() -> dict[int, tuple[str, ...]]:
+    found: dict[int, list[str]] = {}
+    functions: dict[str, str] = {}
+    for file in (files(__package__) / "sql").iterdir():
+        statements = file.read_text("utf-8").split("\n;\n")
+        found[int(file.name.partition("-")[0])] = [
+            each.strip() for each in statements if each.strip()
+        ]
+    for each in chain(*found.values()):
+        if name := re.search(r"FUNCTION \{s\}\.(\w+)\(", each):
+            functions[name[1]] = each
+    for old, (new, changes) in _EARLIER.items():
+        functions[old] = functions[new].replace(new, old)
+        for now, before in changes:
+            functions[old] = functions[old].replace(now, before)
+    words = {f"{{{name}}}": functions[name] for name in _EARLIER} | _PLANS
+    return {
+        version: tuple(_filled(each, words) for each in found[version]) for version in sorted(found)
+    }
+
+
+def _filled(statement: str, words: Mapping[str, str]) -> str:
+    for word, meaning in words.items():
+        statement = statement.replace(word, meaning)
+    return statement
+
+
+#: version -> the statements that lead to it from the one before: the files in ``sql``, in which
+#: the name of an earlier function stands for that function.
+MIGRATIONS = _read_migrations()
 
 #: The version since which letters are in envelopes.
 ENVELOPES_SINCE = 9

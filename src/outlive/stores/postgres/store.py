@@ -23,10 +23,13 @@ from outlive.stores.postgres.claim import (
     FREE,
     Beats,
     PostgresSearch,
+    find_limits,
     is_due,
     loads_of,
     next_of,
     offers_of,
+    queue_states,
+    set_limits,
 )
 from outlive.stores.postgres.commit import (
     TAKEN,
@@ -40,7 +43,6 @@ from outlive.stores.postgres.deletion import delete_runs, read_runs
 from outlive.stores.postgres.errors import Moved, is_duplicate
 from outlive.stores.postgres.notify import ANYBODY, News, is_offered
 from outlive.stores.postgres.pool import Pool
-from outlive.stores.postgres.queues import find_limits, queue_states, set_limits
 from outlive.stores.postgres.regression import BESIDE, Regression, lost_at
 from outlive.stores.postgres.rows import FOUND_COLUMNS, find_runs, found_of, mail_of, post_all
 from outlive.stores.postgres.schema import Upgrade, check_schema
