@@ -91,7 +91,7 @@ async def handed_on() -> list[str]:
 
     cancelled = asyncio.create_task(waiter("cancelled"))
     await asyncio.sleep(0)
-    waits: Any = branch_for("a test").drive._drive.waits  # type: ignore[attr-defined]
+    waits: Any = branch_for("a test").drive._waits  # type: ignore[attr-defined]
     waits.deliver(SignalReceived(0, "s", "x", encode_own("put back"), False))
     cancelled.cancel()
     await asyncio.wait([cancelled])

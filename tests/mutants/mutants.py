@@ -145,19 +145,19 @@ def intent_after_effect(patch: pytest.MonkeyPatch) -> None:
     real_intend, real_ended = EffectRunner._intend, EffectRunner._ended
 
     def intend(self: EffectRunner, op: Op) -> None:
-        drive: Any = self._drive
+        drive: Any = self._context
         drive.note = lambda event, mail_id=None: kept.__setitem__(op, event)
-        drive.when_durable = lambda callback: callback()
+        drive.when_durable = lambda callback, *args: callback(*args)
         try:
             real_intend(self, op)
         finally:
             del drive.note, drive.when_durable
 
-    def ended(self: EffectRunner, op: Op, task: Any) -> None:
+    def ended(self: EffectRunner, op: Op, value: Any, error: Any) -> None:
         intent = kept.pop(op, None)
-        if intent is not None and not self._drive.stopped:
-            self._drive.note(msgspec.structs.replace(intent, at=self._drive.at()))
-        real_ended(self, op, task)
+        if intent is not None and not self._context.stopped:
+            self._context.note(msgspec.structs.replace(intent, at=self._context.at()))
+        real_ended(self, op, value, error)
 
     patch.setattr(EffectRunner, "_intend", intend)
     patch.setattr(EffectRunner, "_ended", ended)

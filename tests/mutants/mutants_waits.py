@@ -88,8 +88,8 @@ def answer_taken_twice(patch: pytest.MonkeyPatch) -> None:
     """Every answer counts, whether or not somebody still waits for one."""
 
     def take_answer(self: Waits, letter: Answer, mail_id: str) -> None:
-        at = self._drive.at()
-        self._drive.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
+        at = self._context.at()
+        self._context.record(Answered(at, letter.question, letter.value, letter.by), mail_id)
 
     patch.setattr(Waits, "take_answer", take_answer)
 
@@ -106,9 +106,9 @@ def undo_before_settling(patch: pytest.MonkeyPatch) -> None:
     """What happened is undone as soon as the flow is over, whatever is still in doubt."""
 
     def is_ending(self: Drive) -> bool:
-        busy = self.stopped or self.children.busy
+        busy = self.context.stopped or self.children.busy
         running = self.waiting.unsettled and self.ending._to_undo is not None
-        return not busy and not running and self.flow_is_over
+        return not busy and not running and self.flow_is_over()
 
     patch.setattr(Drive, "_is_ending", is_ending)
 
@@ -119,7 +119,7 @@ def deadline_ignored_after_restart(patch: pytest.MonkeyPatch) -> None:
 
     def arm(self: Deadline) -> None:
         at, self._at = self._at, self._at
-        if at is not None and at <= self._drive.env.ports.clock.now_ms() and self._timer is None:
+        if at is not None and at <= self._context.env.ports.clock.now_ms() and self._timer is None:
             return
         real(self)
 
@@ -145,7 +145,7 @@ def parent_told_too_early(patch: pytest.MonkeyPatch) -> None:
     real = Leaving.end
 
     def end(self: Leaving, event: Event) -> None:
-        drive = self._drive
+        drive = self._context
         start = drive.start_event
         if start.is_awaited and start.parent is not None:
             news = _news(drive.run_id, event)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.app.app import App
-from outlive.engine import ops
+from outlive.engine import attempts
 from outlive.model.events import Event
 from outlive.stores.memory import MemoryStore
 from tests.order.journals import write
@@ -31,7 +31,7 @@ class Bodies:
 
     def __init__(self) -> None:
         self.launched = 0
-        launch = ops.launch
+        launch = attempts.launch
 
         def counting(*args: Any) -> None:
             self.launched += 1

@@ -8,9 +8,11 @@ from contextvars import Context, copy_context
 from types import SimpleNamespace
 from typing import Any, cast
 
+from outlive.engine.context import Env
 from outlive.engine.definitions import Effect
 from outlive.engine.effects import EffectRunner
-from outlive.engine.ops import Env, Op
+from outlive.engine.ops import Op
+from outlive.journal.redaction import Hider
 from outlive.model.events import Event
 from outlive.model.run import OpenEffect
 from outlive.ports import Ports
@@ -36,6 +38,7 @@ class Bench:
         self.run_id, self.started_at = "r", self.clock.now_ms()
         self.run = SimpleNamespace(start=SimpleNamespace(flow="f"))
         self.stopped = self.lapsed = self.draining = False
+        self.hider = Hider()
         self.failure = None
         self.lapses = 0
         self.events: list[Event] = []
@@ -80,8 +83,8 @@ class Bench:
 
     record = note
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        callback()
+    def when_durable(self, callback: Callable[..., None], *args: Any) -> None:
+        callback(*args)
 
     def rest(self) -> None:
         self.rests += 1

@@ -211,7 +211,7 @@ class Box:
     """A run in memory, as far as a postman knows it."""
 
     def __init__(self) -> None:
-        self.stopped, self.chapter = False, None
+        self.context = SimpleNamespace(stopped=False, chapter=None)
         self.mailbox = self
         self.taken: list[str] = []
 

@@ -117,7 +117,7 @@ def test_a_run_whose_events_cant_be_written_stops_alone() -> None:
             callback(*args)
 
     class Log:
-        side, marked_at, has_more = Here(), 0, False
+        side, marked_at, queue = Here(), 0, ()
 
         def __init__(self, run_id: str) -> None:
             self.run_id = run_id

@@ -10,23 +10,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from contextvars import copy_context
 from types import coroutine
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from outlive.engine.children import Children
-from outlive.engine.definitions import Definition, Flow
+from outlive.engine.context import RunContext
+from outlive.engine.definitions import Definition
 from outlive.engine.end import Ending
 from outlive.engine.inputs import decode_as, encode_own
 from outlive.engine.loop import FlowLoop
-from outlive.engine.ops import EffectFuture, Op, Recorder
-from outlive.engine.pending import PendingOps
-from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for
+from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for, place
 from outlive.engine.redaction import checked_key, recorded_args
 from outlive.engine.replay import Comparing, parting
-from outlive.engine.timers import FlowTimers
 from outlive.engine.waits import Waits
 from outlive.errors import NeverAwaited, NotApproved, OutliveError, ValueRefused
 from outlive.model.events import (
@@ -50,19 +49,15 @@ class Approvals:
 
     def __init__(self) -> None:
         #: By effect that was put to a human: what was granted and not used, by arguments' digest.
-        self._unused: dict[str, Counter[bytes]] = {}
+        self.unused: dict[str, Counter[bytes]] = {}
 
     def put(self, effect: str) -> None:
         """From here on the effect needs grants."""
-        self._unused.setdefault(effect, Counter())
+        self.unused.setdefault(effect, Counter())
 
     def grant(self, effect: str, digest: bytes) -> None:
         """A human said yes."""
-        self._unused[effect][digest] += 1
-
-    def needs(self, effect: str) -> bool:
-        """Whether calls of the effect need grants."""
-        return effect in self._unused
+        self.unused[effect][digest] += 1
 
     def use(self, effect: str, digest: bytes, step: str) -> None:
         """The effect is called.
@@ -70,7 +65,7 @@ class Approvals:
         Raises:
             NotApproved: it was put to a human, and there is no grant for this call.
         """
-        unused = self._unused.get(effect)
+        unused = self.unused.get(effect)
         if unused is None:
             return
         if not unused[digest]:
@@ -94,40 +89,20 @@ def is_unawaited(call: Any) -> bool:
     return inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED
 
 
-class Driving(Recorder, Protocol):
-    """What calls ask of the drive."""
-
-    flow: Flow[Any, Any]
-    loop: FlowLoop
-    inbox: deque[Event]
-    timers: FlowTimers
-    waiting: PendingOps
-    waits: Waits
-    ending: Ending
-    comparing: Comparing
-    children: Children
-    to_start: list[Op]
-    is_replaying: bool
-
-    def is_patched(self, place: str) -> bool:
-        """Whether the flow takes the new way here."""
-        ...
-
-    def advance(self, event: Any) -> None:
-        """The flow's time is that of this event."""
-        ...
-
-    def abandon(self, op: Op) -> None:
-        """The flow no longer waits for this op."""
-        ...
-
-
 class Calls:
     """The flow's side of a drive."""
 
-    def __init__(self, drive: Driving) -> None:
-        self.run_id, self.hider = drive.run_id, drive.hider
-        self._drive = drive
+    def __init__(
+        self,
+        context: RunContext,
+        comparing: Comparing,
+        waits: Waits,
+        children: Children,
+        ending: Ending,
+    ) -> None:
+        self.run_id, self.hider = context.run_id, context.hider
+        self._context, self._comparing = context, comparing
+        self._waits, self._children, self._ending = waits, children, ending
         self.approvals = Approvals()
         self._replayed = self._swallowed = 0
         #: What was called, and may not have been awaited.
@@ -135,7 +110,7 @@ class Calls:
 
     def is_replaying(self) -> bool:
         """The flow goes through what it did before."""
-        return self._drive.is_replaying
+        return self._context.is_replaying
 
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
@@ -147,7 +122,7 @@ class Calls:
             op = self.op(call, args, kwargs)
         except RunStopped:
             await self._unwind()
-        event = self.recorded(op)
+        event = self.recorded(op) if self._context.inbox else None
         if event is None:
             future = self._expect(op)
             try:
@@ -180,48 +155,59 @@ class Calls:
 
     def refuse_run(self, error: OutliveError) -> None:
         """The run fails with this, whoever catches it."""
-        self._drive.loop.refuse(error)
+        self._context.loop.refuse(error)
 
     def op(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
         """The call at its place."""
-        self._check_alive()
-        name = call.name
+        context, name = self._context, call.name
+        loop, here, hider = context.loop, place.get(), context.hider
+        if context.stopped or loop.dead or loop.refusal or context.misfit:
+            self._check_alive()
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
-        op_id = branch_for(name).next_id(name)
+        op_id = (here if type(here) is Branch else branch_for(name)).next_id(name)
         bound = call.bind(*args, **kwargs)
-        hider = self._drive.hider
         try:
-            recorded, open_args = recorded_args(call, bound, hider)
+            if call.ignore or call.redact or hider.names or hider.is_on:
+                recorded, open_args = recorded_args(call, bound, hider)
+            else:
+                recorded, open_args = call.args_codec.write(bound), None
         except ValueRefused as refused:
             raise refused.by(f"{name} was given") from None
         op = Op(op_id, call, bound, recorded)
-        op.call, op.open_args = (args, kwargs), open_args
-        if call.effect is not None:
-            if call.transaction and self._drive.env.transactions is None:
-                raise cannot_share(f"step {name} (transaction=True)")
-            if self.approvals.needs(name):
-                self.approvals.use(name, op.digest, op_id)
-            if call.effect.key is not None:
-                op.user_key = checked_key(call, bound, hider)
+        op.call = (args, kwargs)
+        if open_args is not None:
+            op.open_args = open_args
+        rules = call.effect
+        if rules is not None and (rules.key or call.transaction or self.approvals.unused):
+            self._check_effect(op)
         return op
+
+    def _check_effect(self, op: Op) -> None:
+        """What few effects have: a transaction, a human's approval, a key of the user's."""
+        call, context = op.definition, self._context
+        if call.transaction and context.env.transactions is None:
+            raise cannot_share(f"step {call.name} (transaction=True)")
+        if call.name in self.approvals.unused:
+            self.approvals.use(call.name, op.digest, op.id)
+        if call.effect is not None and call.effect.key is not None:
+            op.user_key = checked_key(call, op.bound, context.hider)
 
     def outcome(self, op: Op, event: Event) -> Any:
         """What the record says; raises what it says was raised."""
-        comparing = self._drive.comparing
-        value, error = comparing.outcome(op, event)
+        value, error = self._comparing.outcome(op, event)
         if error is not None:
             raise error
-        if comparing.misfit is not None:
+        if self._context.misfit is not None:
             raise RunStopped
         return value
 
     def recorded(self, op: Op) -> Event | None:
         """This op's outcome, if it is the next delivery and nothing else is ready to run."""
-        drive = self._drive
-        inbox = drive.inbox
-        if not inbox or drive.is_live or drive.loop.ready:
+        context = self._context
+        inbox = context.inbox
+        if not inbox or context.is_live or context.loop.ready:
             return None
-        if op.definition.effect is not None and _is_cancelled(drive.loop):
+        if op.definition.effect is not None and _is_cancelled(context.loop):
             return None
         head: Any = inbox[0]
         if type(head) is EffectIntended and head.step == op.id:
@@ -229,22 +215,22 @@ class Calls:
             op.stage = "intended"
             head = inbox[0] if inbox else None
             if type(head) not in _ENDS or head.step != op.id:
-                drive.waiting.shield(op.id)
+                context.waiting.shield(op.id)
                 return None
         if type(head) in _ENDS and head.step == op.id:
             self._insist(op, head)
-            drive.loop.seconds = head.at / 1000
+            context.loop.seconds = head.at / 1000
             if op.definition.effect is not None:
-                drive.ending.note_end(op, head)
+                self._ending.note_end(op, head)
             end: Event = head
             return end
         return None
 
     def _insist(self, op: Op, event: Event) -> None:
         """Take the event if the call fits it; otherwise nothing of the flow runs any further."""
-        if not self._drive.comparing.fits(op, event):
+        if not self._comparing.fits(op, event):
             raise RunStopped
-        self._drive.inbox.popleft()
+        self._context.inbox.popleft()
 
     async def wait_for(self, op: Op) -> Any:
         """Wait for its delivery; it is begun when the flow is quiet."""
@@ -255,27 +241,30 @@ class Calls:
             raise
 
     def _expect(self, op: Op) -> asyncio.Future[Any]:
-        drive = self._drive
+        context = self._context
         is_effect = op.definition.effect is not None
-        future = EffectFuture(loop=drive.loop) if is_effect else asyncio.Future(loop=drive.loop)
+        future = EffectFuture(loop=context.loop) if is_effect else asyncio.Future(loop=context.loop)
         op.future, op.context = future, copy_context()
-        drive.waiting.add(op)
-        if drive.is_live:
-            drive.to_start.append(op)
+        waiting = context.waiting
+        waiting.ops[op.id] = op
+        if is_effect:
+            waiting.unsettled.add(op.id)
+        if context.is_live:
+            context.to_start.append(op)
         return future
 
     def _give_up(self, op: Op) -> None:
-        if not self._drive.stopped:
-            self._drive.abandon(op)
+        if not self._context.stopped:
+            self._context.abandon(op)
 
     async def signal(self, branch: Branch, name: str) -> SignalReceived:
         """The next signal of that name, as its event."""
         await self._alive()
-        return await self._drive.waits.signal(branch.next_id(f"signal:{name}"), name)
+        return await self._waits.signal(branch.next_id(f"signal:{name}"), name)
 
     async def signal_of(self, branch: Branch, name: str, hint: Any) -> Any:
         """The next signal of that name and type; one of another is refused, and waited on."""
-        waits = self._drive.waits
+        waits = self._waits
         while True:
             event = await self.signal(branch, name)
             if waits.was_refused(event):
@@ -293,7 +282,7 @@ class Calls:
         Raises:
             ValueRefused: it is of another type.
         """
-        waits = self._drive.waits
+        waits = self._waits
         waits.compare_type(event, hint)
         value = decode_as(hint, event.value, is_json=event.is_json)
         waits.note_taken(event.signal_id, hint)
@@ -302,7 +291,7 @@ class Calls:
     async def question(self, asked: Any, hint: Any) -> tuple[Any, Any]:
         """A human's answer, and its event."""
         await self._alive()
-        return await self._drive.waits.question(asked, hint)
+        return await self._waits.question(asked, hint)
 
     async def child(
         self, branch: Branch, flow: Any, bound: dict[str, Any], *, awaited: bool
@@ -311,7 +300,7 @@ class Calls:
         await self._alive()
         step = branch.next_id(f"{'call' if awaited else 'spawn'}:{flow.name}")
         args = self._run_args(flow, bound)
-        return await self._drive.children.run(step, flow, args, awaited=awaited)
+        return await self._children.run(step, flow, args, awaited=awaited)
 
     def _run_args(self, flow: Any, bound: dict[str, Any]) -> bytes:
         """What a run begins with: it gets that from its journal, so the same is given here."""
@@ -323,51 +312,51 @@ class Calls:
         """A run that is nobody's child, of a flow that is known by name: its id."""
         await self._alive()
         step = branch.next_id(f"launch:{flow.name}")
-        run_id: str = await self._drive.children.run(step, flow, args, awaited=False)
+        run_id: str = await self._children.run(step, flow, args, awaited=False)
         return run_id
 
     async def is_over(self, run_id: str) -> bool:
         """Whether another run has ended, or is gone; for a step to ask."""
-        return await self._drive.env.peer.is_over(run_id)
+        return await self._context.env.peer.is_over(run_id)
 
     async def carry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         """End this chapter; the flow begins anew with these arguments."""
         await self._alive()
-        drive = self._drive
-        drive.ending.carries = self._run_args(drive.flow, drive.flow.bind(*args, **kwargs))
+        context = self._context
+        context.carries = self._run_args(context.flow, context.flow.bind(*args, **kwargs))
         # The flow is stopped as soon as none of its branches has anything left to run.
-        await drive.loop.create_future()
+        await context.loop.create_future()
         raise RunStopped
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here."""
         self._check_alive()
-        return self._drive.is_patched(place)
+        return self._context.is_patched(place)
 
     def fired_at_ms(self) -> int:
         """The instant that the run is for: that of its schedule, or its start."""
-        start = self._drive.start_event
+        start = self._context.start_event
         instant = instant_of(start.tags)
         return start.started_at if instant is None else instant
 
     def version(self) -> str:
         """The version of the code that began this chapter."""
-        return self._drive.start_event.version
+        return self._context.start_event.version
 
     def pins(self) -> Mapping[str, str]:
         """What was pinned when the run began."""
-        return dict(self._drive.start_event.pins)
+        return dict(self._context.start_event.pins)
 
     def reply(self, signal_id: str, value: object) -> None:
         """Answer a request."""
         self._check_alive()
-        self._drive.waits.reply(Replied(0, signal_id, encode_own(value)))
+        self._waits.reply(Replied(0, signal_id, encode_own(value)))
 
     def refuse(self, signal_id: str, why: Exception) -> None:
         """A signal or request can't be read: whoever wants a reply is told."""
         self._check_alive()
         fault = Fault(type(why).__name__, str(why))
-        self._drive.waits.reply(Replied(0, signal_id, b"", fault))
+        self._waits.reply(Replied(0, signal_id, b"", fault))
 
     async def _alive(self) -> None:
         try:
@@ -389,20 +378,20 @@ class Calls:
         raise RunStopped
 
     def _check_alive(self) -> None:
-        drive = self._drive
-        if drive.stopped or drive.comparing.misfit is not None or drive.loop.dead:
+        context = self._context
+        if context.stopped or context.misfit is not None or context.loop.dead:
             raise RunStopped
-        if drive.loop.refusal is not None:
-            raise drive.loop.refusal
+        if context.loop.refusal is not None:
+            raise context.loop.refusal
 
     async def sleep(self, branch: Branch, seconds: float) -> None:
         """Wait, durably."""
         await self._alive()
-        drive = self._drive
-        future = drive.loop.create_future()
-        when = drive.loop.seconds + seconds
-        handle = asyncio.TimerHandle(when, _set_if_waiting, (future,), drive.loop)
-        drive.timers.set_timer(handle, branch.next_id("sleep"))
+        context = self._context
+        future = context.loop.create_future()
+        when = context.loop.seconds + seconds
+        handle = asyncio.TimerHandle(when, _set_if_waiting, (future,), context.loop)
+        context.loop.set_timer(handle, branch.next_id("sleep"))
         try:
             await future
         finally:
@@ -410,12 +399,12 @@ class Calls:
 
     def now_ms(self) -> int:
         """The run's time: that of the last delivered event."""
-        return self._drive.started_at + round(self._drive.loop.seconds * 1000)
+        return self._context.started_at + round(self._context.loop.seconds * 1000)
 
     def chance(self, place: str) -> bytes:
         """Sixteen random bytes that belong to this place."""
-        parted = parting(self._drive.inbox)
-        return derived_bytes((parted or self._drive.start_event).seed, place)
+        parted = parting(self._context.inbox)
+        return derived_bytes((parted or self._context.start_event).seed, place)
 
 
 def _name_of_call(call: Any) -> str:

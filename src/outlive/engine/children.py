@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from outlive.engine.context import Env, RunContext
 from outlive.engine.definitions import Flow
 from outlive.engine.faults import exception_of
-from outlive.engine.loop import FlowLoop
-from outlive.engine.ops import Env, Recorder
 from outlive.engine.peers import insist
 from outlive.engine.place import RunStopped
 from outlive.engine.replay import Comparing
@@ -42,13 +41,6 @@ from outlive.model.run import Run
 _NEVER_BEGUN = Fault("CancelledError", "cancelled before it began")
 
 
-class Parent(Recorder, Protocol):
-    """What children ask of the drive."""
-
-    loop: FlowLoop
-    comparing: Comparing
-
-
 class _Child:
     __slots__ = ("event", "flow", "future", "is_fresh", "is_orphan")
 
@@ -65,8 +57,8 @@ class _Child:
 class Children:
     """The children of one run."""
 
-    def __init__(self, drive: Parent, run: Run) -> None:
-        self._drive = drive
+    def __init__(self, context: RunContext, run: Run, comparing: Comparing) -> None:
+        self._context, self._comparing = context, comparing
         self._tries = run.tries
         #: What the journal has an intent of; a retry drops those that came after the failure.
         self._known = frozenset(run.children)
@@ -93,12 +85,12 @@ class Children:
 
         A flow that is known by name only begins a family of its own: no child, though started so.
         """
-        child_id = check_run_id(flow.preset.id or _derived_id(self._drive.run_id, step))
+        child_id = check_run_id(flow.preset.id or _derived_id(self._context.run_id, step))
         event = ChildIntended(0, step, child_id, flow.name, args, digest(args), awaited)
-        child = _Child(flow, event, self._drive.loop.create_future())
+        child = _Child(flow, event, self._context.loop.create_future())
         self._open[step] = child
         self._steps.setdefault(child_id, []).append(step)
-        if self._drive.is_live:
+        if self._context.is_live:
             self._begin(child)
         try:
             end = await child.future
@@ -113,7 +105,7 @@ class Children:
             try:
                 return codec.decode(end.value)
             except ValueRefused as refused:
-                self._drive.comparing.refuse(refused)
+                self._comparing.refuse(refused)
                 raise RunStopped from None
         if end.status == "refused":
             if end.error.type_name == "UsageError":
@@ -132,10 +124,10 @@ class Children:
             self._abandon(child)
 
     def _abandon(self, child: _Child) -> None:
-        if self._drive.stopped or child.event.step not in self._open:
+        if self._context.stopped or child.event.step not in self._open:
             return
         child.is_orphan = True
-        if self._drive.is_live:
+        if self._context.is_live:
             self._let_go(child)
 
     def _let_go(self, child: _Child) -> None:
@@ -146,21 +138,21 @@ class Children:
         elif step in self._started and child.event.is_awaited:
             self.busy += 1
             # Only when what led to it is durable: it can't be taken back.
-            self._drive.when_durable(partial(self._stop, child))
+            self._context.when_durable(partial(self._stop, child))
         # Otherwise it is being started just now; whoever does that looks here again.
 
     def _stop(self, child: _Child) -> None:
-        if not self._drive.stopped:
-            self._drive.env.host.create_task(self._tell_to_stop(child))
+        if not self._context.stopped:
+            self._context.env.host.create_task(self._tell_to_stop(child))
 
     async def _tell_to_stop(self, child: _Child) -> None:
-        drive = self._drive
-        mail_id = f"cancel/{drive.run_id}/{child.event.step}/{self._tries}"
-        letter = Cancel(f"run {drive.run_id}")
-        post = partial(drive.env.kin.post, child.event.child_id, mail_id, letter)
-        await insist(post, lambda: drive.stopped)
+        context = self._context
+        mail_id = f"cancel/{context.run_id}/{child.event.step}/{self._tries}"
+        letter = Cancel(f"run {context.run_id}")
+        post = partial(context.env.kin.post, child.event.child_id, mail_id, letter)
+        await insist(post, lambda: context.stopped)
         self.busy -= 1
-        drive.attend()
+        context.attend()
 
     def _forget(self, child: _Child) -> None:
         step, child_id = child.event.step, child.event.child_id
@@ -180,7 +172,7 @@ class Children:
         for child in list(self._open.values()):
             step = child.event.step
             if step in self._started:
-                self._drive.env.kin.want(child.flow, child.event.child_id)
+                self._context.env.kin.want(child.flow, child.event.child_id)
             elif not child.is_orphan or step in self._intended:
                 # Even if nobody wants it: a driver before us may be about to start it.
                 self._begin(child)
@@ -192,83 +184,83 @@ class Children:
     def ask_again(self) -> None:
         """Mail can't be read that may have been a child's news: their journals say it, too."""
         self.is_news_lost = True
-        for step, child in self._open.items() if self._drive.is_live else ():
+        for step, child in self._open.items() if self._context.is_live else ():
             if child.event.is_awaited and step in self._started:
                 self.busy += 1
-                self._drive.env.host.create_task(self._ask(child))
+                self._context.env.host.create_task(self._ask(child))
 
     async def _ask(self, child: _Child) -> None:
-        drive, step = self._drive, child.event.step
-        look = partial(drive.env.kin.news_of, child.event.child_id)
-        news = await insist(look, lambda: drive.stopped)
+        context, step = self._context, child.event.step
+        look = partial(context.env.kin.news_of, child.event.child_id)
+        news = await insist(look, lambda: context.stopped)
         self.busy -= 1
-        if isinstance(news, ChildNews) and not drive.stopped and self._open.get(step) is child:
-            drive.record(_ended(drive.at(), step, news))
-        drive.attend()
+        if isinstance(news, ChildNews) and not context.stopped and self._open.get(step) is child:
+            context.record(_ended(context.at(), step, news))
+        context.attend()
 
     def _begin(self, child: _Child) -> None:
-        drive = self._drive
+        context = self._context
         self.busy += 1
         if child.event.step not in self._intended:
             self._intended.add(child.event.step)
             child.is_fresh = child.event.step not in self._known
-            drive.note(msgspec.structs.replace(child.event, at=drive.at()))
-        drive.when_durable(partial(self._start, child))
+            context.note(msgspec.structs.replace(child.event, at=context.at()))
+        context.when_durable(partial(self._start, child))
 
     def _start(self, child: _Child) -> None:
-        drive = self._drive
-        if drive.stopped:
+        context = self._context
+        if context.stopped:
             return
         if child.is_fresh and child.is_orphan:
             self.busy -= 1
             news = ChildNews(child.event.child_id, "cancelled", b"", _NEVER_BEGUN)
-            drive.record(_ended(drive.at(), child.event.step, news))
+            context.record(_ended(context.at(), child.event.step, news))
         else:
-            drive.env.host.create_task(self._start_or_break(child))
+            context.env.host.create_task(self._start_or_break(child))
 
     async def _start_or_break(self, child: _Child) -> None:
         try:
             await self._start_run(child)
         except Exception as bug:
-            self._drive.broke(bug)
+            self._context.broke(bug)
 
     async def _start_run(self, child: _Child) -> None:
-        drive = self._drive
+        context = self._context
         start = partial(
-            drive.env.kin.start_child, child.event.child_id, self._first_event(child), child.flow
+            context.env.kin.start_child, child.event.child_id, self._first_event(child), child.flow
         )
-        answer = await insist(start, lambda: drive.stopped)
-        if answer is None or drive.stopped:
+        answer = await insist(start, lambda: context.stopped)
+        if answer is None or context.stopped:
             return
         self.busy -= 1
         step, child_id = child.event.step, child.event.child_id
         if step in self._open:
-            at = drive.at()
+            at = context.at()
             match answer:
                 case Fault():
-                    drive.record(ChildEnded(at, step, child_id, "refused", b"", answer))
+                    context.record(ChildEnded(at, step, child_id, "refused", b"", answer))
                 case ChildNews():
-                    drive.record(_ended(at, step, answer))
+                    context.record(_ended(at, step, answer))
                 case "started":
-                    drive.record(ChildSpawned(at, step, child_id))
-        drive.attend()
+                    context.record(ChildSpawned(at, step, child_id))
+        context.attend()
 
     def _first_event(self, child: _Child) -> RunStarted:
-        drive, parent = self._drive, self._drive.start_event
+        context, parent = self._context, self._context.start_event
         event = start_event(
             child.flow,
             child.event.child_id,
             child.event.args,
             seed=derived_bytes(parent.seed, child.event.step),
-            now=drive.env.ports.clock.now_ms(),
+            now=context.env.ports.clock.now_ms(),
         )
-        event = drive.hider.start(event)
+        event = context.hider.start(event)
         if child.flow.is_name_only:
             return event
         return msgspec.structs.replace(
             event,
             family=parent.family,
-            parent=drive.run_id,
+            parent=context.run_id,
             is_awaited=child.event.is_awaited,
         )
 
@@ -279,18 +271,18 @@ class Children:
         self._intended.add(event.step)
         child = self._open.get(event.step)
         if child is None:
-            self._drive.comparing.differs(event)
+            self._comparing.differs(event)
             return
-        if child.event.child_id != event.child_id and self._drive.comparing.is_inherited(event):
+        if child.event.child_id != event.child_id and self._comparing.is_inherited(event):
             self._inherit(child, event.child_id)
         asked = child.event
         if (asked.child_id, asked.flow) != (event.child_id, event.flow):
             wanted = f"run {asked.child_id} of flow {asked.flow} at {asked.step}"
-            self._drive.comparing.differs(event, wanted)
+            self._comparing.differs(event, wanted)
         elif event.digest != asked.digest and not child.flow.args_codec.same(
             event.args, asked.args
         ):
-            self._drive.comparing.differs(event, f"{asked.step} with other arguments")
+            self._comparing.differs(event, f"{asked.step} with other arguments")
 
     def _inherit(self, child: _Child, child_id: str) -> None:
         """In what a fork shares, a child is named after the other run, which started it."""
@@ -306,7 +298,7 @@ class Children:
             return
         if child.event.is_awaited and isinstance(event, ChildSpawned):
             self._started.add(event.step)
-            if child.is_orphan and self._drive.is_live:
+            if child.is_orphan and self._context.is_live:
                 self._let_go(child)
             return
         self._forget(child)
@@ -315,15 +307,15 @@ class Children:
 
     def take_news(self, news: ChildNews, mail_id: str) -> None:
         """A child ended."""
-        drive = self._drive
+        context = self._context
         steps = [
             step for step in self._steps.get(news.child_id, ()) if self._open[step].event.is_awaited
         ]
         if not steps:
-            drive.note(MailRead(drive.at(), mail_id, "nobody waits for this child"), mail_id)
+            context.note(MailRead(context.at(), mail_id, "nobody waits for this child"), mail_id)
         for step in steps:
             # The mail counts as read with the last: what is cut off before it is told again.
-            drive.record(_ended(drive.at(), step, news), mail_id if step == steps[-1] else None)
+            context.record(_ended(context.at(), step, news), mail_id if step == steps[-1] else None)
 
 
 def _ended(at: int, step: str, news: ChildNews) -> ChildEnded:

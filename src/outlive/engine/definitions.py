@@ -115,7 +115,7 @@ registry = Registry()
 registry.register(Blob, "outlive.Blob")
 
 #: Values that a body can't change under the flow's hands.
-_IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
+IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def stand_for(wrapper: object, fn: Callable[..., Any]) -> None:
@@ -229,7 +229,7 @@ class Definition:
     def own_copy(self, bound: Bound, args: bytes) -> Bound:
         """Arguments that the body may change without the flow noticing."""
         for value in bound.values():
-            if type(value) not in _IMMUTABLE:
+            if type(value) not in IMMUTABLE:
                 return {**bound, **self.args_codec.decode(args)}
         return bound
 

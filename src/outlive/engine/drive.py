@@ -11,26 +11,24 @@ the flow ends in ``ending``, and how the run leaves memory in ``leaving``.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from outlive.engine.arguments import complete
 from outlive.engine.calls import Calls
 from outlive.engine.children import Children
+from outlive.engine.context import Env, RunContext
 from outlive.engine.definitions import Flow
-from outlive.engine.delivery import Delivering
 from outlive.engine.effects import EffectRunner
 from outlive.engine.end import FLOW_STUCK, Deadline, Ending, FlowEnd
 from outlive.engine.exit import How, Leaving
 from outlive.engine.faults import fault_of
-from outlive.engine.loop import FlowLoop
 from outlive.engine.mailbox import Mailbox
-from outlive.engine.ops import Env, Op
-from outlive.engine.pending import PendingOps
+from outlive.engine.ops import Op
 from outlive.engine.place import Branch, RunStopped
 from outlive.engine.replay import (
     SPINS,
@@ -49,14 +47,30 @@ from outlive.errors import IoInFlow, OutliveError, RunError, ValueRefused
 from outlive.journal.log import RunLog
 from outlive.model.events import (
     Answered,
+    AttemptFailed,
     CancelRequested,
     ChapterBegan,
+    ChildEnded,
+    ChildIntended,
+    ChildSpawned,
     DeadlinePassed,
+    EffectDone,
+    EffectDoubted,
+    EffectIntended,
+    EffectRaised,
     Event,
     Fault,
+    Forked,
     Patched,
+    QuestionAsked,
+    Replied,
+    RunUndoing,
     SignalReceived,
+    StepDone,
+    StepRaised,
+    TimerFired,
 )
+from outlive.model.replay import DEADLINE_PASSED
 from outlive.model.run import Run
 
 logger = logging.getLogger("outlive")
@@ -66,15 +80,21 @@ SPIN_MAX = 200_000
 #: How long a flow may keep its host's loop busy in one go.
 SLICE_SECONDS = 0.005
 SLICE_HANDLES = 64
-_MAIL = (SignalReceived, CancelRequested, Answered)
-#: What is left of a run that left memory, for those who call too late.
-_KEPT = (
-    frozenset({"is_replaying"})
-    | frozenset(
-        {"_active", "draining", "env", "flow", "is_live", "log", "run_id", "started_at", "stopped"}
-    )
-    | {"chapter", "hider"}
+#: These say what was begun or decided; the flow's time does not move by them.
+_TIMELESS = frozenset(
+    {
+        EffectIntended,
+        EffectDoubted,
+        AttemptFailed,
+        QuestionAsked,
+        ChildIntended,
+        Replied,
+        RunUndoing,
+    }
 )
+_DONE = frozenset({StepDone, EffectDone})
+#: What is left of a run that left memory, for those who call too late.
+_KEPT = frozenset({"_active", "context", "env", "flow", "log", "run_id"})
 Left = Callable[["Drive", How, OutliveError | None], None]
 
 
@@ -82,47 +102,38 @@ class Drive:
     """A run in memory, driven."""
 
     def __init__(self, flow: Flow[Any, Any], log: RunLog, run: Run, env: Env, left: Left) -> None:
-        self.flow, self.log, self.env = flow, log, env
-        self.hider = env.hider.for_run()
-        self.run_id = log.run_id
-        self.start_event = run.start
+        context = self.context = RunContext(flow, log, run, env)
+        self.flow, self.log, self.env, self.run_id = flow, log, env, context.run_id
+        self.loop, self.inbox, self.waiting = context.loop, context.inbox, context.waiting
         self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, run.start, run.start.args)
-        self.chapter = run.chapter
-        self.started_at = run.start.started_at
-        self.stopped = False
-        #: Nothing more is begun; the run leaves memory as soon as nothing runs.
-        self.draining = False
-        self._last_at = run.at
-        self._replay = Replay(self.run_id, run)
-        self.inbox: deque[Event] = deque()
-        self.timers = FlowTimers(self)
-        self.loop = FlowLoop(  # type: ignore[abstract]  # the rest is refused by name
-            self.run_id, self.timers
-        )
-        self.loop.on_refusal = partial(env.host.call_threadsafe, self._stop_refused)
-        self.calls = Calls(self)
-        self.threads = FlowThreads(self)
-        self.waiting = PendingOps()
-        self.comparing = Comparing(self, self._replay)
-        self.waits = Waits(self, run, self._replay)
-        self.ending = Ending(self, self._chapter)
-        self.children = Children(self, run)
-        self.to_start: list[Op] = []
-        self.mailbox = Mailbox(self)
-        self.effects = EffectRunner(self)
-        self._beginning = Beginning(self, self._replay)
-        self.main: asyncio.Task[Any] | None = None
-        #: The journal is behind; timers and bodies run.
-        self.is_live = False
-        #: The flow goes through what it did before, in another driver or an earlier stay in memory.
-        self.is_replaying = False
         self._active = self._winding_up = False
         self._spun = 0
-        self.deadline = Deadline(self, self.start_event.deadline_at)
-        self.leaving = Leaving(self, partial(left, self))
-        self.interrupted = self.leaving.hand_over
-        self._delivering = Delivering(self)
+        replay = self._replay = Replay(context.run_id, run)
+        comparing = self.comparing = Comparing(context, replay)
+        timers = self.timers = FlowTimers(context, comparing)
+        waits = self.waits = Waits(context, run, replay, comparing)
+        children = self.children = Children(context, run, comparing)
+        ending = self.ending = Ending(context, self._chapter, comparing, waits)
+        effects = EffectRunner(context)
+        self.deadline = Deadline(context, run.start.deadline_at)
+        self.threads = FlowThreads(context)
+        self.mailbox = Mailbox(context, effects, timers, waits, children)
+        self.calls = Calls(context, comparing, waits, children, ending)
+        self._effects, self._beginning = effects, Beginning(context, replay, effects)
+        self.leaving = Leaving(context, timers, self.deadline, waits, self.threads)
+        self.leaving.left, self.leaving.forget_calls = partial(left, self), self.calls.never_awaited
+        self._fill_in(context)
         log.on_failure = self.leaving.lost
+
+    def _fill_in(self, context: RunContext) -> None:
+        """What the parts may ask for, and only the whole can do."""
+        context.activate, context.attend, context.rest = self.activate, self.attend, self.rest
+        context.abandon, context.refuse, context.broke = self.abandon, self.refuse, self.broke
+        context.interrupted, context.cut = self.leaving.hand_over, self.cut
+        context.flow_is_over, context.is_busy = self.flow_is_over, self.is_busy
+        context.asked, context.open_waits = self.asked, self.open_waits
+        context.is_patched, context.stop_stuck = self.is_patched, self.stop_stuck
+        self.loop.on_refusal = partial(self.env.host.call_threadsafe, self._stop_refused)
 
     # beginning
 
@@ -130,7 +141,7 @@ class Drive:
         """Replay these events and go on."""
         self.inbox.extend(self._replay.inbox(events))
         if was_driven(events):
-            self.is_replaying = True
+            self.context.is_replaying = True
             self.env.repeats.begin()
         self.mailbox.remember(events)
         try:
@@ -139,12 +150,12 @@ class Drive:
             self.leaving.misfit(misfit_arguments(self.run_id, error))
             return
         chapter = self._chapter
-        self.main = self.loop.create_main(main, Branch(self.calls, str(chapter.number)))
+        self.context.main = self.loop.create_main(main, Branch(self.calls, str(chapter.number)))
         self.loop.seconds = chapter.at / 1000
         self.waits.keep(chapter.signals)
         if chapter.is_cancelled:
             self.ending.cancel_requested = True
-            self.main.cancel()
+            self.context.main.cancel()
         try:
             self.activate()
         except Exception as bug:
@@ -163,49 +174,18 @@ class Drive:
         main: Coroutine[Any, Any, Any] = flow.fn(*args, **recorded)
         return main
 
-    # what the runners of steps and effects call
-
-    def at(self) -> int:
-        """Now, in ms since the run's start; never falls."""
-        now = self.env.ports.clock.now_ms() - self.started_at
-        if now > self._last_at:
-            self._last_at = now
-        return self._last_at
-
-    def shelf(self) -> Any:
-        """Where the run's blobs are kept."""
-        return self.env.peer.shelf(self.log.run.start.family)
-
-    def note(self, event: Event, mail_id: str | None = None) -> None:
-        """Append; the flow does not see it."""
-        self.log.append(self.hider.event(event), mail_id)
-
-    def record(self, event: Event, mail_id: str | None = None) -> None:
-        """Append and deliver."""
-        event = self.hider.event(event)
-        self.log.append(event, mail_id)
-        self.inbox.append(event)
-        self.activate()
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call once everything appended so far is durable."""
-        self.log.wait(self.log.seq, callback)
-
-    def drop(self, op: Op) -> None:
-        """Nobody waits for this op and nothing comes of it."""
-        self.waiting.drop(op)
-        self.rest()
+    # what the parts call
 
     def abandon(self, op: Op) -> None:
         """The flow no longer waits for this op."""
-        self.waiting.abandon(op, is_live=self.is_live)
-        if self.is_live and op.definition.effect is not None:
-            self.env.host.call_soon(self.effects.give_up, op)
+        self.waiting.abandon(op, is_live=self.context.is_live)
+        if self.context.is_live and op.definition.effect is not None:
+            self.env.host.call_soon(self._effects.give_up, op)
 
     def broke(self, error: Exception) -> None:
         """The engine itself failed: stop driving this run, say so, try again later."""
         logger.error("run %s: a bug in Outlive", self.run_id, exc_info=error)
-        if not self.stopped:
+        if not self.context.stopped:
             self.leaving.misfit(RunError(f"a bug in Outlive stopped this run: {error!r}"))
 
     def rest(self) -> None:
@@ -214,7 +194,7 @@ class Drive:
 
     def attend(self) -> None:
         """Something came from outside: look at it, unless the flow is running."""
-        if not self.is_live or self._active or self.stopped:
+        if not self.context.is_live or self._active or self.context.stopped:
             return
         if not self.loop.is_away:
             self._settle_down()
@@ -223,8 +203,8 @@ class Drive:
 
     def drain(self) -> None:
         """Begin nothing more, and leave memory at the next durable point."""
-        self.draining = True
-        if self.is_live:
+        self.context.draining = True
+        if self.context.is_live:
             self.attend()
         else:
             self.leaving.hand_over()
@@ -232,39 +212,34 @@ class Drive:
     def refuse(self, error: OutliveError) -> None:
         """The run can't go on here: nothing of the flow runs any further."""
         self.comparing.refuse(error)
-        if not self._active and not self.stopped:
+        if not self._active and not self.context.stopped:
             self.leaving.misfit(error)
 
-    @property
     def is_busy(self) -> bool:
         """Something of it runs, is about to, or has just ended."""
-        if self.stopped:
+        if self.context.stopped:
             return True
-        is_running = self._active or not self.is_live or bool(self.loop.ready or self.loop.is_away)
-        is_starting = bool(self.to_start) and not self.draining
+        is_running = (
+            self._active or not self.context.is_live or bool(self.loop.ready or self.loop.is_away)
+        )
+        is_starting = bool(self.context.to_start) and not self.context.draining
         has_more = bool(is_starting or self.inbox or self.children.busy)
         return is_running or has_more or self.mailbox.is_open or self._is_ending()
 
-    @property
     def flow_is_over(self) -> bool:
         """The flow returned, raised, or was stopped."""
-        main = self.main
+        main = self.context.main
         if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
             self.ending.returned(main, self.loop.refusal, self.calls.never_awaited())
         return self.ending.verdict is not None
 
     def is_patched(self, place: str) -> bool:
         """Whether the flow takes the new way here: it did before, or nothing is recorded yet."""
-        is_new = self.is_live or not self.inbox or parting(self.inbox) is not None
+        is_new = self.context.is_live or not self.inbox or parting(self.inbox) is not None
         if place not in self._replay.patches and is_new:
             self._replay.patches.add(place)
-            self.note(Patched(self.at(), place))
+            self.context.note(Patched(self.context.at(), place))
         return place in self._replay.patches
-
-    @property
-    def takes_mail(self) -> bool:
-        """The replay is over and everything that was open has been begun."""
-        return self.is_live and not self.stopped
 
     def let_go(self) -> None:
         """The run left memory, and whoever still calls is told so by ``stopped``.
@@ -274,13 +249,14 @@ class Drive:
         """
         if self.flow.is_async:  # a thread that was given up may still look for its loop
             self.log.on_failure = None
+            self.context.let_go()
             self.__dict__ = {name: self.__dict__[name] for name in _KEPT}
 
     # deliveries
 
     def activate(self) -> None:
         """Let the flow run as far as it can, deliver what has come, start what it asks for."""
-        if self._active or self.stopped:
+        if self._active or self.context.stopped:
             return
         self._active = True
         occupation = self.env.occupation
@@ -291,8 +267,8 @@ class Drive:
         finally:
             occupation.run_id = None
             self._active = False
-        if self.comparing.misfit is not None:
-            self.leaving.misfit(self.comparing.misfit)
+        if self.context.misfit is not None:
+            self.leaving.misfit(self.context.misfit)
         elif self.loop.is_away:
             pass  # the thread that computes comes back here
         elif not is_quiet:
@@ -302,10 +278,10 @@ class Drive:
 
     def _run(self) -> bool:
         """Run and deliver until nothing is left (True), or the slice is over."""
-        loop, inbox, comparing = self.loop, self.inbox, self.comparing
-        main, ending = self.main, self.ending
+        context, loop, inbox = self.context, self.loop, self.inbox
+        main = context.main
         until = 0.0
-        while comparing.misfit is None:
+        while context.misfit is None:
             if loop.ready:
                 self._spun += loop.run_ready(SLICE_HANDLES)
             if loop.is_away and self._is_held():
@@ -316,39 +292,111 @@ class Drive:
                 if now > until:
                     return False
                 if self._spun > SPIN_MAX:
-                    comparing.refuse(RunError(SPINS))
-            elif not self._winding_up and main and (main.done() or ending.carries is not None):
+                    self.comparing.refuse(RunError(SPINS))
+            elif not self._winding_up and main and (main.done() or context.carries is not None):
                 self._wind_up()
             elif inbox:
                 self._spun = 0
-                self._delivering.deliver(inbox.popleft())
-            elif not self.is_live:
+                self._deliver(inbox.popleft())
+            elif not self.context.is_live:
                 self._go_live()
             else:
                 return True
         return True
 
+    def _deliver(self, event: Event) -> None:
+        """The flow has nothing left to run: let it see this."""
+        kind: Any = type(event)
+        if kind not in _TIMELESS:
+            self.loop.seconds = event.at / 1000  # type: ignore[union-attr]  # all have it
+            if kind in _DONE and self._hand_over(event):
+                return
+        _TAKERS[kind](self, event)
+
+    def _hand_over(self, event: Any) -> bool:
+        """Give an outcome that nobody can change to the flow that waits for it, and to nobody else.
+
+        It was encoded just now and would be decoded to the same. All else is ``resolve``'s.
+        """
+        waiting = self.waiting
+        op = waiting.ops.get(event.step)
+        if op is None or not op.is_immutable:
+            return False
+        future = op.future
+        if future is None or future.done() or op.on_end is not None:
+            return False
+        rules = op.definition.effect
+        if rules is not None:
+            if rules.undo is not None:
+                return False
+            waiting.unsettled.discard(event.step)
+        del waiting.ops[event.step]
+        future.set_result(op.value)
+        return True
+
+    def compare_intent(self, event: EffectIntended) -> None:
+        """The flow must have called it."""
+        op = self.comparing.find(event, event.step)
+        self.waiting.shield(event.step)
+        if op is not None and not self.context.is_live:
+            # A living one is "intended" when it is durable, which it need not be yet.
+            op.stage = "intended"
+
+    def note_doubt(self, event: EffectDoubted) -> None:
+        """An attempt's end is not known."""
+        if self.comparing.find(event, event.step) is not None:
+            self.waiting.give_way(event.step)
+
+    def resolve(self, event: StepDone | StepRaised | EffectDone | EffectRaised) -> None:
+        """A step or effect has ended."""
+        waiting = self.waiting
+        if event.step in waiting.cut_off:
+            return
+        if self.context.is_live:  # it is about an op that the code asked for just now
+            op = waiting.find(event.step)
+        else:
+            op = self.comparing.find(event, event.step)
+        if op is None:
+            return
+        self.ending.note_end(op, event)
+        waited_for = waiting.close(event.step)
+        if op.on_end is not None:
+            op.on_end(event)
+        if waited_for is None or op.future is None or op.future.done():
+            return
+        value, error = self.comparing.outcome(op, event)
+        if error is not None:
+            op.future.set_exception(error)
+        elif self.context.misfit is None:
+            op.future.set_result(value)
+
+    def cancel(self, _: CancelRequested) -> None:
+        """Takes hold where the flow waits; what it does then is its own."""
+        context, ending = self.context, self.ending
+        if context.main is None:
+            return
+        if self.flow_is_over():
+            # It is the next chapter's, if one is about to begin.
+            ending.cancel_is_due = True
+        else:
+            ending.cancel_requested = True
+            context.main.cancel()
+
+    def part_ways(self, event: Forked) -> None:
+        """What a fork shares is behind it: chance is its own from here on."""
+        self.context.start_event = msgspec.structs.replace(event.start, seed=event.seed)
+
     def _is_held(self) -> bool:
         """Plain code computes, and all else waits for it; only a deadline does not."""
-        if self.loop.is_away and self.is_overdue:
+        if self.loop.is_away and self.context.is_overdue:
             while not isinstance(event := self.inbox.popleft(), DeadlinePassed):
                 pass  # mail that the flow will never see
-            self._delivering.deliver(event)
+            self._deliver(event)
         return self.loop.is_away
-
-    @property
-    def is_overdue(self) -> bool:
-        """The deadline is the next event, but for mail."""
-        rest = (event for event in self.inbox if not isinstance(event, _MAIL))
-        return isinstance(next(rest, None), DeadlinePassed)
-
-    def advance(self, event: Any) -> None:
-        """The flow's time is that of this event."""
-        self.loop.seconds = event.at / 1000
 
     def asked(self) -> list[str]:
         """What the code asks for, by id."""
-        if self.main is not None and self.main.done():
+        if self.context.main is not None and self.context.main.done():
             return ["returned"]
         return [*self.waiting.asked(), *self.open_waits(), *self.timers.waiting]
 
@@ -358,53 +406,50 @@ class Drive:
 
     # going on
 
-    def end_replay(self) -> None:
-        """The flow is where it was, or goes no further."""
-        if self.is_replaying:
-            self.is_replaying = False
-            self.env.repeats.end()
-
     def _go_live(self) -> None:
-        self.is_live = True
-        self.end_replay()
+        self.context.is_live = True
+        self.context.end_replay()
         self._replay.is_over()
         self.deadline.arm()
         if self.inbox:
             # It passed while nobody drove the run: nothing below begins any more.
-            self._delivering.deliver(self.inbox.popleft())
+            self._deliver(self.inbox.popleft())
         self.timers.go_live()
         self.waits.go_live()
         self.children.go_live()
-        self.to_start.extend(self.waiting.go_live())
+        self.context.to_start.extend(self.waiting.go_live())
 
     def _settle_down(self) -> None:
         """The flow is quiet: read mail, start what it asked for, end it, or let it leave memory."""
         if self.mailbox.is_open:
             return  # whoever reads there goes on from here
-        if not self.draining:
+        if not self.context.draining:
             if self._replay.effects:
                 self._beginning.open_effects()
-            self.mailbox.open()
-        if self.stopped or self.loop.ready or self.inbox:
+            if self.mailbox.unopened:
+                self.mailbox.open()
+        if self.context.stopped or self.loop.ready or self.inbox:
             return  # what was read has led to the end, or to more than fits into one turn
-        if not self.draining:
+        if self.context.to_start and not self.context.draining:
             self._beginning.asked_for()
+            if self.waiting.unsettled and self._beginning.is_busy:
+                return  # an effect is under way
         if self._is_ending():
             self._end()
-        elif self.draining or not self.waiting.is_busy:
+        elif self.context.draining or not self.waiting.is_busy:
             self.leaving.park_if_idle()
 
     def _wind_up(self) -> None:
         """What the flow left running is cancelled, as ``asyncio.run`` does, or cut off."""
         self._winding_up = True
-        if self.ending.carries is not None and not self.flow_is_over:
+        if self.context.carries is not None and not self.flow_is_over():
             self.cut(self.ending.next_chapter())
         else:
             self.loop.cancel_all()
 
     def cut(self, verdict: FlowEnd) -> None:
         """The flow stops here; what it began that changes the world runs to its end."""
-        if self.flow_is_over:
+        if self.flow_is_over():
             return
         self.loop.kill(RunStopped)
         self.waiting.cut()
@@ -419,22 +464,22 @@ class Drive:
             self.loop.refuse(IoInFlow("anyio.to_thread.run_sync()"))
         fault = Fault(FLOW_STUCK, STUCK)
         if self.loop.refusal is not None:
-            fault = self.hider.fault(fault_of(self.loop.refusal, self.flow.value_codec))
+            fault = self.context.hider.fault(fault_of(self.loop.refusal, self.flow.value_codec))
         self.cut(FlowEnd("failed", error=fault))
         self._end()
 
     def _stop_refused(self) -> None:
         """A thread that the flow began was refused: the flow may wait for it for ever."""
-        if self.stopped or self.flow_is_over or self.loop.refusal is None:
+        if self.context.stopped or self.flow_is_over() or self.loop.refusal is None:
             return
         fault = fault_of(self.loop.refusal, self.flow.value_codec)
-        self.cut(FlowEnd("failed", error=self.hider.fault(fault)))
+        self.cut(FlowEnd("failed", error=self.context.hider.fault(fault)))
         self.activate()
 
     def _is_ending(self) -> bool:
         """The flow is over, every effect is settled, every child is told."""
-        is_open = bool(self.stopped or self.waiting.unsettled or self.children.busy)
-        return not is_open and self.flow_is_over
+        is_open = bool(self.context.stopped or self.waiting.unsettled or self.children.busy)
+        return not is_open and self.flow_is_over()
 
     def _end(self) -> None:
         """Nothing is open any more: undo, or say how it ended."""
@@ -443,3 +488,27 @@ class Drive:
             self.leaving.turn_page(event)
         elif event is not None:
             self.leaving.end(event)
+
+
+#: What each kind of event does to the flow when its turn has come, live as on replay.
+_TAKERS: dict[type, Callable[[Drive, Any], None]] = {
+    StepDone: Drive.resolve,
+    EffectDone: Drive.resolve,
+    StepRaised: Drive.resolve,
+    EffectRaised: Drive.resolve,
+    EffectIntended: Drive.compare_intent,
+    EffectDoubted: Drive.note_doubt,
+    AttemptFailed: lambda drive, event: drive.waiting.give_way(event.step),
+    TimerFired: lambda drive, event: drive.timers.fired(event),
+    SignalReceived: lambda drive, event: drive.waits.deliver(event),
+    QuestionAsked: lambda drive, event: drive.waits.compare(event),
+    Answered: lambda drive, event: drive.waits.deliver(event),
+    Replied: lambda drive, event: drive.waits.replayed(event),
+    ChildIntended: lambda drive, event: drive.children.compare(event),
+    ChildSpawned: lambda drive, event: drive.children.deliver(event),
+    ChildEnded: lambda drive, event: drive.children.deliver(event),
+    CancelRequested: Drive.cancel,
+    DeadlinePassed: lambda drive, _: drive.cut(FlowEnd("failed", error=DEADLINE_PASSED)),
+    RunUndoing: lambda drive, event: drive.ending.undo(event),
+    Forked: Drive.part_ways,
+}

@@ -17,8 +17,11 @@ from functools import cached_property, partial
 
 from msgspec.structs import replace
 
+from outlive.engine.attempts import attempt_of, later, launch, set_limit
+from outlive.engine.context import RunContext
+from outlive.engine.definitions import IMMUTABLE
 from outlive.engine.faults import fault_of
-from outlive.engine.ops import Interrupted, NotBegun, Op, Recorder, later, launch, set_limit
+from outlive.engine.ops import EffectFuture, Interrupted, NotBegun, Op
 from outlive.engine.settlement import Settler
 from outlive.errors import KeyTaken, LeaseLost, NotHappened, OutliveError, TimedOut, ValueRefused
 from outlive.journal.headers import first_entry, key_header
@@ -44,6 +47,7 @@ from outlive.model.events import (
 from outlive.model.ids import key_journal
 from outlive.model.mail import Resolve
 from outlive.model.run import OpenEffect
+from outlive.ports import nothing_happens
 from outlive.stores.transactions import Unsure
 from outlive.stores.types import Entry
 
@@ -58,8 +62,8 @@ Answered = Callable[[Op, EffectDone | EffectRaised | None], None]
 class KeyClaims:
     """The key claims of one run."""
 
-    def __init__(self, drive: Recorder, answered: Answered) -> None:
-        self._drive = drive
+    def __init__(self, context: RunContext, answered: Answered) -> None:
+        self._context = context
         self._answered = answered
         self._ours: set[str] = set()
         self._told: set[str] = set()
@@ -70,17 +74,17 @@ class KeyClaims:
 
     def claim(self, op: Op) -> None:
         """Ask for the key with the next batch."""
-        env = self._drive.env
+        env = self._context.env
         if env.keeper.failure is not None:
             return
         env.keeper.submit(Loose(self._entry(op), env.host, partial(self._settled, op)))
 
     def _entry(self, op: Op) -> Entry:
-        held = KeyHeld(self._drive.run_id, op.id, op.digest)
+        held = KeyHeld(self._context.run_id, op.id, op.digest)
         return first_entry(key_journal(op.key), held, key_header())
 
     def _settled(self, op: Op, answer: Answer) -> None:
-        if self._drive.stopped or isinstance(answer, OutliveError):
+        if self._context.stopped or isinstance(answer, OutliveError):
             return
         if answer is None:
             self._ours.add(op.id)
@@ -89,7 +93,7 @@ class KeyClaims:
             self._look(op)
 
     def _look(self, op: Op) -> None:
-        self._drive.env.host.create_task(self._ask_holder(op))
+        self._context.env.host.create_task(self._ask_holder(op))
 
     async def _ask_holder(self, op: Op) -> None:
         try:
@@ -97,19 +101,19 @@ class KeyClaims:
         except OutliveError as error:
             if op.id not in self._told:
                 self._told.add(op.id)
-                logger.error("effect %s of run %s waits: %s", op.id, self._drive.run_id, error)
+                logger.error("effect %s of run %s waits: %s", op.id, self._context.run_id, error)
             self._follow(op, None)  # what can't be read now is looked at again
 
     async def _ask(self, op: Op) -> None:
-        peer = self._drive.env.peer
+        peer = self._context.env.peer
         holder = await peer.holder_of(key_journal(op.key))
-        if self._drive.stopped:
+        if self._context.stopped:
             return
         if holder is None:
             self.claim(op)
             return
         run_id, step, digest = holder
-        if (run_id, step) == (self._drive.run_id, op.id):
+        if (run_id, step) == (self._context.run_id, op.id):
             self._settled(op, None)
         elif digest != op.digest:
             self._taken(op, f"effect {step} of run {run_id}")
@@ -119,18 +123,18 @@ class KeyClaims:
             self._follow(op, end or await peer.kept_end(key_journal(op.key), step))
 
     def _taken(self, op: Op, holder: str) -> None:
-        error = KeyTaken(op.key, holder, f"effect {op.id} of run {self._drive.run_id}")
+        error = KeyTaken(op.key, holder, f"effect {op.id} of run {self._context.run_id}")
         fault = fault_of(error, op.definition.value_codec)
-        at = self._drive.at()
+        at = self._context.at()
         self._answered(op, EffectRaised(at, op.id, op.attempt, fault, False, "holder"))
 
     def _follow(self, op: Op, end: EffectDone | EffectRaised | None) -> None:
-        if self._drive.stopped:
+        if self._context.stopped:
             return
-        at = self._drive.at()
+        at = self._context.at()
         if end is None:
-            now = self._drive.env.ports.clock.now_ms()
-            later(self._drive, op, now + HOLDER_LOOK_MS, self._look)
+            now = self._context.env.ports.clock.now_ms()
+            later(self._context, op, now + HOLDER_LOOK_MS, self._look)
         elif isinstance(end, EffectDone):
             self._answered(op, EffectDone(at, op.id, op.attempt, end.value, "holder"))
         else:
@@ -147,24 +151,25 @@ LOSSES_MAX = 10
 class EffectRunner:
     """Runs and settles the effects of one run."""
 
-    def __init__(self, drive: Recorder) -> None:
-        self._drive = drive
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     # Made when they are needed: they know this one, and such a circle waits for the collector.
 
     @cached_property
     def _keys(self) -> KeyClaims:
-        return KeyClaims(self._drive, self._key_answered)
+        return KeyClaims(self._context, self._key_answered)
 
     @cached_property
     def _settler(self) -> Settler:
-        return Settler(self._drive, self)
+        return Settler(self._context, self)
 
     # beginning
 
     def start(self, op: Op, known: OpenEffect | None) -> None:
         """Begin, or go on behind what the journal says."""
-        op.run_id = self._drive.run_id
+        op.run_id = self._context.run_id
+        # Replay may have seen an intent of an earlier try.
         op.effect = None if known is None else replace(known)
         op.stage = "new" if known is None else "resumed"
         if op.user_key is not None:
@@ -187,12 +192,13 @@ class EffectRunner:
             self._perform(op)
 
     def _intend(self, op: Op) -> None:
-        drive, before = self._drive, op.effect
-        env = drive.env
-        clock = env.ports.clock
-        limit = self._limit_of(op)
-        first = before is None
-        at = drive.at()
+        context, before = self._context, op.effect
+        env = context.env
+        limit = op.definition.timeout_seconds or 0
+        if op.definition.transaction and env.transactions is not None:
+            limit = 2 * env.transactions.limit_of(op)  # it may wait as long again for its begin
+        first, future = before is None, op.future
+        at = context.at()
         until = at + round(limit * 1000)
         # What follows from the rest is not written: a digest of arguments that stand beside it,
         # a key that is a function of run and step.
@@ -202,71 +208,73 @@ class EffectRunner:
         op.effect = OpenEffect(
             intent if before is None else before.intent,
             op.attempt,
-            drive.started_at + until,
+            context.started_at + until,
             0,
             maybe=before is not None and before.maybe,
-            seq=drive.log.seq + 1,
+            seq=context.log.seq + 1,
         )
         op.lapses = env.lease.lapses
-        op.begins_until = clock.monotonic() + limit
+        op.begins_until = env.ports.clock.monotonic() + limit
         # The flow knows of a first attempt: it has just called it. Not if the call is from before
         # the run failed, and was told since that nothing was under way.
-        (drive.note if first and op.is_shielded else drive.record)(intent)
-        drive.when_durable(lambda: self._perform(op))
-
-    def _limit_of(self, op: Op) -> float:
-        """How long an attempt may take; a transaction may wait as long again for its begin."""
-        transactions = self._drive.env.transactions
-        if op.definition.transaction and transactions is not None:
-            return 2 * transactions.limit_of(op)
-        return op.definition.timeout_seconds or 0
+        is_known = first and (type(future) is not EffectFuture or future.shielded)
+        (context.note if is_known else context.record)(intent)
+        context.when_durable(self._perform, op)
 
     # one attempt
 
     def _perform(self, op: Op) -> None:
         """The intent is durable: attempt it, if the key is ours and the lease still holds."""
-        drive, effect = self._drive, op.effect
+        context, effect = self._context, op.effect
         assert effect is not None, "an effect is performed behind its intent"
         op.stage = "intended"
-        if drive.stopped or not (op.user_key is None or self._keys.is_ours(op)):
+        if context.stopped or not (op.user_key is None or self._keys.is_ours(op)):
             return
-        drive.env.ports.failpoint("effect.before")
-        if op.cancel_wanted:
+        failpoint = context.env.ports.failpoint
+        if failpoint is not nothing_happens:
+            failpoint("effect.before")
+        if op.orphan or getattr(op.future, "cancel_wanted", False):
             self._tell(op, asyncio.CancelledError("cancelled before it began"), happened=False)
+        elif op.definition.transaction and context.env.transactions is not None:
+            # Its limit is set when the transaction has begun.
+            attempt, hide = attempt_of(context, op), context.hider.value
+            body_of = context.env.transactions.body_of
+            op.body = body_of(op, attempt, hide, self._seconds_left)
+            launch(context, op, self._ended, self._may_begin)
         else:
-            if op.definition.transaction and drive.env.transactions is not None:
-                op.body = drive.env.transactions.body_of(drive, op, self._seconds_left)
-            launch(drive, op, self._ended, self._may_begin)
-            if not op.definition.is_async and op.body is None:
-                set_limit(drive, op, self._seconds_left(op))
+            launch(context, op, self._ended, self._may_begin, self._set_limit)
+            if not op.definition.is_async:
+                self._set_limit(op)
 
     def _may_begin(self, op: Op) -> bool:
         """It is not too late, and nobody else can drive this run yet."""
-        drive = self._drive
-        if drive.stopped or not drive.env.lease.holds(op.lapses):
+        env, effect = self._context.env, op.effect
+        if self._context.stopped or effect is None or not env.lease.holds(op.lapses):
             return False
-        left = self._seconds_left(op)
-        # A thread's is set where it was begun, a transaction's when it has begun.
-        if left > 0 and op.definition.is_async and op.body is None:
-            set_limit(drive, op, left)
-        return left > 0
+        clock = env.ports.clock
+        return clock.now_ms() < effect.not_after and clock.monotonic() < op.begins_until
+
+    def _set_limit(self, op: Op) -> None:
+        set_limit(self._context, op, self._seconds_left(op))
 
     def _seconds_left(self, op: Op) -> float:
         """Until the limit that others count with; by the monotonic clock if ours was set back."""
-        clock, effect = self._drive.env.ports.clock, op.effect
+        clock, effect = self._context.env.ports.clock, op.effect
         until = 0 if effect is None else effect.not_after
         return min((until - clock.now_ms()) / 1000, op.begins_until - clock.monotonic())
 
     def _put_off(self, op: Op) -> None:
         """It waited for too long, and another worker may drive the run: a new intent can tell."""
         late = Fault(DRIVER_ENDED, "its turn came too late, or its lease was; it was not begun")
-        again_at = self._drive.env.ports.clock.now_ms() + LAPSE_DELAY_MS
+        again_at = self._context.env.ports.clock.now_ms() + LAPSE_DELAY_MS
         self._try_again(op, late, "driver", at=again_at)
 
     def _ended(self, op: Op, value: object, error: BaseException | None) -> None:
-        if self._drive.stopped:
+        if self._context.stopped:
             return
-        self._drive.env.ports.failpoint("effect.after")
+        failpoint = self._context.env.ports.failpoint
+        if failpoint is not nothing_happens:
+            failpoint("effect.after")
         if error is None:
             self._returned(op, value)
         elif isinstance(error, NotBegun):
@@ -275,7 +283,7 @@ class EffectRunner:
             self._cut_short(op)
         elif isinstance(error, Interrupted):
             self._cut_short(op)
-            self._drive.interrupted()
+            self._context.interrupted()
         elif isinstance(error, LeaseLost) and op.definition.transaction:
             self._put_off(op)
         elif _nothing_happened(op, error):
@@ -300,22 +308,30 @@ class EffectRunner:
             else:
                 self._tell(op, refused.by(f"effect {op.id} returned"), happened=True)
             return
-        self.happened(op, encoded, "")
+        context = self._context
+        if type(value) in IMMUTABLE and not context.hider.is_on:
+            op.value, op.is_immutable = value, True
+        done = EffectDone(context.at(), op.id, op.attempt, encoded)
+        if op.definition.transaction:
+            self._end(op, done)
+        else:
+            op.effect = None
+            context.record(done)
 
     def happened(self, op: Op, outcome: bytes, by: By) -> None:
         """It is done."""
-        self._end(op, EffectDone(self._drive.at(), op.id, op.attempt, outcome, by))
+        self._end(op, EffectDone(self._context.at(), op.id, op.attempt, outcome, by))
 
     def _end(self, op: Op, event: EffectDone | EffectRaised, mail_id: str | None = None) -> None:
-        op.effect, drive = None, self._drive
-        if op.definition.transaction and drive.env.transactions is not None:
-            forget = partial(drive.env.transactions.forget, drive.run_id, op.id)
-            drive.log.wait(drive.log.seq + 1, forget)
-        drive.record(event, mail_id)
+        op.effect, context = None, self._context
+        if op.definition.transaction and context.env.transactions is not None:
+            forget = partial(context.env.transactions.forget, context.run_id, op.id)
+            context.log.wait(context.log.seq + 1, forget)
+        context.record(event, mail_id)
 
     def absent(self, op: Op, error: BaseException, by: By) -> None:
         """Nothing happened for certain: try again if that was asked for, else tell the flow."""
-        ports = self._drive.env.ports
+        ports = self._context.env.ports
         now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
         decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
         if isinstance(decision, RetryAt) and not op.cancel_wanted:
@@ -347,30 +363,30 @@ class EffectRunner:
         *,
         happened: bool | None = False,
     ) -> None:
-        drive, effect = self._drive, op.effect
+        context, effect = self._context, op.effect
         assert effect is not None, "an effect is tried again behind its intent"
-        retry_at = drive.env.ports.clock.now_ms() if at is None else at
-        failed = AttemptFailed(drive.at(), op.id, op.attempt, fault, retry_at, by, happened)
+        retry_at = context.env.ports.clock.now_ms() if at is None else at
+        failed = AttemptFailed(context.at(), op.id, op.attempt, fault, retry_at, by, happened)
         self._wait_for_next(op, effect, failed)
-        drive.record(failed)
+        context.record(failed)
 
     def _wait_for_next(self, op: Op, effect: OpenEffect, failed: AttemptFailed) -> None:
         effect.maybe = effect.maybe or failed.happened is None
         effect.retry_at, effect.error = failed.retry_at, failed.error
         effect.doubt, effect.asks, effect.over_at = None, False, None
         op.attempt = next_attempt(effect)
-        later(self._drive, op, failed.retry_at, self._intend)
+        later(self._context, op, failed.retry_at, self._intend)
 
     def _tell(self, op: Op, error: BaseException, happened: bool | None, by: By = "") -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         if happened is False and op.effect is not None and op.effect.maybe:
             happened = None  # this attempt did not, but an earlier one may have
-        self._end(op, EffectRaised(self._drive.at(), op.id, op.attempt, fault, happened, by))
+        self._end(op, EffectRaised(self._context.at(), op.id, op.attempt, fault, happened, by))
 
     def give_up(self, op: Op) -> None:
         """If nobody waits for it and it waits for its next attempt, it ends here."""
         between = op.effect is not None and op.effect.retry_at is not None
-        if op.cancel_wanted and between and op.timer is not None and not self._drive.stopped:
+        if op.cancel_wanted and between and op.timer is not None and not self._context.stopped:
             self._settler.stop(op)
             cancelled = asyncio.CancelledError("cancelled between two attempts")
             self._tell(op, cancelled, happened=False)
@@ -384,7 +400,7 @@ class EffectRunner:
     def _doubt(self, op: Op, error: BaseException) -> None:
         assert op.effect is not None, "an attempt ends behind its intent"
         if op.effect.over_at is None:
-            op.effect.over_at = self._drive.env.ports.clock.now_ms()
+            op.effect.over_at = self._context.env.ports.clock.now_ms()
         self._note_doubt(op, fault_of(error, op.definition.value_codec, op.definition.own_errors))
         self._settle(op, error)
 
@@ -392,14 +408,14 @@ class EffectRunner:
         """The database of its transaction went away, or its answer: the attempt does not count."""
         assert op.effect is not None, "an attempt ends behind its intent"
         op.losses += 1
-        op.effect.over_at = self._drive.env.ports.clock.now_ms()
+        op.effect.over_at = self._context.env.ports.clock.now_ms()
         self._note_doubt(op, Fault(DRIVER_ENDED, "its database was lost before it answered"))
         self._settle(op, None)
 
     def _cut_short(self, op: Op) -> None:
         """The worker goes; the next one settles it, and the attempt does not count."""
         assert op.effect is not None, "an attempt ends behind its intent"
-        op.effect.over_at = self._drive.env.ports.clock.now_ms()
+        op.effect.over_at = self._context.env.ports.clock.now_ms()
         self._note_doubt(op, Fault(DRIVER_ENDED, "its worker was told to stop before it ended"))
 
     def _settle(self, op: Op, error: BaseException | None) -> None:
@@ -408,17 +424,17 @@ class EffectRunner:
             self._settler.settle(op, error)
 
     def _note_doubt(self, op: Op, fault: Fault) -> None:
-        drive, effect, rules = self._drive, op.effect, op.definition.effect
+        context, effect, rules = self._context, op.effect, op.definition.effect
         assert effect is not None, "a doubt is about an intent"
         assert rules is not None, "only an effect can be in doubt"
         effect.doubt, effect.asks = fault, rules.doubt == "ask"
         is_over = effect.over_at is not None
-        drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, effect.asks, is_over))
+        context.record(EffectDoubted(context.at(), op.id, op.attempt, fault, effect.asks, is_over))
         if effect.asks:
             self._settler.tell(op, effect)
         else:
-            flow, says = drive.log.run.start.flow, "run %s (flow %s): effect %s is in doubt (%s)"
-            logger.info(says, drive.run_id, flow, op.id, fault.type_name)
+            flow, says = context.log.run.start.flow, "run %s (flow %s): effect %s is in doubt (%s)"
+            logger.info(says, context.run_id, flow, op.id, fault.type_name)
 
     def _go_on(self, op: Op) -> None:
         """A driver before this one left the effect open."""
@@ -427,7 +443,7 @@ class EffectRunner:
         op.attempt = effect.attempt
         if effect.retry_at is not None:
             op.attempt = next_attempt(effect)
-            later(self._drive, op, effect.retry_at, self._intend)
+            later(self._context, op, effect.retry_at, self._intend)
             self.give_up(op)
             return
         if effect.doubt is None:
@@ -437,8 +453,8 @@ class EffectRunner:
 
     def resolve(self, op: Op | None, letter: Resolve, mail_id: str) -> None:
         """A human's word on a doubt."""
-        drive = self._drive
-        now = drive.env.ports.clock.now_ms()
+        context = self._context
+        now = context.env.ports.clock.now_ms()
         effect = None if op is None or op.task is not None else op.effect
         if op is not None and effect is not None and effect.doubt is None:
             # As long as its key may be another's, it was not attempted.
@@ -448,17 +464,17 @@ class EffectRunner:
                 letter = _typed_value(letter, op)
             except ValueRefused as refused:
                 # A slip of the pen is no reason to stop: the doubt stays, and can be asked again.
-                drive.note(MailRead(drive.at(), mail_id, f"refused: {refused}"), mail_id)
+                context.note(MailRead(context.at(), mail_id, f"refused: {refused}"), mail_id)
                 return
-        event = decide_resolve(effect, letter, mail_id, at=drive.at(), now=now)
+        event = decide_resolve(effect, letter, mail_id, at=context.at(), now=now)
         if op is None or effect is None or isinstance(event, MailRead):
-            drive.note(event, mail_id)
+            context.note(event, mail_id)
             return
         self._settler.stop(op)
         op.stage = "new"  # when its key is answered there is nothing left to go on with
         if isinstance(event, AttemptFailed):
             self._wait_for_next(op, effect, event)
-            drive.record(event, mail_id)
+            context.record(event, mail_id)
         else:
             self._end(op, event, mail_id)
 

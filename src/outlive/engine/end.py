@@ -16,24 +16,23 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from outlive.engine.arguments import call_by_name, is_async
+from outlive.engine.context import RunContext
 from outlive.engine.definitions import (
     EFFECT_TIMEOUT_SECONDS_MIN,
     Definition,
     Effect,
     EffectRules,
-    Flow,
     Step,
 )
 from outlive.engine.faults import fault_of
 from outlive.engine.host import Cancellable
 from outlive.engine.notices import one_line
-from outlive.engine.ops import Op, Recorder
-from outlive.engine.pending import PendingOps
+from outlive.engine.ops import Op
 from outlive.engine.redaction import own_copy, without_marks
 from outlive.engine.replay import Comparing
 from outlive.engine.waits import Waits
@@ -201,31 +200,18 @@ class FlowEnd:
     error: Fault | None = None
 
 
-class Closing(Recorder, Protocol):
-    """What an ending asks of the drive."""
-
-    flow: Flow[Any, Any]
-    waiting: PendingOps
-    to_start: list[Op]
-    comparing: Comparing
-    waits: Waits
-
-    def cut(self, verdict: FlowEnd) -> None:
-        """The flow stops here."""
-        ...
-
-
 class Ending:
     """The end of one run, or of one of its chapters."""
 
-    def __init__(self, drive: Closing, chapter: ChapterBegan) -> None:
-        self._drive, self._chapter = drive, chapter
+    def __init__(
+        self, context: RunContext, chapter: ChapterBegan, comparing: Comparing, waits: Waits
+    ) -> None:
+        self._context, self._chapter = context, chapter
+        self._comparing, self._waits = comparing, waits
         self.verdict: FlowEnd | None = None
         self.cancel_requested = False
         #: Somebody asked for it when the flow was over.
         self.cancel_is_due = False
-        #: The arguments of the next chapter, once the flow has asked for it.
-        self.carries: bytes | None = None
         self._happened: list[tuple[Op, EffectDone | EffectRaised]] = []
         self._to_undo: deque[tuple[Op, EffectDone | EffectRaised]] | None = None
 
@@ -251,7 +237,7 @@ class Ending:
 
         What the engine refused counts, whatever flow code made of it.
         """
-        codec, hider = self._drive.flow.value_codec, self._drive.hider
+        codec, hider = self._context.flow.value_codec, self._context.hider
         error = asyncio.CancelledError() if main.cancelled() else main.exception()
         if not isinstance(error, asyncio.CancelledError):
             if error is not None and left is not None:
@@ -261,7 +247,7 @@ class Ending:
             try:
                 self.verdict = FlowEnd("completed", hider.value(codec.write(main.result())))
             except ValueRefused as refused:
-                error = refused.by(f"flow {self._drive.flow.name} returned")
+                error = refused.by(f"flow {self._context.flow.name} returned")
         if error is not None:
             was_cancelled = self.cancel_requested and isinstance(error, asyncio.CancelledError)
             status: Literal["cancelled", "failed"] = "cancelled" if was_cancelled else "failed"
@@ -269,8 +255,8 @@ class Ending:
 
     def next_chapter(self) -> FlowEnd:
         """The flow asked to begin anew."""
-        assert self.carries is not None, "it was asked for"
-        return FlowEnd("carried", self.carries)
+        assert self._context.carries is not None, "it was asked for"
+        return FlowEnd("carried", self._context.carries)
 
     # the phase of undoing
 
@@ -281,9 +267,9 @@ class Ending:
         if verdict.status == "carried":
             return self._begin_chapter(verdict.value)
         if verdict.status != "completed" and self._to_undo is None and self._has_to_undo():
-            self._drive.record(RunUndoing(self._drive.at(), verdict.status, verdict.error))
+            self._context.record(RunUndoing(self._context.at(), verdict.status, verdict.error))
             return None
-        at = self._drive.at()
+        at = self._context.at()
         if verdict.status == "completed":
             return RunCompleted(at, verdict.value)
         fault = verdict.error or Fault("CancelledError", "")
@@ -293,18 +279,18 @@ class Ending:
         return bool(self._happened or self._chapter.happened)
 
     def _begin_chapter(self, args: bytes) -> ChapterBegan:
-        drive, last = self._drive, self._chapter
-        start = drive.start_event
-        if start.version != drive.flow.version:
-            start = msgspec.structs.replace(start, version=drive.flow.version)
+        context, last = self._context, self._chapter
+        start = context.start_event
+        if start.version != context.flow.version:
+            start = msgspec.structs.replace(start, version=context.flow.version)
         return ChapterBegan(
-            at=drive.at(),
-            seq=drive.log.seq + 1,
-            epoch=drive.log.run.epoch,
+            at=context.at(),
+            seq=context.log.seq + 1,
+            epoch=context.log.run.epoch,
             number=last.number + 1,
             start=start,
             args=args,
-            signals=drive.waits.kept(),
+            signals=self._waits.kept(),
             happened=[*last.happened, *(undoable(op, end) for op, end in self._happened)],
             is_cancelled=self.cancel_is_due,
         )
@@ -313,69 +299,69 @@ class Ending:
         """The phase has begun, now or in the journal: begin the last of what happened."""
         if event.error is not None and event.error.type_name == FLOW_STUCK:
             # That it was stuck only its driver could see, who had nothing more to deliver.
-            self._drive.cut(FlowEnd("failed", error=event.error))
-        if not self._drive.flow_is_over or self.verdict is None:
-            self._drive.comparing.differs(event)
+            self._context.cut(FlowEnd("failed", error=event.error))
+        if not self._context.flow_is_over() or self.verdict is None:
+            self._comparing.differs(event)
         elif self.verdict.status != event.status:
-            self._drive.comparing.differs(event, f"the end as {self.verdict.status}")
+            self._comparing.differs(event, f"the end as {self.verdict.status}")
         else:
             try:
                 earlier = [recalled(each) for each in self._chapter.happened]
             except RunError as error:
-                self._drive.comparing.refuse(error)
+                self._comparing.refuse(error)
                 return
             self._to_undo = deque(reversed([*earlier, *self._happened]))
             self._undo_next()
 
-    def _undo_next(self, ended: Event | None = None) -> None:
-        if isinstance(ended, EffectRaised) and self._drive.is_live:
-            self._say_it_stands(ended)
-        if not self._to_undo:
-            return
-        op, event = self._to_undo.popleft()
-        value, _ = self._drive.comparing.outcome(op, event)
-        undo = undo_of(op, event, value, derived_key(self._drive.run_id, op.id))
-        undo.on_end = self._undo_next
-        self._drive.waiting.add(undo)
-        if self._drive.is_live:
-            self._drive.to_start.append(undo)
-
     def _say_it_stands(self, ended: EffectRaised) -> None:
         """Nothing undoes this effect any more: somebody has to know."""
-        drive, step = self._drive, ended.step.removeprefix("undo:")
+        context, step = self._context, ended.step.removeprefix("undo:")
         why = ended.error.type_name
-        if not drive.env.notices.secret:
+        if not context.env.notices.secret:
             why += f": {one_line(ended.error.message)}"
         says = (
             "run %s (flow %s): effect %s could not be undone and stands (%s); "
             "undo it by hand: `outlive show %s` shows it"
         )
-        run_id = drive.run_id
-        logger.warning(says, run_id, drive.flow.name, step, why, shlex.quote(run_id))
+        run_id = context.run_id
+        logger.warning(says, run_id, context.flow.name, step, why, shlex.quote(run_id))
+
+    def _undo_next(self, ended: Event | None = None) -> None:
+        if isinstance(ended, EffectRaised) and self._context.is_live:
+            self._say_it_stands(ended)
+        if not self._to_undo:
+            return
+        op, event = self._to_undo.popleft()
+        value, _ = self._comparing.outcome(op, event)
+        undo = undo_of(op, event, value, derived_key(self._context.run_id, op.id))
+        undo.on_end = self._undo_next
+        self._context.waiting.add(undo)
+        if self._context.is_live:
+            self._context.to_start.append(undo)
 
 
 class Deadline:
     """A run's own time limit: when it passes, that is an event."""
 
-    def __init__(self, drive: Recorder, at: int | None) -> None:
-        self._drive, self._at = drive, at
+    def __init__(self, context: RunContext, at: int | None) -> None:
+        self._context, self._at = context, at
         self._timer: Cancellable | None = None
 
     def arm(self) -> None:
         """From here on time is the host's; if it passed before, that is an event at once."""
-        if self._at is None or self._drive.flow_is_over:
+        if self._at is None or self._context.flow_is_over():
             return
-        delay = (self._at - self._drive.env.ports.clock.now_ms()) / 1000
+        delay = (self._at - self._context.env.ports.clock.now_ms()) / 1000
         if delay > 0:
-            self._timer = self._drive.env.host.call_later(delay, self._due)
+            self._timer = self._context.env.host.call_later(delay, self._due)
         else:
-            self._drive.record(DeadlinePassed(self._drive.at()))
+            self._context.record(DeadlinePassed(self._context.at()))
 
     def _due(self) -> None:
-        if not self._drive.stopped:
+        if not self._context.stopped:
             # Once more by the wall clock, which may have been set back meanwhile.
             self.arm()
-            self._drive.rest()
+            self._context.rest()
 
     def hurry(self) -> None:
         """The wall clock may have been set forward: look anew."""
@@ -385,7 +371,7 @@ class Deadline:
 
     def times(self) -> list[int]:
         """When it is due, if it still can pass."""
-        return [] if self._at is None or self._drive.flow_is_over else [self._at]
+        return [] if self._at is None or self._context.flow_is_over() else [self._at]
 
     def stop(self) -> None:
         """The run leaves memory."""

@@ -21,8 +21,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
+
+import msgspec
 
 from outlive.engine.place import Branch, RunStopped, place
 from outlive.errors import IoInFlow, OutliveError
@@ -34,18 +36,6 @@ _OF_GENERATORS = frozenset({"async_generator_asend", "async_generator_athrow", "
 #: Where anyio waits for a thread.
 _ANYIO_THREAD = "run_sync_in_worker_thread"
 _TASKS_FILE = asyncio.tasks.__file__
-
-
-class Timers(Protocol):
-    """Who keeps the flow's timers."""
-
-    def set_timer(self, handle: asyncio.TimerHandle, timer_id: str) -> None:
-        """Fire this handle at its time, as an event."""
-        ...
-
-    def drop_timer(self, handle: asyncio.TimerHandle) -> None:
-        """The handle was cancelled."""
-        ...
 
 
 class FlowTask(asyncio.Task[Any]):
@@ -60,11 +50,35 @@ class FlowTask(asyncio.Task[Any]):
         return self._number
 
 
+class Ready(msgspec.Struct, eq=False, weakref=True):
+    """A callback that is due: an ``asyncio.Handle`` without what only debugging needs.
+
+    The names are those of asyncio's: timers get ready, too, and theirs are such.
+    """
+
+    _callback: Any
+    _args: tuple[Any, ...]
+    _context: contextvars.Context
+    _cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Never call it."""
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        """It was called off."""
+        return self._cancelled
+
+
 class FlowLoop(asyncio.AbstractEventLoop):
     """Runs what is ready until nothing is; everything else raises "do this in a step"."""
 
-    def __init__(self, run_id: str, timers: Timers) -> None:
-        self.ready: deque[asyncio.Handle] = deque()
+    #: Who keeps the flow's timers: fire this handle at its time, as an event; it was cancelled.
+    set_timer: Callable[[asyncio.TimerHandle, str], None]
+    drop_timer: Callable[[asyncio.TimerHandle], None]
+
+    def __init__(self, run_id: str) -> None:
+        self.ready: deque[asyncio.Handle | Ready] = deque()
         self.tasks: dict[FlowTask, contextvars.Context] = {}
         #: Seconds since the run's start of the last delivered event.
         self.seconds = 0.0
@@ -76,7 +90,6 @@ class FlowLoop(asyncio.AbstractEventLoop):
         #: Called when a thread was refused, which the flow may wait for in vain.
         self.on_refusal: Callable[[], None] | None = None
         self._thread = threading.get_ident()
-        self._timers = timers
         self._salt = crc32(run_id.encode()) << 24
         self._made = 0
 
@@ -101,8 +114,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.seconds
 
-    def get_debug(self) -> bool:
-        return False
+    #: Always False, at the cost of no frame: every future asks for it.
+    get_debug: Any = staticmethod(bool)
 
     def is_running(self) -> bool:
         return not self.dead
@@ -118,8 +131,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]  # looser types: asyncio's own are not checked here
         self, callback: Any, *args: Any, context: Any = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Ready:
+        handle = Ready(callback, args, context or contextvars.copy_context())
         if not self.dead:
             self.ready.append(handle)
         return handle
@@ -135,11 +148,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         here = place.get()
         if not self.dead and type(here) is Branch:
-            self._timers.set_timer(handle, here.next_id("timer"))
+            self.set_timer(handle, here.next_id("timer"))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._timers.drop_timer(handle)
+        self.drop_timer(handle)
 
     def create_task(  # type: ignore[override]  # as above
         self, coro: Coroutine[Any, Any, Any], *, name: Any = None, context: Any = None
@@ -213,10 +226,20 @@ class FlowLoop(asyncio.AbstractEventLoop):
         ready = self.ready
         ran = 0
         while ready and ran < limit and not self.is_away:
-            handle = ready.popleft()
-            if not handle._cancelled:  # noqa: SLF001  # that is how every asyncio loop
-                handle._run()  # noqa: SLF001  # runs its handles
+            handle: Any = ready.popleft()
             ran += 1
+            if handle._cancelled:  # noqa: SLF001  # that is how every asyncio loop does it
+                continue
+            if type(handle) is not Ready:
+                handle._run()  # noqa: SLF001
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                told = {"message": f"in {handle._callback!r}", "exception": error}  # noqa: SLF001
+                self.call_exception_handler(told)
         return ran
 
     def waits_for_thread(self) -> bool:
@@ -353,9 +376,9 @@ def _order(context: contextvars.Context) -> tuple[int, ...]:
     return tuple(map(int, here.id.split("."))) if type(here) is Branch else ()
 
 
-def _begins_later(handle: asyncio.Handle, branch_id: str) -> bool:
+def _begins_later(handle: Any, branch_id: str) -> bool:
     """The handle belongs to a sibling with a higher number: such a one was made out of order."""
-    other = handle._context.get(place)  # type: ignore[attr-defined]  # noqa: SLF001
+    other = handle._context.get(place)  # noqa: SLF001
     if type(other) is not Branch:
         return False
     parent, _, number = other.id.rpartition(".")

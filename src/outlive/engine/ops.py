@@ -1,32 +1,22 @@
-"""What a flow waits for: a step or effect under way, and what its runners ask of the drive."""
+"""What a flow waits for: steps and effects under way, their limits, and those it gave up on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
-from functools import partial
 from math import inf
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from outlive.engine.arguments import Bound
 from outlive.engine.definitions import Definition
-from outlive.engine.host import Cancellable, Host, Occupation
-from outlive.engine.notices import Notices, Repeats
-from outlive.engine.peers import Kin, Lease, Peer
-from outlive.engine.place import Body, place
+from outlive.engine.host import Cancellable, Host
+from outlive.engine.place import Body
 from outlive.engine.redaction import own_copy
-from outlive.errors import OutliveError
-from outlive.journal.keeper import Keeper
-from outlive.journal.log import RunLog
-from outlive.journal.redaction import Hider
-from outlive.model.defaults import IDLE_MS
-from outlive.model.events import Event, RunStarted
+from outlive.model.events import Event
 from outlive.model.ids import derived_key, digest
 from outlive.model.run import OpenEffect
-from outlive.ports import Ports, SystemClock
 
 T = TypeVar("T")
 
@@ -121,54 +111,6 @@ class Limits(Generic[T]):
         return line.add(seconds, about)
 
 
-class Transacting(Protocol):
-    """What transactional steps need."""
-
-    def limit_of(self, op: Op) -> float:
-        """How many seconds the transaction of a step may be open."""
-        ...
-
-    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
-        """The body of a step with a transaction around it, which sets its limit."""
-        ...
-
-    async def look(self, drive: Recorder, op: Op) -> object:
-        """The outcome that was committed, or NOT_HAPPENED, which is final."""
-        ...
-
-    def forget(self, run_id: str, step: str) -> None:
-        """This step's end is durable in its journal."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Env:
-    """What surrounds a run: given by its worker."""
-
-    host: Host
-    keeper: Keeper
-    ports: Ports
-    lease: Lease
-    peer: Peer
-    kin: Kin
-    worker: str
-    #: A run whose branches all wait for longer than this leaves memory.
-    idle_ms: int = IDLE_MS
-    #: What transactional steps need; None: the store shares no transaction.
-    transactions: Transacting | None = None
-    #: What is not recorded.
-    hider: Hider = field(default_factory=Hider)
-    #: What people are told.
-    notices: Notices = field(default_factory=lambda: Notices(SystemClock()))
-    #: Keeps what flow code logs from being written again on replay.
-    repeats: Repeats = field(default_factory=Repeats)
-    occupation: Occupation = field(default_factory=Occupation)
-    limits: Limits[Op] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limits", Limits(self.host, _expire))
-
-
 class EffectFuture(asyncio.Future[Any]):
     """Refuses to be cancelled: an effect under way is waited for, then the cancellation comes."""
 
@@ -231,6 +173,9 @@ class Op:
     abort: Callable[[], None] | None = None
     #: How often it has lost its database.
     losses = 0
+    #: Its outcome, once it is recorded, if that is one which nobody can change.
+    value: Any = None
+    is_immutable = False
     limit: Cancellable | None = None
     timer: Cancellable | None = None
     #: What keeps it: a time to come (ms since 1970), None: mail; "busy": something runs.
@@ -274,99 +219,6 @@ class Op:
         return self.orphan or getattr(self.future, "cancel_wanted", False)
 
 
-class Recorder(Protocol):
-    """What the runners of steps and effects ask of the drive."""
-
-    run_id: str
-    log: RunLog
-    env: Env
-    hider: Hider
-    stopped: bool
-    draining: bool
-    #: The journal is behind; timers and bodies run.
-    is_live: bool
-    start_event: RunStarted
-    started_at: int
-
-    def at(self) -> int:
-        """Now, in ms since the run's start; never falls."""
-        ...
-
-    def shelf(self) -> Any:
-        """Where the run's blobs are kept."""
-        ...
-
-    def note(self, event: Event, mail_id: str | None = None) -> None:
-        """Append; the flow does not see it."""
-        ...
-
-    def record(self, event: Event, mail_id: str | None = None) -> None:
-        """Append and deliver."""
-        ...
-
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call once everything appended so far is durable."""
-        ...
-
-    def drop(self, op: Op) -> None:
-        """Nobody waits for this op and nothing comes of it."""
-        ...
-
-    def broke(self, error: Exception) -> None:
-        """The engine itself failed: stop driving this run, say so, try again later."""
-        ...
-
-    def interrupted(self) -> None:
-        """A body was ended from outside: whoever drives the run next goes on, as after a kill."""
-        ...
-
-    def rest(self) -> None:
-        """Nothing more to do here: the run may leave memory if all of it waits."""
-        ...
-
-    def attend(self) -> None:
-        """Something came from outside: look again at what is to be done."""
-        ...
-
-    def refuse(self, error: OutliveError) -> None:
-        """The run can't go on here."""
-        ...
-
-    @property
-    def flow_is_over(self) -> bool:
-        """The flow returned, raised, or was stopped."""
-        ...
-
-
-#: Positional and keyword arguments.
-Call: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
-#: Called with an attempt's end: its value, or what it raised.
-Ended: TypeAlias = Callable[[Op, Any, BaseException | None], None]
-
-
-def later(drive: Recorder, op: Op, when: int, callback: Callable[[Op], None]) -> None:
-    """Call back at an instant; until then the op only waits."""
-    op.wait, op.wake = when, callback
-    delay = max(0, when - drive.env.ports.clock.now_ms()) / 1000
-    op.timer = drive.env.host.call_later(delay, _wake, drive, op)
-    drive.rest()
-
-
-def hurry(drive: Recorder, op: Op, until: int) -> None:
-    """The wall clock may have been set forward: look anew at what is due so soon."""
-    if isinstance(op.wait, int) and op.wait <= until and op.timer is not None:
-        op.timer.cancel()
-        delay = max(0, op.wait - drive.env.ports.clock.now_ms()) / 1000
-        op.timer = drive.env.host.call_later(delay, _wake, drive, op)
-
-
-def _wake(drive: Recorder, op: Op) -> None:
-    op.timer = None
-    if not drive.stopped and not drive.draining and op.wake is not None:
-        op.wait = "busy"
-        op.wake(op)
-
-
 class NotBegun(Exception):
     """An attempt's body was not begun: its turn came too late."""
 
@@ -375,125 +227,11 @@ class Interrupted(Exception):
     """An attempt's body was ended from outside, as by a loop that ends."""
 
 
-def launch(
-    drive: Recorder, op: Op, ended: Ended, may_begin: Callable[[Op], bool] | None = None
-) -> None:
-    """Start an attempt's body: a task, or a thread for a plain function."""
-    definition = op.definition
-    assert op.context is not None, "an op is launched from the flow that called it"
-    context = op.context.copy()
-    inside = Body(drive.run_id, op.id, op.attempt, op.user_key)
-    inside.shelf = drive.shelf
-    op.inside = inside
-    context.run(place.set, inside)
-    call = _call_of(op)
-    op.expired = op.has_begun = op.is_called_off = False
-    host = drive.env.host
-    if definition.is_async:
-        op.task = host.create_task(_attempt(drive, op, ended, call, may_begin), context)
-        return
-    body = partial(op.body or definition.fn, *call[0], **call[1])
-    plainly = body if may_begin is None else partial(_begin_plainly, op, may_begin, body)
-    op.task = host.run_in_thread(context, plainly)
-    op.task.add_done_callback(partial(_thread_ended, drive, op, ended))
-
-
 def own_bound(op: Op) -> Bound:
     """The arguments as they were when the call was made: copies of whatever could be changed."""
     if op.open_args is None:
         return op.definition.own_copy(op.bound, op.args)
     return own_copy(op.definition, op.bound, op.open_args)
-
-
-def _call_of(op: Op) -> Call:
-    """The arguments of a body."""
-    definition, copied = op.definition, own_bound(op)
-    if op.call is not None and copied is op.bound:
-        return op.call
-    return definition.unbinder.call(copied)
-
-
-async def _attempt(
-    drive: Recorder,
-    op: Op,
-    ended: Ended,
-    call: Call,
-    may_begin: Callable[[Op], bool] | None,
-) -> None:
-    """An attempt from begin to end: what follows from its end is done in the same turn."""
-    value = None
-    error: BaseException | None = None
-    try:
-        _check_begin(op, may_begin)
-        value = await (op.body or op.definition.fn)(*call[0], **call[1])
-    except (KeyboardInterrupt, SystemExit) as raised:
-        # It ends the loop, too; should that go on, the attempt has ended.
-        drive.env.host.call_soon(_end, drive, op, ended, None, raised)
-        raise
-    except GeneratorExit as raised:
-        if not _is_running(op):
-            raise  # the task itself is being thrown away
-        error = raised
-    except BaseException as raised:
-        error = raised
-    place.set(None)  # what follows is no longer the body's
-    try:
-        _end(drive, op, ended, value, error)
-    finally:
-        error = None  # its traceback holds this frame
-
-
-def _is_running(op: Op) -> bool:
-    try:
-        return asyncio.current_task() is op.task
-    except RuntimeError:
-        return False
-
-
-def _end(drive: Recorder, op: Op, ended: Ended, value: object, error: BaseException | None) -> None:
-    """Take an attempt's end; a bug of ours on the way stops the run instead of hanging it."""
-    if isinstance(error, asyncio.CancelledError) and _is_foreign(op):
-        error = Interrupted()
-    op.task = None
-    if op.limit is not None:
-        op.limit.cancel()
-        op.limit = None
-    try:
-        ended(op, value, error)
-    except Exception as bug:
-        drive.broke(bug)
-
-
-def _is_foreign(op: Op) -> bool:
-    """Whether neither we nor the body ended it: the loop ends, or somebody cancels all tasks.
-
-    That says nothing about the work, which goes on as after a kill.
-    """
-    if op.is_called_off or op.task is None:
-        return False
-    return op.task.cancelled() or (isinstance(op.task, asyncio.Task) and op.task.cancelling() > 0)
-
-
-def _thread_ended(drive: Recorder, op: Op, ended: Ended, future: asyncio.Future[Any]) -> None:
-    if future.cancelled():
-        _end(drive, op, ended, None, asyncio.CancelledError())
-    else:
-        error = future.exception()
-        _end(drive, op, ended, None if error is not None else future.result(), error)
-
-
-def _begin_plainly(op: Op, may_begin: Callable[[Op], bool], body: Callable[[], Any]) -> Any:
-    _check_begin(op, may_begin)
-    return body()
-
-
-def _check_begin(op: Op, may_begin: Callable[[Op], bool] | None) -> None:
-    """The last look before a body: a pause, or a busy loop or thread, may have kept it for long."""
-    op.has_begun = True
-    if op.is_called_off:
-        raise asyncio.CancelledError
-    if may_begin is not None and not may_begin(op):
-        raise NotBegun
 
 
 def call_off(op: Op) -> None:
@@ -505,16 +243,143 @@ def call_off(op: Op) -> None:
             op.task.cancel()
 
 
-def set_limit(drive: Recorder, op: Op, seconds: float) -> None:
-    """Cancel the attempt when its time is over. A thread can't be cancelled: it is waited for."""
-    full = op.definition.timeout_seconds
-    assert full is not None, "only what has a limit can reach it"
-    op.limit = drive.env.limits.set(full, seconds, op)
-
-
-def _expire(op: Op) -> None:
+def expire(op: Op) -> None:
+    """The time of an attempt is over; a thread can't be cancelled: it is waited for."""
     op.expired = True
     if op.abort is not None:
         op.abort()
     if op.definition.is_async:
         call_off(op)
+
+
+class PendingOps:
+    """The ops of one run that have no delivered end."""
+
+    def __init__(self) -> None:
+        #: The flow waits for these, by id.
+        self.ops: dict[str, Op] = {}
+        #: The flow no longer waits for these; what comes of them is recorded all the same.
+        self._orphans: dict[str, Op] = {}
+        #: Effects whose end is not known: the run can't end before they are settled.
+        self.unsettled: set[str] = set()
+        #: Open when the flow was stopped; an end of one may have been recorded in between.
+        self.cut_off: set[str] = set()
+
+    def add(self, op: Op) -> None:
+        """The flow waits for this op."""
+        self.ops[op.id] = op
+        if op.definition.effect is not None:
+            self.unsettled.add(op.id)
+
+    def find(self, step: str) -> Op | None:
+        """The op of that id, waited for or not."""
+        return self.ops.get(step) or self._orphans.get(step)
+
+    def asked(self) -> list[str]:
+        """What the code asks for, by id."""
+        return list(self.ops)
+
+    def all(self) -> list[Op]:
+        """Every op that is open."""
+        return [*self.ops.values(), *self._orphans.values()]
+
+    def under_way(self) -> list[tuple[str, bool]]:
+        """The id of each op whose body runs, and whether it is an effect."""
+        return [
+            (op.id, op.definition.effect is not None)
+            for op in self.all()
+            if op.has_begun and op.wait == "busy" and not op.is_over
+        ]
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is under way that is no wait."""
+        for ops in (self.ops, self._orphans):
+            for op in ops.values():
+                if op.wait == "busy":
+                    return True
+        return False
+
+    def go_live(self) -> list[Op]:
+        """What must be begun now that the replay is over: what is waited for, and open effects."""
+        orphans = self._orphans.items()
+        self._orphans = {step: op for step, op in orphans if step in self.unsettled}
+        return self.all()
+
+    def cut_effects(self) -> list[asyncio.Future[Any]]:
+        """There is no more time: ask attempts that change the world to end, where that can be."""
+        cut = []
+        for op in self.all():
+            is_effect = op.definition.effect is not None and op.definition.is_async
+            if is_effect and op.task is not None:
+                op.cut = True
+                call_off(op)
+                cut.append(op.task)
+        return cut
+
+    def close(self, step: str) -> Op | None:
+        """The op has its end; returns it if the flow still waits for it."""
+        self.unsettled.discard(step)
+        self._orphans.pop(step, None)
+        return self.ops.pop(step, None)
+
+    def abandon(self, op: Op, *, is_live: bool) -> None:
+        """The flow no longer waits for this op; a plain step that runs is cancelled."""
+        if self.ops.pop(op.id, None) is None:
+            return
+        op.orphan = True
+        is_under_way = op.task is not None or op.is_over or not is_live
+        if op.definition.effect is not None or is_under_way:
+            self._orphans[op.id] = op
+        if op.definition.effect is None:
+            _stop(op)
+
+    def cut(self) -> None:
+        """The flow is stopped: plain steps are called off, effects run to their end."""
+        for op in list(self.ops.values()):
+            self.abandon(op, is_live=True)
+            if not op.is_intended:
+                # Nothing new is begun: an effect without an intent has nothing to settle.
+                self.close(op.id)
+                self.cut_off.add(op.id)
+                op.is_late = True
+
+    def drop(self, op: Op) -> None:
+        """Nobody waits for this op and nothing comes of it."""
+        self._orphans.pop(op.id, None)
+
+    def shield(self, step: str) -> None:
+        """An attempt of this effect begins: cancellations wait for its end."""
+        self.unsettled.add(step)
+        op = self.find(step)
+        if op is not None and isinstance(op.future, EffectFuture):
+            op.future.shielded = True
+
+    def give_way(self, step: str) -> None:
+        """An attempt is over, the effect is not: a cancellation that waited for it comes now."""
+        op = self.find(step)
+        if op is None or op.orphan or not isinstance(op.future, EffectFuture):
+            return
+        op.future.shielded = False
+        if op.future.cancel_wanted:
+            self.ops.pop(op.id, None)
+            self._orphans[op.id] = op
+            op.orphan = True
+            op.future.give_way()
+
+    def stop(self) -> None:
+        """The run leaves memory: timers end, plain bodies are cancelled, effects run out."""
+        for op in self.all():
+            if op.timer is not None:
+                op.timer.cancel()
+            if op.definition.effect is None:
+                _stop(op)
+        self.ops.clear()
+        self._orphans.clear()
+
+
+def _stop(op: Op) -> None:
+    if op.timer is not None:
+        op.timer.cancel()
+        op.timer = None
+    call_off(op)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from outlive.engine.context import RunContext
 from outlive.engine.faults import exception_of
-from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import Op
-from outlive.engine.pending import PendingOps
 from outlive.errors import InsideStep, OutliveError, ReplayMismatch, ValueRefused
 from outlive.journal.fork import changed_in
 from outlive.journal.redaction import same_text
@@ -117,7 +116,10 @@ class Replay:
         self.patches = set(run.patches)
         self._seq = run.seq
         self._past = Past()
-        self._changed: list[Event] = []
+        #: Outcomes from before a failure, by step.
+        self.known = self._past.known
+        #: What a fork gave another outcome, in JSON.
+        self.changed: list[Event] = []
         self._refusals: dict[str, Replied] | None = None
         self._asked: dict[str, str] | None = None
         self._taken: dict[str, SignalTaken] | None = None
@@ -125,8 +127,9 @@ class Replay:
     def inbox(self, events: Sequence[Event]) -> Iterable[Event]:
         """The events that the flow goes through again."""
         self._past = past_of(events, self._seq - len(events) + 1)
+        self.known = self._past.known
         if Forked in map(type, events):
-            self._changed = changed_in(events)
+            self.changed = changed_in(events)
         return [event for _, event in self._past.events if type(event) in _REPLAYED]
 
     def seq_of(self, event: Event) -> int:
@@ -135,7 +138,7 @@ class Replay:
 
     def is_changed(self, event: Event) -> bool:
         """A fork gave this step another outcome, in JSON."""
-        return bool(self._changed) and any(event is each for each in self._changed)
+        return bool(self.changed) and any(event is each for each in self.changed)
 
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""
@@ -176,25 +179,20 @@ class Replay:
         """Everything recorded was delivered; it need not be kept."""
         self._past.events = []
 
-    @property
-    def knows(self) -> bool:
-        """There are outcomes from before a failure."""
-        return bool(self._past.known)
-
     def known_of(self, op: Op) -> Event | None:
         """The outcome of this very call, recorded before the run was given another try.
 
         Raises:
             ReplayMismatch: the effect was done with other arguments.
         """
-        event = self._past.known.pop(op.id, None)
+        event = self.known.pop(op.id, None)
         if isinstance(event, StepDone):
             return event if recorded_digest(event) == op.digest else None
         return event if event is None else self._insist(event, op)
 
     def known_answer(self, place: str) -> tuple[QuestionAsked, Answered] | None:
         """A human's answer from before the run was given another try, and what was asked then."""
-        answer = self._past.known.pop(place, None)
+        answer = self.known.pop(place, None)
         return (self._past.asked[place], answer) if isinstance(answer, Answered) else None
 
     def _insist(self, event: Event, op: Op) -> Event:
@@ -392,35 +390,21 @@ STUCK = (
 )
 
 
-class Compared(Protocol):
-    """What a comparison asks of the drive."""
-
-    run_id: str
-    waiting: PendingOps
-    loop: FlowLoop
-
-    def asked(self) -> list[str]:
-        """What the code asks for, by id."""
-        ...
-
-
 class Comparing:
     """The comparison of one run's code with its journal."""
 
-    def __init__(self, drive: Compared, replay: Replay) -> None:
-        self._drive, self._replay = drive, replay
-        #: The first difference.
-        self.misfit: OutliveError | None = None
+    def __init__(self, context: RunContext, replay: Replay) -> None:
+        self._context, self._replay = context, replay
 
     def refuse(self, error: OutliveError) -> None:
         """Code and journal do not fit, for this reason."""
-        self.misfit = self.misfit or error
+        self._context.misfit = self._context.misfit or error
 
     def differs(self, event: Event, asked: str = "", recorded: str = "", sides: str = "") -> None:
         """The journal has this event where the code asks for something else."""
-        wanted, seq = [asked] if asked else self._drive.asked(), self._replay.seq_of(event)
+        wanted, seq = [asked] if asked else self._context.asked(), self._replay.seq_of(event)
         recorded = recorded or describe(event)
-        self.refuse(mismatch(self._drive.run_id, seq, recorded, wanted, sides))
+        self.refuse(mismatch(self._context.run_id, seq, recorded, wanted, sides))
 
     def is_inherited(self, event: Event) -> bool:
         """It stands in what a fork shares with another run."""
@@ -428,7 +412,7 @@ class Comparing:
 
     def find(self, event: Event, step: str) -> Op | None:
         """The op that an event is about; the code must have asked for it by now."""
-        op = self._drive.waiting.find(step)
+        op = self._context.waiting.find(step)
         if op is None:
             self.differs(event)
         elif not self.fits(op, event):
@@ -452,7 +436,7 @@ class Comparing:
                 return op.definition.value_from_json(getattr(event, "value", b"")), None
             value, error = outcome_of(op, event)
             if isinstance(error, InsideStep):
-                self._drive.loop.refuse(error)  # the run fails with it, whoever catches it
+                self._context.loop.refuse(error)  # the run fails with it, whoever catches it
             return value, error
         except ValueRefused as refused:
             self.refuse(_given_by_fork(op, refused) if is_changed else refused)

@@ -18,10 +18,12 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from outlive.engine.arguments import call_by_name, is_async
+from outlive.engine.attempts import attempt_of
+from outlive.engine.context import RunContext
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, CheckAnswer
 from outlive.engine.faults import exception_of, frames_of, text_of
 from outlive.engine.notices import doubt_of
-from outlive.engine.ops import Op, Recorder, own_bound
+from outlive.engine.ops import Op, own_bound
 from outlive.engine.place import Body, place
 from outlive.errors import CorruptRecord, InDoubt, NotHappened, ValueRefused
 from outlive.model.decide import DRIVER_ENDED, RetryAt, absence_counts_from, decide_failure
@@ -64,8 +66,8 @@ class Ends(Protocol):
 class Settler:
     """Settles the doubts of one run."""
 
-    def __init__(self, drive: Recorder, ends: Ends) -> None:
-        self._drive = drive
+    def __init__(self, context: RunContext, ends: Ends) -> None:
+        self._context = context
         self._ends = ends
         self._told: set[tuple[str, type]] = set()
 
@@ -75,7 +77,7 @@ class Settler:
         assert effect is not None, "a doubt is about an intent"
         assert rules is not None, "only an effect can be in doubt"
         op.checks = 0
-        op.watched_from = self._drive.env.ports.clock.monotonic()
+        op.watched_from = self._context.env.ports.clock.monotonic()
         if effect.asks:
             self._ask(op)
         elif rules.doubt == "check":
@@ -93,13 +95,13 @@ class Settler:
 
     def tell(self, op: Op, effect: OpenEffect) -> None:
         """Only a human can settle this, and should know as soon as it is durable."""
-        drive = self._drive
-        wait = doubt_of(drive.run_id, drive.log.run.start.flow, op.id, effect)
-        drive.when_durable(partial(drive.env.notices.tell, wait))
+        context = self._context
+        wait = doubt_of(context.run_id, context.log.run.start.flow, op.id, effect)
+        context.when_durable(partial(context.env.notices.tell, wait))
 
     def _ask(self, op: Op) -> None:
         op.wait = None
-        self._drive.rest()
+        self._context.rest()
 
     def _repeat(self, op: Op, effect: OpenEffect, error: BaseException | None) -> None:
         """The receiver honours the key: a repeat is harmless, within the retries asked for."""
@@ -107,7 +109,7 @@ class Settler:
             self._ends.repeat(op, None)
             return
         error = error or _restored(op, effect)
-        ports = self._drive.env.ports
+        ports = self._context.env.ports
         now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
         decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
         if isinstance(decision, RetryAt) and not op.cancel_wanted:
@@ -120,25 +122,25 @@ class Settler:
     def _check(self, op: Op) -> None:
         rules = op.definition.effect
         assert rules is not None, "only an effect can be in doubt"
-        host, asked_at = self._drive.env.host, self._drive.env.ports.clock.monotonic()
-        transactions = self._drive.env.transactions
+        host, asked_at = self._context.env.host, self._context.env.ports.clock.monotonic()
+        transactions = self._context.env.transactions
         if op.definition.transaction and transactions is not None:
-            looked = host.create_task(transactions.look(self._drive, op))
+            looked = host.create_task(transactions.look(op, attempt_of(self._context, op)))
             looked.add_done_callback(partial(self._answered, op, asked_at))
             return
         assert rules.check is not None, "this rule comes with a check"
         offered = {**own_bound(op), "key": op.key}
         ask = partial(call_by_name, rules.check, offered)
         assert op.context is not None, "an op is checked from the flow that called it"
-        context = op.context.copy()
-        context.run(place.set, Body(self._drive.run_id, op.id, op.attempt, op.user_key))
-        task = host.create_task(_answer(host, rules.check, ask), context)
+        own = op.context.copy()
+        own.run(place.set, Body(self._context.run_id, op.id, op.attempt, op.user_key))
+        task = host.create_task(_answer(host, rules.check, ask), own)
         task.add_done_callback(partial(self._answered, op, asked_at))
 
     def _answered(self, op: Op, asked_at: float, task: asyncio.Task[Any]) -> None:
         failed = asyncio.CancelledError() if task.cancelled() else task.exception()
         effect, rules = op.effect, op.definition.effect
-        if self._drive.stopped or effect is None or rules is None or effect.doubt is None:
+        if self._context.stopped or effect is None or rules is None or effect.doubt is None:
             return
         if asked_at < op.watched_from:
             return  # it was asked about an earlier doubt
@@ -169,7 +171,7 @@ class Settler:
         kind = op.definition.name, type(error)
         if kind not in self._told and not op.definition.transaction:
             self._told.add(kind)
-            where, why = f"effect {op.id} of run {self._drive.run_id}", text_of(error)
+            where, why = f"effect {op.id} of run {self._context.run_id}", text_of(error)
             says = "the check of %s does not know (outlive.UNKNOWN), since it failed: %s: %s"
             at = "".join(f"\n{frame}" for frame in frames_of(error))
             extra = {"sealed_as": f"the check of {where} failed ({type(error).__qualname__})"}
@@ -188,9 +190,9 @@ class Settler:
             effect.asks = True
             fault = effect.doubt
             assert fault is not None, "there is a doubt to ask about"
-            drive = self._drive
+            context = self._context
             is_over = effect.over_at is not None
-            drive.record(EffectDoubted(drive.at(), op.id, op.attempt, fault, True, is_over))
+            context.record(EffectDoubted(context.at(), op.id, op.attempt, fault, True, is_over))
             self.tell(op, effect)
             self._ask(op)
             return
@@ -198,11 +200,11 @@ class Settler:
 
     def _check_in(self, op: Op, seconds: float) -> None:
         """Ask again; the run stays in memory, or what was watched and counted would be lost."""
-        op.timer = self._drive.env.host.call_later(seconds, self._check_now, op)
+        op.timer = self._context.env.host.call_later(seconds, self._check_now, op)
 
     def _check_now(self, op: Op) -> None:
         op.timer = None
-        if not self._drive.stopped:
+        if not self._context.stopped:
             self._check(op)
 
 

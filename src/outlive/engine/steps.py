@@ -7,27 +7,27 @@ it is repeated only if that outcome was not yet durable.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Protocol
 
 import msgspec
 
+from outlive.engine.attempts import later, launch, set_limit
+from outlive.engine.context import RunContext
+from outlive.engine.definitions import IMMUTABLE
 from outlive.engine.effects import EffectRunner
 from outlive.engine.faults import fault_of
-from outlive.engine.ops import Interrupted, Op, Recorder, later, launch, set_limit
-from outlive.engine.pending import PendingOps
+from outlive.engine.ops import Interrupted, Op
 from outlive.engine.replay import DONE_BEFORE_RETRY, Replay
 from outlive.errors import ReplayMismatch, TimedOut, ValueRefused
 from outlive.model.decide import RetryAt, decide_failure
-from outlive.model.events import AttemptFailed, EffectRaised, Event, StepDone, StepRaised
+from outlive.model.events import AttemptFailed, EffectRaised, StepDone, StepRaised
 from outlive.model.run import Backoff
 
 
 class StepRunner:
     """Runs the plain steps of one run."""
 
-    def __init__(self, drive: Recorder) -> None:
-        self._drive = drive
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
 
     def start(self, op: Op, backoff: Backoff | None) -> None:
         """Begin, or go on behind the attempts that are in the journal."""
@@ -35,24 +35,32 @@ class StepRunner:
             self._begin(op)
             return
         op.attempt = backoff.attempt + 1
-        later(self._drive, op, backoff.retry_at, self._begin)
+        later(self._context, op, backoff.retry_at, self._begin)
 
     def _begin(self, op: Op) -> None:
         if op.orphan:
             return
-        launch(self._drive, op, self._ended)
-        if op.definition.timeout_seconds is not None:
-            set_limit(self._drive, op, op.definition.timeout_seconds)
+        seconds = op.definition.timeout_seconds
+        if seconds is None:
+            launch(self._context, op, self._ended)
+            return
+        op.begins_until = self._context.env.host.time() + seconds
+        launch(self._context, op, self._ended, None, self._set_limit)
+        if not op.definition.is_async:
+            self._set_limit(op)
+
+    def _set_limit(self, op: Op) -> None:
+        set_limit(self._context, op, op.begins_until - self._context.env.host.time())
 
     def _ended(self, op: Op, value: object, error: BaseException | None) -> None:
-        if self._drive.stopped:
+        if self._context.stopped:
             return
         if op.is_late or (op.orphan and error is not None):
-            self._drive.drop(op)
+            self._context.drop(op)
         elif error is None:
             self._returned(op, value)
         elif isinstance(error, Interrupted):
-            self._drive.interrupted()
+            self._context.interrupted()
         else:
             self._raised(op, _time_out(op) if op.expired else error)
 
@@ -65,28 +73,30 @@ class StepRunner:
         except ValueRefused as refused:
             self._give_up(op, refused.by(f"step {op.id} returned"))
             return
-        done = StepDone(self._drive.at(), op.id, op.attempt, op.args, op.own_digest, encoded)
+        done = StepDone(self._context.at(), op.id, op.attempt, op.args, op.own_digest, encoded)
         op.is_over = True
-        self._drive.record(done)
+        if type(value) in IMMUTABLE and not self._context.hider.is_on:
+            op.value, op.is_immutable = value, True
+        self._context.record(done)
 
     def _raised(self, op: Op, error: BaseException) -> None:
-        ports = self._drive.env.ports
+        ports = self._context.env.ports
         now, chance = ports.clock.now_ms(), ports.entropy(1)[0] / 256
         decision = decide_failure(op.definition.retry, op.attempt, error, now=now, chance=chance)
         if not isinstance(decision, RetryAt):
             self._give_up(op, error)
             return
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
-        at = self._drive.at()
-        self._drive.note(AttemptFailed(at, op.id, op.attempt, fault, decision.at))
+        at = self._context.at()
+        self._context.note(AttemptFailed(at, op.id, op.attempt, fault, decision.at))
         op.attempt += 1
-        later(self._drive, op, decision.at, self._begin)
+        later(self._context, op, decision.at, self._begin)
 
     def _give_up(self, op: Op, error: BaseException) -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
-        at = self._drive.at()
+        at = self._context.at()
         op.is_over = True
-        self._drive.record(StepRaised(at, op.id, op.attempt, op.args, op.own_digest, fault))
+        self._context.record(StepRaised(at, op.id, op.attempt, op.args, op.own_digest, fault))
 
 
 def _time_out(op: Op) -> TimedOut:
@@ -97,67 +107,58 @@ def _time_out(op: Op) -> TimedOut:
 UNDURABLE_MAX = 256
 
 
-class Startable(Recorder, Protocol):
-    """What a beginning asks of the drive."""
-
-    effects: EffectRunner
-    waiting: PendingOps
-    inbox: deque[Event]
-    to_start: list[Op]
-
-    def activate(self) -> None:
-        """Let the flow run as far as it can."""
-        ...
-
-
 class Beginning:
     """Begins the ops of one run."""
 
-    def __init__(self, drive: Startable, replay: Replay) -> None:
-        self._drive, self._replay = drive, replay
-        self._steps = StepRunner(drive)
+    def __init__(self, context: RunContext, replay: Replay, effects: EffectRunner) -> None:
+        self._context, self._replay, self._effects = context, replay, effects
+        self._steps = StepRunner(context)
+        #: What was asked for last has begun, and is under way.
+        self.is_busy = False
 
     def open_effects(self) -> None:
         """What an earlier driver left open comes first: mail may be about it."""
-        drive = self._drive
-        for op in list(drive.to_start):
+        context = self._context
+        for op in list(context.to_start):
             known = self._replay.effects.pop(op.id, None)
             if known is not None:
-                drive.to_start.remove(op)
-                drive.effects.start(op, known)
+                context.to_start.remove(op)
+                self._effects.start(op, known)
 
     def asked_for(self) -> None:
         """What the flow has asked for since."""
-        drive = self._drive
-        if drive.to_start and drive.log.seq - drive.log.durable > UNDURABLE_MAX:
+        context, replay = self._context, self._replay
+        self.is_busy = False
+        if context.log.seq - context.log.durable > UNDURABLE_MAX:
             # Back-pressure: the disk is behind; nothing new starts until it has caught up.
-            drive.when_durable(drive.attend)
+            context.when_durable(context.attend)
             return
-        ops, drive.to_start = drive.to_start, []
+        ops, context.to_start = context.to_start, []
         for op in ops:
-            if self._replay.knows and self._deliver_known(op):
+            if replay.known and self._deliver_known(op):
                 continue
-            if op.id in drive.waiting.unsettled:
-                drive.effects.start(op, None)
+            if op.id in context.waiting.unsettled:
+                self._effects.start(op, None)
+                self.is_busy = op.wait == "busy"
             elif not op.orphan:
-                self._steps.start(op, self._replay.backoffs.pop(op.id, None))
+                self._steps.start(op, replay.backoffs.pop(op.id, None))
 
     def _deliver_known(self, op: Op) -> bool:
         """What was done before the run failed is not done again; thousands have their turns."""
-        drive = self._drive
-        if drive.waiting.find(op.id) is None:
+        context = self._context
+        if context.waiting.find(op.id) is None:
             return False  # given up meanwhile
         try:
             event = self._replay.known_of(op)
         except ReplayMismatch as error:
             if not op.cancel_wanted:
-                drive.refuse(error)
+                context.refuse(error)
                 return True
             event = _called_off(op)
         if event is not None:
-            drive.inbox.append(msgspec.structs.replace(event, at=drive.at()))
-            drive.log.append(drive.inbox[-1])
-            drive.env.host.call_soon(drive.activate)
+            context.inbox.append(msgspec.structs.replace(event, at=context.at()))
+            context.log.append(context.inbox[-1])
+            context.env.host.call_soon(context.activate)
         return event is not None
 
 

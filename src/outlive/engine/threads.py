@@ -18,15 +18,13 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from outlive.engine.calls import Calls
+from outlive.engine.context import RunContext
 from outlive.engine.definitions import Definition
 from outlive.engine.host import Cancellable
-from outlive.engine.loop import FlowLoop
-from outlive.engine.ops import Env
 from outlive.engine.place import SWALLOWS_MAX, Branch, Plain, RunStopped, place
-from outlive.engine.replay import Comparing
 from outlive.errors import RunError, UsageError
 
 logger = logging.getLogger("outlive")
@@ -37,29 +35,11 @@ UNWIND_SECONDS = 5.0
 _MISSING = object()
 
 
-class Drivable(Protocol):
-    """What threads ask of the drive."""
-
-    run_id: str
-    env: Env
-    loop: FlowLoop
-    comparing: Comparing
-
-    @property
-    def is_overdue(self) -> bool:
-        """The deadline is the next event, but for mail."""
-        ...
-
-    def activate(self) -> None:
-        """Let the flow run as far as it can."""
-        ...
-
-
 class FlowThreads:
     """The threads of one run."""
 
-    def __init__(self, drive: Drivable) -> None:
-        self.drive = drive
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
         self._alive: set[FlowThread] = set()
         self._waiting: list[Callable[[], object]] = []
         self._limit: Cancellable | None = None
@@ -81,14 +61,14 @@ class FlowThreads:
             return
         self._waiting.append(callback)
         if self._limit is None:
-            self._limit = self.drive.env.host.call_later(UNWIND_SECONDS, self._give_up)
+            self._limit = self.context.env.host.call_later(UNWIND_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         for thread in list(self._alive):
             logger.error(
                 "run %s left memory, but its thread %s still runs after %g s: flow code blocks, "
                 "or swallows BaseException; it can change nothing of the run any more",
-                self.drive.run_id,
+                self.context.run_id,
                 thread.name,
                 UNWIND_SECONDS,
             )
@@ -114,9 +94,9 @@ class FlowThread:
     """
 
     def __init__(self, threads: FlowThreads, branch: Branch, fn: Callable[[], Any]) -> None:
-        self.name = f"outlive-flow-{threads.drive.run_id}-{branch.id}"
+        self.name = f"outlive-flow-{threads.context.run_id}-{branch.id}"
         self._threads, self._branch, self._fn = threads, branch, fn
-        self._loop = threads.drive.loop
+        self._loop = threads.context.loop
         self._stopped = False
         #: It has the say: the task waits until it is back.
         self._is_away = False
@@ -160,7 +140,7 @@ class FlowThread:
         except RuntimeError as error:
             # No fault of the flow's: the run keeps its place, and is tried again later.
             self._threads.forget(self)
-            self._threads.drive.comparing.refuse(RunError(f"no thread for its flow: {error}"))
+            self._threads.context.refuse(RunError(f"no thread for its flow: {error}"))
             raise RunStopped from None
 
     async def _perform(self) -> tuple[Any, BaseException | None]:
@@ -191,16 +171,16 @@ class FlowThread:
         """On the host: the thread waits for an answer, or is over."""
         if self._end is not None:
             self._threads.forget(self)
-        if self._threads.drive.is_overdue:
+        if self._threads.context.is_overdue:
             # Before anything that it asks for, or its end: the flow was cut off here.
-            self._threads.drive.activate()
+            self._threads.context.activate()
         if self._stopped:
             self._end = None
             self._answers.put((None, RunStopped()))
             return
         self._is_away = self._loop.is_away = False
         self._loop.wake_first(self._back)
-        self._threads.drive.activate()
+        self._threads.context.activate()
 
     def _close(self) -> None:
         """The task is over; if the thread is not, it is unwound."""
@@ -223,7 +203,7 @@ class FlowThread:
         except BaseException as error:
             self._end = None, error
         del fn, context
-        self._threads.drive.env.host.call_threadsafe(self._come_back)
+        self._threads.context.env.host.call_threadsafe(self._come_back)
 
     def check(self, name: str) -> None:
         """Refuse calls from any other thread."""
@@ -248,7 +228,7 @@ class FlowThread:
                 return calls.outcome(op, event)
         except RunStopped:
             # Code and journal differ, and only this thread knows.
-            self._threads.drive.env.host.call_threadsafe(self._threads.drive.activate)
+            self._threads.context.env.host.call_threadsafe(self._threads.context.activate)
             raise
         return self.wait(partial(calls.wait_for, op))
 
@@ -257,7 +237,7 @@ class FlowThread:
         if self._stopped:
             self._refuse()
         self._work, self._context = work, copy_context()
-        self._threads.drive.env.host.call_threadsafe(self._come_back)
+        self._threads.context.env.host.call_threadsafe(self._come_back)
         value, error = self._answers.get()
         if error is not None:
             try:
@@ -280,7 +260,7 @@ class FlowThread:
                 self.name,
                 SWALLOWS_MAX,
             )
-            self._threads.drive.env.host.call_threadsafe(self._threads.forget, self)
+            self._threads.context.env.host.call_threadsafe(self._threads.forget, self)
             threading.Event().wait()
         raise RunStopped
 

@@ -10,33 +10,11 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Protocol
 
+from outlive.engine.context import RunContext
 from outlive.engine.host import Cancellable
-from outlive.engine.loop import FlowLoop
-from outlive.engine.ops import Recorder
 from outlive.engine.replay import Comparing
 from outlive.model.events import TimerFired
-
-
-class Mailing(Protocol):
-    """Mail that beats timers."""
-
-    def before(self, posted_before: int, callback: Callable[[], None]) -> None:
-        """Call once mail posted before an instant has been taken."""
-        ...
-
-
-class Flowing(Recorder, Protocol):
-    """What timers ask of the drive."""
-
-    loop: FlowLoop
-    comparing: Comparing
-
-    @property
-    def mailbox(self) -> Mailing:
-        """Where mail comes in."""
-        ...
 
 
 class _Timer:
@@ -51,19 +29,23 @@ class _Timer:
 class FlowTimers:
     """The timers of one run."""
 
-    def __init__(self, drive: Flowing) -> None:
-        self._drive = drive
+    #: Calls once mail posted before an instant has been taken: it beats a timer.
+    after_mail: Callable[[int, Callable[[], None]], None]
+
+    def __init__(self, context: RunContext, comparing: Comparing) -> None:
+        self._context, self._comparing = context, comparing
+        context.loop.set_timer, context.loop.drop_timer = self.set_timer, self.drop_timer
         self.waiting: dict[str, _Timer] = {}
         self._by_handle: dict[int, str] = {}
         self._dropped: set[str] = set()
 
     def set_timer(self, handle: asyncio.TimerHandle, timer_id: str) -> None:
         """Fire this handle at its time, as an event."""
-        fire_at = self._drive.started_at + ceil(handle.when() * 1000)
+        fire_at = self._context.started_at + ceil(handle.when() * 1000)
         timer = _Timer(timer_id, handle, fire_at)
         self.waiting[timer_id] = timer
         self._by_handle[id(handle)] = timer_id
-        if self._drive.is_live:
+        if self._context.is_live:
             self._arm(timer)
 
     def drop_timer(self, handle: asyncio.TimerHandle) -> None:
@@ -71,7 +53,7 @@ class FlowTimers:
         timer_id = self._by_handle.pop(id(handle), None)
         timer = self.waiting.pop(timer_id, None) if timer_id is not None else None
         if timer is not None and timer_id is not None:
-            if not self._drive.is_live:
+            if not self._context.is_live:
                 self._dropped.add(timer_id)
             if timer.armed is not None:
                 timer.armed.cancel()
@@ -95,24 +77,24 @@ class FlowTimers:
                 self._arm(timer)
 
     def _arm(self, timer: _Timer) -> None:
-        now = self._drive.env.ports.clock.now_ms()
+        now = self._context.env.ports.clock.now_ms()
         # Negative if it is due already: the host keeps them in order.
         delay = (timer.fire_at - now) / 1000
-        timer.armed = self._drive.env.host.call_later(delay, self._due, timer)
+        timer.armed = self._context.env.host.call_later(delay, self._due, timer)
 
     def _due(self, timer: _Timer) -> None:
-        if self._drive.stopped or timer.id not in self.waiting:
+        if self._context.stopped or timer.id not in self.waiting:
             return
-        if self._drive.env.ports.clock.now_ms() < timer.fire_at:
+        if self._context.env.ports.clock.now_ms() < timer.fire_at:
             # The wall clock was set back meanwhile, and timers go by it.
             self._arm(timer)
-            self._drive.rest()
+            self._context.rest()
             return
-        self._drive.mailbox.before(timer.fire_at, partial(self._fire, timer))
+        self.after_mail(timer.fire_at, partial(self._fire, timer))
 
     def fire_before(self, instant: int) -> None:
         """Fire, in their order, those that were due before an instant in the past."""
-        until = min(instant, self._drive.env.ports.clock.now_ms() + 1)
+        until = min(instant, self._context.env.ports.clock.now_ms() + 1)
         due = [timer for timer in self.waiting.values() if timer.fire_at < until]
         for timer in sorted(due, key=lambda each: each.fire_at):
             self._fire(timer)
@@ -120,19 +102,19 @@ class FlowTimers:
     def _fire(self, timer: _Timer) -> None:
         if timer.id in self.waiting and not timer.is_recorded:
             timer.is_recorded = True
-            self._drive.record(TimerFired(self._drive.at(), timer.id))
+            self._context.record(TimerFired(self._context.at(), timer.id))
 
     def fired(self, event: TimerFired) -> None:
         """Deliver: the flow's callback gets ready, unless it was called off before."""
         timer = self.waiting.pop(event.timer, None)
         if timer is None:
-            if event.timer not in self._dropped and not self._drive.is_live:
-                self._drive.comparing.differs(event)
+            if event.timer not in self._dropped and not self._context.is_live:
+                self._comparing.differs(event)
             return
         self._by_handle.pop(id(timer.handle), None)
         handle = timer.handle
         if not handle.cancelled():
-            self._drive.loop.ready.append(handle)
+            self._context.loop.ready.append(handle)
 
     def stop(self) -> None:
         """The run leaves memory."""

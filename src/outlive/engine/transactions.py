@@ -15,16 +15,23 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from outlive.engine.definitions import NOT_HAPPENED
 from outlive.engine.host import Cancellable, Host
-from outlive.engine.ops import NotBegun, Op, Recorder, set_limit
+from outlive.engine.ops import Limits, NotBegun, Op, expire
 from outlive.envelope import disclose_outcome, enclose_outcome
 from outlive.errors import CorruptRecord, LeaseLost, OutliveError, StoreUnavailable, TimedOut
 from outlive.journal.lane import Lane
 from outlive.stores.seam import Store
-from outlive.stores.transactions import Attempt, NotInTime, Transactional, Unsure
+from outlive.stores.transactions import (
+    AsyncTransaction,
+    Attempt,
+    NotInTime,
+    Transaction,
+    Transactional,
+    Unsure,
+)
 
 logger = logging.getLogger("outlive")
 
@@ -33,21 +40,12 @@ FORGET_MANY = 100
 FORGET_SECONDS = 0.5
 
 
-class Open(Protocol):
-    """A transaction that may be taken away from its body."""
-
-    @property
-    def is_lost(self) -> bool:
-        """The database went away."""
-        ...
-
-    def abort(self) -> None:
-        """It can't be committed any more."""
-        ...
-
-
+#: A transaction that may be taken away from its body.
+Open: TypeAlias = Transaction | AsyncTransaction
 #: Called with a transaction that has begun.
 Begun: TypeAlias = Callable[[Open], None]
+#: What is not recorded, taken out of an outcome.
+Hide: TypeAlias = Callable[[bytes], bytes]
 
 
 class Transactions:
@@ -58,6 +56,7 @@ class Transactions:
         self._seconds_max = store.seconds_max
         self._known: list[tuple[str, str]] = []
         self._timer: Cancellable | None = None
+        self._limits: Limits[Op] = Limits(host, expire)
 
     # one attempt
 
@@ -65,36 +64,37 @@ class Transactions:
         """No store lets a transaction be open for as long as it likes."""
         return min(op.definition.timeout_seconds or 0, self._seconds_max)
 
-    def body_of(self, drive: Recorder, op: Op, left: Callable[[Op], float]) -> Callable[..., Any]:
+    def body_of(
+        self, op: Op, attempt: Attempt, hide: Hide, left: Callable[[Op], float]
+    ) -> Callable[..., Any]:
         """The body of a step with a transaction around it, which sets its limit."""
         perform = self._perform if op.definition.is_async else self._perform_plainly
-        begun = partial(self._begun, drive, op, attempt_of(drive, op), left)
-        return partial(perform, drive, op, attempt_of(drive, op), begun)
+        begun = partial(self._begun, op, attempt, left)
+        return partial(perform, op, attempt, (hide, begun))
 
-    def _begun(
-        self,
-        drive: Recorder,
-        op: Op,
-        attempt: Attempt,
-        left: Callable[[Op], float],
-        own: Open,
-    ) -> None:
+    def _begun(self, op: Op, attempt: Attempt, left: Callable[[Op], float], own: Open) -> None:
         """From here on it is ended at its limit, all of which it has: else it is not begun."""
         op.abort, limit = own.abort, self.limit_of(op)
         if left(op) < limit:
             raise NotBegun
-        start = partial(_start_limit, drive, op, attempt.seq, limit)
-        start() if op.definition.is_async else drive.env.host.call_threadsafe(start)
+        start = partial(self._start_limit, op, attempt.seq, limit)
+        start() if op.definition.is_async else self._host.call_threadsafe(start)
+
+    def _start_limit(self, op: Op, seq: int, seconds: float) -> None:
+        """On the run's side: the attempt may have ended meanwhile."""
+        if op.task is not None and op.effect is not None and op.effect.seq == seq:
+            op.limit = self._limits.set(op.definition.timeout_seconds or 0, seconds, op)
 
     async def _perform(
-        self, drive: Recorder, op: Op, attempt: Attempt, begun: Begun, *args: Any, **kwargs: Any
+        self, op: Op, attempt: Attempt, told: tuple[Hide, Begun], *args: Any, **kwargs: Any
     ) -> Any:
+        hide, begun = told
         with _beginning():
             own = await self._store.begin_async(attempt, self.limit_of(op))
         try:
             begun(own)
             value = await op.definition.fn(own.connection, *args, **kwargs)
-            outcome = drive.hider.value(op.definition.value_codec.encode(value))
+            outcome = hide(op.definition.value_codec.encode(value))
             await _undisturbed(own.commit(_enclosed(attempt, outcome)))
         except BaseException as error:
             meant = self._meaning(op, own, error)
@@ -107,14 +107,15 @@ class Transactions:
         return value
 
     def _perform_plainly(
-        self, drive: Recorder, op: Op, attempt: Attempt, begun: Begun, *args: Any, **kwargs: Any
+        self, op: Op, attempt: Attempt, told: tuple[Hide, Begun], *args: Any, **kwargs: Any
     ) -> Any:
+        hide, begun = told
         with _beginning():
             own = self._store.begin(attempt, self.limit_of(op))
         try:
             begun(own)
             value = op.definition.fn(own.connection, *args, **kwargs)
-            outcome = drive.hider.value(op.definition.value_codec.encode(value))
+            outcome = hide(op.definition.value_codec.encode(value))
             own.commit(_enclosed(attempt, outcome))
         except BaseException as error:
             meant = self._meaning(op, own, error)
@@ -138,12 +139,12 @@ class Transactions:
 
     # doubts
 
-    async def look(self, drive: Recorder, op: Op) -> object:
+    async def look(self, op: Op, attempt: Attempt) -> object:
         """The outcome that was committed, or NOT_HAPPENED, which is final."""
         try:
-            found = await self._outcome_of(attempt_of(drive, op))
+            found = await self._outcome_of(attempt)
         except OutliveError as error:
-            logger.warning("run %s: %s is asked again: %s", drive.run_id, op.id, error)
+            logger.warning("run %s: %s is asked again: %s", attempt.run_id, op.id, error)
             raise
         return NOT_HAPPENED if found is None else op.definition.value_codec.decode(found)
 
@@ -186,12 +187,6 @@ def transactions_of(store: Store, lane: Lane, host: Host) -> Transactions | None
     return None if shared is None else Transactions(shared, lane, host)
 
 
-def attempt_of(drive: Recorder, op: Op) -> Attempt:
-    """The attempt that is under way, or in doubt."""
-    assert op.effect is not None, "an attempt is made behind its intent"
-    return Attempt(run_id=drive.run_id, step=op.id, seq=op.effect.seq, epoch=drive.log.run.epoch)
-
-
 def _enclosed(attempt: Attempt, outcome: bytes) -> bytes:
     return enclose_outcome(attempt.run_id, attempt.step, attempt.seq, outcome)
 
@@ -205,12 +200,6 @@ def _beginning() -> Iterator[None]:
         raise NotBegun from error
     except StoreUnavailable as error:
         raise Unsure(str(error)) from error
-
-
-def _start_limit(drive: Recorder, op: Op, seq: int, seconds: float) -> None:
-    """On the run's side: the attempt may have ended meanwhile."""
-    if op.task is not None and op.effect is not None and op.effect.seq == seq:
-        set_limit(drive, op, seconds)
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:

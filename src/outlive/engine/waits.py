@@ -15,15 +15,13 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
-from outlive.engine.definitions import Flow
+from outlive.engine.context import RunContext
 from outlive.engine.inputs import from_json, name_of
-from outlive.engine.loop import FlowLoop
 from outlive.engine.notices import question_of
-from outlive.engine.ops import Recorder
 from outlive.engine.place import RunStopped
 from outlive.engine.replay import Comparing, Replay, changed_part, shown_question
 from outlive.errors import ValueRefused
@@ -46,15 +44,6 @@ logger = logging.getLogger("outlive")
 REASON_CHARS_MAX = 500
 
 
-class Flowing(Recorder, Protocol):
-    """What waits ask of the drive."""
-
-    flow: Flow[Any, Any]
-    loop: FlowLoop
-    comparing: Comparing
-    inbox: deque[Event]
-
-
 class _Wait:
     __slots__ = ("future", "hint", "id", "question")
 
@@ -66,8 +55,8 @@ class _Wait:
 class Waits:
     """What one run waits for from outside."""
 
-    def __init__(self, drive: Flowing, run: Run, replay: Replay) -> None:
-        self._drive, self._replay = drive, replay
+    def __init__(self, context: RunContext, run: Run, replay: Replay, comparing: Comparing) -> None:
+        self._context, self._replay, self._comparing = context, replay, comparing
         self._signals: dict[str, deque[SignalReceived]] = {}
         self._waiting: dict[str, _Wait] = {}
         self._by_name: dict[str, deque[str]] = {}
@@ -126,7 +115,7 @@ class Waits:
 
     async def question(self, asked: QuestionAsked, hint: Any) -> tuple[Any, Answered]:
         """A human's answer."""
-        if not self._drive.is_live:
+        if not self._context.is_live:
             self._known[asked.question] = asked
             asked = replace(asked, question=self._replay.question_at(asked.question))
         wait = _Wait(asked.question, hint, asked)
@@ -139,13 +128,13 @@ class Waits:
             return from_json(hint, event.value), event
         except ValueRefused as refused:
             # It fitted when it came: today's type is another.
-            self._drive.comparing.refuse(refused)
+            self._comparing.refuse(refused)
             raise RunStopped from None
 
     async def _wait(self, wait: _Wait) -> Any:
-        wait.future = self._drive.loop.create_future()
+        wait.future = self._context.loop.create_future()
         self._waiting[wait.id] = wait
-        if wait.question is not None and self._drive.is_live:
+        if wait.question is not None and self._context.is_live:
             self._ask(wait.question)
         try:
             return await wait.future
@@ -157,7 +146,7 @@ class Waits:
 
     def _put_back(self, future: asyncio.Future[Any]) -> None:
         """Who waited was cancelled when the signal had just come: it is the next one's."""
-        if future.done() and not future.cancelled() and not self._drive.stopped:
+        if future.done() and not future.cancelled() and not self._context.stopped:
             event = future.result()
             if isinstance(event, SignalReceived):
                 self.deliver(event, is_first=True)
@@ -167,32 +156,32 @@ class Waits:
         if reply.signal_id in self._replied:
             return
         self._replied.add(reply.signal_id)
-        if self._drive.is_live:
+        if self._context.is_live:
             self._note_reply(reply)
         else:
             self._owed_replies[reply.signal_id] = reply
 
     def was_refused(self, event: SignalReceived) -> bool:
         """The journal says so: it counts, whatever the flow waits for today."""
-        refusal = None if self._drive.is_live else self._replay.refusal_of(event.signal_id)
+        refusal = None if self._context.is_live else self._replay.refusal_of(event.signal_id)
         if refusal is not None:
             self.reply(refusal)
         return refusal is not None
 
     def compare_type(self, event: SignalReceived, hint: Any) -> None:
         """The flow gets this signal as the type that it took it as, or no further."""
-        recorded = None if self._drive.is_live else self._replay.taken(event.signal_id)
+        recorded = None if self._context.is_live else self._replay.taken(event.signal_id)
         if recorded is not None and recorded.type_name != name_of(hint):
-            self._drive.comparing.differs(recorded, f"signal {event.name} as {name_of(hint)}")
+            self._comparing.differs(recorded, f"signal {event.name} as {name_of(hint)}")
             raise RunStopped
 
     def note_taken(self, signal_id: str, hint: Any) -> None:
         """The flow has a signal: write down its type, unless that is in the journal."""
         if hint is Any:
             return
-        taken = SignalTaken(self._drive.at(), signal_id, name_of(hint))
-        if self._drive.is_live:
-            self._drive.note(taken)
+        taken = SignalTaken(self._context.at(), signal_id, name_of(hint))
+        if self._context.is_live:
+            self._context.note(taken)
             return
         if self._replay.taken(signal_id) is None and self.may_refuse:
             self._owed_taken.append(taken)
@@ -204,9 +193,9 @@ class Waits:
 
         Earlier releases told the flow; where it has gone on from there, it is told again.
         """
-        if self._drive.is_live:
+        if self._context.is_live:
             return True
-        return all(self._is_said(event) for event in self._replay.since(len(self._drive.inbox)))
+        return all(self._is_said(event) for event in self._replay.since(len(self._context.inbox)))
 
     def _is_said(self, event: Event) -> bool:
         """By the flow, before it came to where it is now."""
@@ -225,9 +214,9 @@ class Waits:
 
     def _note_reply(self, reply: Replied) -> None:
         if reply.error is not None:
-            what = f"run {self._drive.run_id} refuses signal {reply.signal_id}"
+            what = f"run {self._context.run_id} refuses signal {reply.signal_id}"
             logger.warning("%s: %s", what, reply.error.message, extra={"sealed_as": what})
-        self._drive.note(replace(reply, at=self._drive.at()))
+        self._context.note(replace(reply, at=self._context.at()))
 
     # what is owed to the journal
 
@@ -238,7 +227,7 @@ class Waits:
             self._note_reply(reply)
         self._owed_replies.clear()
         for taken in self._owed_taken:
-            self._drive.note(replace(taken, at=self._drive.at()))
+            self._context.note(replace(taken, at=self._context.at()))
         self._owed_taken.clear()
         for question in self._closed:
             self._note_closed(question)
@@ -249,16 +238,16 @@ class Waits:
 
     def _ask(self, question: QuestionAsked) -> None:
         if question.question not in self._asked:
-            asked = replace(question, at=self._drive.at())
+            asked = replace(question, at=self._context.at())
             self._asked[question.question] = asked
-            self._drive.note(asked)
-            if self._replay.knows:
+            self._context.note(asked)
+            if self._replay.known:
                 self._answer_as_before(asked)
             if asked.question in self._asked:
-                drive = self._drive
+                context = self._context
                 shown = self._as_recorded(asked)
-                wait = question_of(drive.run_id, drive.flow.name, [shown])
-                drive.when_durable(partial(drive.env.notices.tell, wait))
+                wait = question_of(context.run_id, context.flow.name, [shown])
+                context.when_durable(partial(context.env.notices.tell, wait))
 
     def _answer_as_before(self, asked: QuestionAsked) -> None:
         known = self._replay.known_answer(asked.question)
@@ -270,19 +259,19 @@ class Waits:
             self._differs(before, asked, changed)
             return
         del self._asked[asked.question]
-        self._drive.record(replace(answer, at=self._drive.at(), question=asked.question))
+        self._context.record(replace(answer, at=self._context.at(), question=asked.question))
 
     def _close(self, question: str) -> None:
-        if self._drive.stopped:
+        if self._context.stopped:
             return
-        if self._drive.is_live:
+        if self._context.is_live:
             self._note_closed(question)
         else:
             self._closed.append(question)
 
     def _note_closed(self, question: str) -> None:
         if self._asked.pop(question, None) is not None:
-            self._drive.note(QuestionClosed(self._drive.at(), question))
+            self._context.note(QuestionClosed(self._context.at(), question))
 
     # mail and deliveries
 
@@ -291,7 +280,7 @@ class Waits:
         place = place_of_question(event.question)
         asked = self._known.get(place)
         if asked is None:
-            self._drive.comparing.differs(event)
+            self._comparing.differs(event)
         elif event.question != self._replay.question_at(place):
             return  # the code was changed since: it was closed unanswered, and replaced
         elif changed := changed_part(self._as_recorded(asked), event):
@@ -310,7 +299,7 @@ class Waits:
             self._waiting[anew] = wait
 
     def _as_recorded(self, asked: QuestionAsked) -> QuestionAsked:
-        return replace(asked, text=self._drive.hider.text(asked.text))
+        return replace(asked, text=self._context.hider.text(asked.text))
 
     def _differs(self, event: QuestionAsked, asked: QuestionAsked, changed: str) -> None:
         """It was answered, or its flow has gone on without: what is asked now is something else."""
@@ -318,7 +307,7 @@ class Waits:
             shown_question(each, with_schema=changed == "schema") for each in (event, asked)
         )
         now = f"{now} with other arguments" if changed == "arguments" else now
-        self._drive.comparing.differs(event, now, f"question {before}")
+        self._comparing.differs(event, now, f"question {before}")
 
     def replayed(self, event: Replied) -> None:
         """A reply that is in the journal already."""
@@ -327,30 +316,30 @@ class Waits:
 
     def take_signal(self, letter: Signal, mail_id: str) -> None:
         """Somebody sent a signal."""
-        at, signal_id = self._drive.at(), mail_id.removeprefix("signal/")
+        at, signal_id = self._context.at(), mail_id.removeprefix("signal/")
         event = SignalReceived(at, letter.name, signal_id, letter.value, letter.is_json)
-        self._drive.record(event, mail_id)
+        self._context.record(event, mail_id)
 
     def take_answer(self, letter: Answer, mail_id: str) -> None:
         """A human answered, perhaps too late."""
-        at = self._drive.at()
+        at = self._context.at()
         wait = self._waiting.get(letter.question)
         if wait is None or letter.question not in self._asked:
             why = "nobody waits for this answer"
             if anew := self._replaced.get(letter.question):
                 why = f"the code no longer asks {letter.question}: it asks {anew} instead"
-            self._drive.note(MailRead(at, mail_id, why), mail_id)
+            self._context.note(MailRead(at, mail_id, why), mail_id)
             return
         try:
             from_json(wait.hint, letter.value)
         except ValueRefused as refused:
             # A slip of the pen is no reason to stop: the question stays, and can be answered.
             why = f"refused: {refused}"[:REASON_CHARS_MAX]
-            self._drive.note(MailRead(at, mail_id, why), mail_id)
+            self._context.note(MailRead(at, mail_id, why), mail_id)
             return
         del self._asked[letter.question]
         answered = Answered(at, letter.question, letter.value, letter.by, mail_id)
-        self._drive.record(answered, mail_id)
+        self._context.record(answered, mail_id)
 
     def deliver(self, event: SignalReceived | Answered, *, is_first: bool = False) -> None:
         """Wake who waits for it; a signal that nobody waits for is kept."""

@@ -53,11 +53,8 @@ class Log(Protocol):
     run_id: str
     side: Side
     marked_at: int
-
-    @property
-    def has_more(self) -> bool:
-        """Something was appended that the last entry did not take."""
-        ...
+    #: Appended, and not taken.
+    queue: Any
 
     def take(self) -> Entry | None:
         """What was appended and not yet taken, as one entry; not more than a store takes."""
@@ -140,7 +137,8 @@ class Keeper:
         """This log has something new. The bell rings at the end of the side's turn, or early."""
         log.marked_at = self.counters.flushes
         self._marked.append(log)
-        self._ring_after_turn(log.side)
+        if log.side not in self._ringing:
+            self._ring_after_turn(log.side)
         if len(self._marked) == self._early:
             self._ring()
 
@@ -249,11 +247,15 @@ class Keeper:
                 self._ring()
                 continue
             waited = self.counters.flushes - log.marked_at + 1
-            entry = _taken(log)
+            try:
+                entry = log.take()
+            except Exception as bug:  # one whose events can't be written stops alone
+                _stop(log, bug)
+                continue
             if entry is not None:
                 logs.append(log)
                 batch.append(entry)
-                if log.has_more:
+                if log.queue:
                     self._marked.append(log)
                     self._ring()
                 if waited > self.counters.flushes_waited_max:
@@ -291,15 +293,10 @@ class Keeper:
             notify(error)
 
 
-def _taken(log: Log) -> Entry | None:
-    """What one run has to write; one whose events can't be written stops alone."""
-    try:
-        return log.take()
-    except Exception as bug:
-        logger.exception("run %s: what it recorded can't be written", log.run_id)
-        error = RunError(f"run {log.run_id}: what it recorded can't be written: {bug!r}")
-        log.side.call_threadsafe(log.settle, 0, error)
-        return None
+def _stop(log: Log, bug: Exception) -> None:
+    logger.error("run %s: what it recorded can't be written", log.run_id, exc_info=bug)
+    error = RunError(f"run {log.run_id}: what it recorded can't be written: {bug!r}")
+    log.side.call_threadsafe(log.settle, 0, error)
 
 
 def _tell_side(side: Side, calls: list[tuple[Any, ...]]) -> None:

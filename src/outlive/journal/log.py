@@ -55,7 +55,6 @@ class RunLog:
         "_dirty",
         "_keeper",
         "_known",
-        "_queue",
         "_values",
         "_waiters",
         "chapter_link",
@@ -66,6 +65,7 @@ class RunLog:
         "marked_at",
         "on_close",
         "on_failure",
+        "queue",
         "run",
         "run_id",
         "seq",
@@ -86,8 +86,9 @@ class RunLog:
         self.failure: OutliveError | None = None
         self.on_failure: Callable[[OutliveError], None] | None = None
         self._keeper = keeper
-        self._queue: deque[Event | MailEvent] = deque()
-        self._waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        #: Appended, and not taken by the keeper.
+        self.queue: deque[Event | MailEvent] = deque()
+        self._waiters: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._dirty = False
         self.is_closed = False
         #: For those who follow it: there will be no more here.
@@ -121,7 +122,7 @@ class RunLog:
 
     def append(self, event: Event, mail_id: str | None = None) -> int:
         """Queue an event; its seq is fixed from here on."""
-        self._queue.append(event if mail_id is None else MailEvent(event, mail_id))
+        self.queue.append(event if mail_id is None else MailEvent(event, mail_id))
         self.seq += 1
         if not self._dirty:
             self._dirty = True
@@ -130,29 +131,34 @@ class RunLog:
 
     def append_all(self, events: Sequence[Event | MailEvent]) -> None:
         """Queue events that must not come apart: if nothing else is queued they share a record."""
-        self._queue.extend(events)
+        self.queue.extend(events)
         self.seq += len(events)
         if not self._dirty:
             self._dirty = True
             self._keeper.mark(self)
 
-    def wait(self, seq: int, callback: Callable[[], None]) -> None:
+    def wait(self, seq: int, callback: Callable[..., None], *args: Any) -> None:
         """Call back (on this side) once everything up to ``seq`` is durable."""
         if self.durable >= seq:
-            callback()
+            callback(*args)
         elif self.failure is None:
-            self._waiters.append((seq, callback))
+            self._waiters.append((seq, callback, args))
 
     def take(self) -> Entry | None:
         """On the keeper's thread: what was appended, as one entry with one record."""
         self._dirty = False
-        if not self._queue or self.failure is not None:
+        if not self.queue or self.failure is not None:
             return None
         after = self.run.seq
         events, consumed, kinds, size = self._fold_queue()
-        body = _plain_body(events) if size < LEAF_MIN else None
+        body = None
         nodes: tuple[Node, ...] = ()
         flags = 0
+        try:
+            if size < LEAF_MIN:
+                body = encode_events(events)
+        except TypeError:
+            body = None  # some value has parts, which msgpack refuses
         if body is None:
             if self._values is None:
                 self._values = Values(self._known)
@@ -198,7 +204,7 @@ class RunLog:
         events: list[Event] = []
         consumed: list[str] = []
         kinds = size = 0
-        queue, run = self._queue, self.run
+        queue, run = self.queue, self.run
         while queue and size < RECORD_FULL_BYTES:
             item: Any = queue.popleft()
             kind = type(item)
@@ -224,11 +230,6 @@ class RunLog:
                 size += _bytes_in(item)
         return events, tuple(consumed), kinds, size
 
-    @property
-    def has_more(self) -> bool:
-        """Something was appended that the last record did not take."""
-        return bool(self._queue)
-
     def settle(self, upto: int, error: OutliveError | None) -> None:
         """On this side: durable up to here, or failed for good."""
         if self.failure is not None:
@@ -242,7 +243,8 @@ class RunLog:
         self.durable = upto
         waiters = self._waiters
         while waiters and waiters[0][0] <= upto:
-            waiters.popleft()[1]()
+            _, callback, args = waiters.popleft()
+            callback(*args)
 
     def close(self) -> None:
         """The run left memory, or has turned a page; nothing is appended any more."""
@@ -251,14 +253,6 @@ class RunLog:
         told, self.on_close = self.on_close, ()
         for tell in told:
             tell()
-
-
-def _plain_body(events: list[Event]) -> bytes | None:
-    """The bytes of events whose values are small; None: some has parts, which msgpack refuses."""
-    try:
-        return encode_events(events)
-    except TypeError:
-        return None
 
 
 def _anew(last: Run) -> Run:

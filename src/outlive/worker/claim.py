@@ -17,9 +17,9 @@ from typing import TypeAlias
 import msgspec
 
 from outlive.engine.children import tell_parent
+from outlive.engine.context import Env
 from outlive.engine.drive import Drive
 from outlive.engine.exit import MISMATCH_RETRY_MS
-from outlive.engine.ops import Env
 from outlive.errors import OutliveError, WrongVersion
 from outlive.journal.headers import header_of, next_entry
 from outlive.journal.keeper import commit_one

@@ -15,13 +15,13 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from outlive.engine.context import Env
 from outlive.engine.definitions import Flow
 from outlive.engine.drive import Drive
 from outlive.engine.end import FlowEnd
 from outlive.engine.exit import How
 from outlive.engine.host import Host
 from outlive.engine.notices import Notices, failure_text, reason_of, stopped_by
-from outlive.engine.ops import Env
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
 from outlive.journal.mail import new_mail
@@ -123,13 +123,13 @@ class Postman:
         if not here:
             return
         found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
-            new_mail(self._setting.store, {x: here[x].chapter for x in here})
+            new_mail(self._setting.store, {x: here[x].context.chapter for x in here})
         )
         for run_id, mail in found.items():
             drive = here[run_id]
             if self._drives.get(run_id) is not drive:
                 self.expect(run_id)
-            elif not drive.stopped:
+            elif not drive.context.stopped:
                 drive.mailbox.take(mail)
 
 
@@ -511,7 +511,7 @@ class Worker:
         A parent with a short time limit of its own could keep its child from ever being driven.
         """
         for drive in list(self._drives.values()):
-            if queues is None or drive.start_event.queue in queues:
+            if queues is None or drive.context.start_event.queue in queues:
                 drive.leaving.park_if_idle(patience_ms=-1)
 
     def _drive(self, log: RunLog, run: Run, events: list[Event], mail: Sequence[Mail] = ()) -> None:
@@ -535,7 +535,7 @@ class Worker:
         """
         self._lapses = self._setting.lease.lapses
         for run_id, drive in list(self._drives.items()):
-            if not await self._peer.is_held(run_id, self.id) and not drive.stopped:
+            if not await self._peer.is_held(run_id, self.id) and not drive.context.stopped:
                 drive.leaving.lost(LeaseLost(run_id))
 
     # ends

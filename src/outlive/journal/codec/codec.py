@@ -209,6 +209,15 @@ class Codec:
         Raises:
             ValueRefused: as ``encode``.
         """
+        kind = type(value)
+        if kind in _FLAT or (kind is dict and _is_small_flat(value)):
+            try:
+                plain = pack(value)
+            except (OverflowError, UnicodeEncodeError):
+                pass  # the walk says what is wrong, or does it in another way
+            else:
+                if len(plain) < LEAF_MIN:
+                    return plain
         leaves: dict[bytes, Leaf] = {}
         data = self._encode(value, leaves)
         return Parted(data, leaves) if len(data) >= LEAF_MIN or leaves else data
@@ -269,8 +278,7 @@ class Codec:
 
 def _is_flat(value: dict[Any, Any]) -> bool:
     """Whether a dict of text keys holds nothing but text and plain scalars, and little of it."""
-    is_small_text = len(value) <= _SMALL and TEXT_ONLY.issuperset(map(type, value))
-    if is_small_text and _FLAT.issuperset(map(type, value.values())):
+    if _is_small_flat(value):
         return True
     size = 0
     for key, part in value.items():
@@ -282,6 +290,12 @@ def _is_flat(value: dict[Any, Any]) -> bool:
         elif kind not in PLAIN and not (kind is float and part - part == 0.0):
             return False
     return size <= VALUE_BYTES_MAX
+
+
+def _is_small_flat(value: dict[Any, Any]) -> bool:
+    """Whether it is what most arguments are: a few names, with text and plain scalars."""
+    is_small_text = len(value) <= _SMALL and TEXT_ONLY.issuperset(map(type, value))
+    return is_small_text and _FLAT.issuperset(map(type, value.values()))
 
 
 _ordered = msgspec.msgpack.Encoder(order="sorted").encode

@@ -13,9 +13,9 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
+from outlive.engine.context import Env
 from outlive.engine.drive import Drive
 from outlive.engine.inputs import decode_as
-from outlive.engine.ops import Env
 from outlive.errors import OutliveError
 from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
@@ -187,7 +187,7 @@ def replay(nature: Nature, run_id: str, events: Sequence[Event], behind: int = 0
         drive.begin(past)
     except Exception as error:
         yield f"run {run_id}: its replay raised {error!r}"
-    if not drive.stopped:
+    if not drive.context.stopped:
         yield f"run {run_id}: its replay does not come to its end"
         drive.leaving.hand_over()
     came = log.appended

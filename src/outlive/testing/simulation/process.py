@@ -143,7 +143,7 @@ class SimKeeper(Keeper):
         """The kinds of events that wait to be written."""
         kinds = set()
         for log in self._logs:
-            for item in log._queue:  # type: ignore[attr-defined]  # noqa: SLF001  # looks only
+            for item in log.queue:
                 kinds.add(type(getattr(item, "event", item)).__name__)
         return frozenset(kinds)
 
@@ -375,7 +375,7 @@ class SimProcess:
     def bury(self) -> None:
         """Close the frames of a dead process."""
         for drive in list(self.worker._drives.values()):  # noqa: SLF001  # the dead have no secrets
-            drive.stopped = True
+            drive.context.stopped = True
             drive.loop.kill(RunStopped)
         self.loop.bury()
 
