@@ -74,7 +74,7 @@ async def test_a_signal_of_another_type_is_refused_and_the_flow_waits_on(
     await theatre.post("r", "signal/json", Signal("paid", b'"five"', is_json=True))
     await theatre.has("r", Replied, 2)
     assert ["text", "json"] == await refused(theatre)
-    assert "run r refuses signal text: $: str was sent, <class 'int'> is waited for" in caplog.text
+    assert "run r refuses signal text: $: str was sent, the flow waits for int" in caplog.text
     await theatre.crash(app)
     handle = await theatre.open().start(booking, id="r")
     await theatre.signal("r", "paid", 5)
