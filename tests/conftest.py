@@ -15,8 +15,8 @@ from tests.harness.fixtures import chance, own_postgres, postgres, stretch, tria
 __all__ = ["chance", "own_postgres", "postgres", "stretch", "trials", "url"]
 
 # Before anything imports them: the suite's asserts shall explain themselves like those of a test.
-for _topic in ("journals", "mail", "deletion", "leases", "finding", "queues", "turns"):
-    pytest.register_assert_rewrite(f"outlive.testing.store_suite_{_topic}")
+for _topic in ("journals", "mail", "deletion", "leases", "find", "queues"):
+    pytest.register_assert_rewrite(f"outlive.testing.suite.{_topic}")
 
 Figure = Callable[[str, object], None]
 Stretch = Callable[[], float]
