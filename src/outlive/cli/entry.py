@@ -1,4 +1,4 @@
-"""The command line's door: parse, do, and say what went wrong in one line.
+"""The entry point of the command line: parse, run, and report an error in one line.
 
 Exit codes: 0 done, 1 the run failed or can't go on by itself, 2 usage, 3 store or data error, 4 the
 store has less than it acknowledged.
@@ -20,7 +20,7 @@ BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     _never_fail_to_print()
     if given[:1] == ["demo"]:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Nobody reads any more; and nothing may try once more at exit.
+        # The reader is gone; nothing may try to print again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def _one_line(text: str) -> str:
 
 
 def _never_fail_to_print() -> None:
-    """A character that the terminal's encoding lacks is escaped instead of ending the command."""
+    """Escape characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -1,4 +1,4 @@
-"""An argument parser that speaks in one line, and knows what may be typed."""
+"""An argument parser with one-line errors, suggestions and shell completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Commands: TypeAlias = "_Subparsers[Parser]"
 
 
 class _Once(argparse._StoreAction):  # noqa: SLF001 - it has no other name
-    """A value that is said once: of two, nobody knows which was meant."""
+    """An option that may be given once."""
 
     is_given = False
 
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def commands(self) -> dict[str, Parser]:
-        """The commands that it offers."""
+        """The commands of this parser."""
         found = [each.choices for each in self._actions if isinstance(each, _Subparsers)]
         return {name: parser for choices in found for name, parser in choices.items()}
 
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class ShowVersion(argparse.Action):
-    """Prints which release this is; the package is asked only then."""
+    """Print the release; the package is imported only then."""
 
     def __call__(
         self,
@@ -101,7 +101,7 @@ class ShowVersion(argparse.Action):
 
 
 def everywhere() -> Parser:
-    """Options that may stand before and behind the command."""
+    """Options that may stand before and after the command."""
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument(
         "--store",
@@ -113,7 +113,7 @@ def everywhere() -> Parser:
 
 
 def add_command(commands: Commands, name: str, do: Do, about: str) -> Parser:
-    """A command: its name, what does it, and what it says of itself."""
+    """Add a command: its name, its function, its help."""
     parser = commands.add_parser(
         name,
         help=about[0].lower() + about[1:].partition(".")[0],
@@ -127,12 +127,12 @@ def add_command(commands: Commands, name: str, do: Do, about: str) -> Parser:
 
 
 def add_json(parser: Parser) -> None:
-    """The option that every command with output has."""
+    """Add the option that every command with output has."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def positive(text: str) -> int:
-    """A count from the command line."""
+    """Parse a count."""
     try:
         number = int(text)
     except ValueError:

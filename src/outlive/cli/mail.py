@@ -1,4 +1,4 @@
-"""``outlive answer``, ``signal``, ``cancel``, ``retry``: say something to a run, from anywhere."""
+"""``outlive answer``, ``signal``, ``cancel``, ``retry``, ``resolve``: mail to a run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cancel(asked: argparse.Namespace) -> int:
 
 
 def retry(asked: argparse.Namespace) -> int:
-    """Give a failed run another try."""
+    """Retry a failed run."""
 
     async def post(app: App) -> dict[str, Any]:
         await app.retry(asked.run, by=_who(asked))
@@ -110,7 +110,7 @@ def _as_json(text: str) -> bytes:
 def _meant(text: str, questions: list[Question], named: str | None) -> Any:
     """Parse a typed answer: JSON, plain text where the question asks for a text, or yes and no.
 
-    Which question it is, and whether the answer fits, the door decides.
+    The app decides which question is meant, and whether the answer fits.
     """
     fitting = [each for each in questions if named in (None, each.id)]
     schema = fitting[0].schema if len(fitting) == 1 else None
@@ -133,7 +133,7 @@ def _readings(text: str) -> list[Any]:
 
 
 def resolve(asked: argparse.Namespace) -> int:
-    """Post the word; the run's driver makes it an event."""
+    """Post the verdict; the run's driver turns it into an event."""
     verdict, value = _word(asked)
     return asyncio.run(_post_verdict(asked, verdict, value))
 
@@ -155,7 +155,7 @@ async def _post_verdict(asked: argparse.Namespace, verdict: Verdict, value: byte
 
 
 def _full_id(reading: Reading, step: str) -> str:
-    """``refund`` and ``refund#1`` will do where only one effect in doubt is called so."""
+    """Find the effect: ``refund`` and ``refund#1`` are enough if only one matches."""
     events = read_events(reading)
     open_ = [doubt.step for doubt in doubts(reading.head.run_id, events, driven=False)]
     named = [each for each in open_ if step in _names(each)]

@@ -92,7 +92,7 @@ def _load(name: str) -> ModuleType:
 
 
 _EXAMPLE = """--input '["Ada", 3]' or --input '{"name": "Ada"}'"""
-#: Names that the verb which starts a run has taken.
+#: Names that the verb which starts a run uses itself.
 _RESERVED = {"id"}
 
 
@@ -110,7 +110,7 @@ def parse_input(flow: AnyFlow, text: str | None) -> tuple[tuple[Any, ...], dict[
     """Positional and keyword arguments for a call of the flow.
 
     Raises:
-        UsageError: it is no JSON, or the flow does not take it.
+        UsageError: it is not JSON, or the flow does not take it.
     """
     given = [] if text is None else parse_json(text, "--input", _EXAMPLE)
     if not isinstance(given, (list, dict)):

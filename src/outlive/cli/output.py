@@ -34,24 +34,24 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def print_json(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     print(safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2)))
 
 
 def print_line(text: str = "") -> None:
-    """One line of a result."""
+    """Print one line of a result."""
     print(safe(text))
 
 
 def print_text(text: str) -> None:
-    """A text that somebody's flow returned: as it is, but for what could steer a terminal."""
+    """Print a text that a flow returned, with control characters escaped."""
     if sys.stdout.isatty():
         text = "\n".join(safe(line) for line in text.split("\n"))
     print(text)
 
 
 def print_note(text: str) -> None:
-    """Something that is not the result."""
+    """Print a note on standard error."""
     print(safe(text), file=sys.stderr, flush=True)
 
 
@@ -59,7 +59,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def log_to_stderr(level: str | None = None, default: str = "warning") -> None:
-    """Let what drives runs say its troubles here, unless the user's own code hears them."""
+    """Print warnings of the engine here, unless the user's own code handles them."""
     logger = logging.getLogger("outlive")
     if level is not None or not logger.hasHandlers():
         logger.setLevel((level or default).upper())
@@ -70,7 +70,7 @@ def log_to_stderr(level: str | None = None, default: str = "warning") -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under their column's name."""
+    """Print rows under their column's name."""
     columns = [safe(name) for name in columns]
     cells = [[safe(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
@@ -103,14 +103,14 @@ def _print_rich(columns: Sequence[str], rows: list[list[str]]) -> None:
 
 
 def safe(text: str) -> str:
-    """The text on one line, with nothing in it that a terminal would obey."""
+    """The text on one line, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
 def safe_json(raw: bytes) -> str:
-    """JSON that says the same, with nothing in it that a terminal would obey."""
+    """Equivalent JSON, with control characters escaped."""
     text = raw.decode()
     if text.isprintable():
         return text
@@ -124,7 +124,7 @@ def _escaped_json(character: str) -> str:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Lines of a log with nothing in them that a terminal would obey."""
+    """Lines of a log, with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(safe(line) for line in super().format(record).split("\n"))
@@ -135,7 +135,7 @@ def _escaped(character: str) -> str:
 
 
 def now_ms(store: Store) -> int:
-    """The store's time, by which ages are told (R23)."""
+    """The store's time, from which ages are computed (R23)."""
     return timed_by(store, Ports()).clock.now_ms()
 
 
@@ -149,7 +149,7 @@ def age(milliseconds: int) -> str:
 
 
 def took(milliseconds: int | None) -> str:
-    """A duration as exactly as it is interesting."""
+    """A duration, rounded to a useful precision."""
     if milliseconds is None:
         return ""
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

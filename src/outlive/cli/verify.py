@@ -21,7 +21,7 @@ from outlive.views.damage import Checked, Damage, check_journal, check_outcomes
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was verified, and what was found."""
+    """The result of a verification."""
 
     journals: int = 0
     records: int = 0

@@ -1,4 +1,4 @@
-"""Names that are functions of place: steps, keys, derived chance."""
+"""Derived names: steps, keys, random numbers, each a function of its place."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from hashlib import blake2b
 from outlive.errors import RunIdRefused
 
 RUN_ID_BYTES_MAX = 512
-#: How many characters of a parent's id begin the ids that its children are given.
+#: The number of characters of a parent's id with which its children's ids begin.
 ID_KEPT = 100
-#: Journals of keys stand beside runs under this prefix; a run id may not begin with it.
+#: The prefix of keys' journals; a run id may not begin with it.
 KEY_PREFIX = "key/"
-#: And those of our own under this one.
+#: The prefix of our own journals.
 OWN_PREFIX = "outlive/"
-#: Of these, those of checkpoints.
+#: Of these, journals of checkpoints.
 CHECKPOINTS = "outlive/checkpoints"
-#: And those of cuts of many of them.
+#: And journals of cuts.
 CUTS = "outlive/cuts/"
 KEY_BYTES_MAX = 400
-#: Of a flow, a version, a queue or a key in one: the four of a run are one entry of an index, and
-#: PostgreSQL has room for 2,704 bytes in one.
+#: The length of a flow's, version's, queue's or key's name: four of them are one index entry, and
+#: PostgreSQL has room for 2,704 bytes in it.
 NAME_CHARS_MAX = 200
 NAME_BYTES_MAX = 600
 NAME_RULES = "at most 600 bytes in UTF-8, no NUL, line break or lone surrogate"
 
 
 def is_text(given: object) -> bool:
-    """Whether it is a text that can be written: of no subclass, without lone surrogates."""
+    """Whether it is a plain text that can be encoded: no subclass, no lone surrogates."""
     if type(given) is not str:
         return False
     return given.isascii() or not any("\ud800" <= c <= "\udfff" for c in given)
 
 
 def is_name(given: object) -> bool:
-    """Whether it is a text that any store can keep and look for."""
+    """Whether it is a text that any store can keep and search for."""
     if type(given) is not str or not is_text(given) or not 0 < len(given) <= NAME_CHARS_MAX:
         return False
     return not any(c in given for c in "\0\n") and len(given.encode()) <= NAME_BYTES_MAX
 
 
 def check_run_id(run_id: str) -> str:
-    """The id itself, if any store can keep it; ids are opaque text, never paths."""
+    """Check a run id: any store can keep it; ids are opaque text, never paths."""
     if type(run_id) is not str or not run_id:
         raise RunIdRefused(f"a run id is a non-empty text, not {run_id!r}")
     try:
@@ -65,30 +65,30 @@ def digest(data: bytes) -> bytes:
 
 
 def place_of_question(question: str) -> str:
-    """The place in the flow that asks it: its id, without the number of a changed question."""
+    """The place of a question in the flow: its id, without the number of a changed question."""
     return question.partition("~")[0]
 
 
 def changed_question(question: str) -> str:
-    """The id under which a question is asked that replaces this one at its place."""
+    """The id of a question that replaces this one at its place."""
     place, _, number = question.partition("~")
     return f"{place}~{int(number or 1) + 1}"
 
 
 def key_journal(key: str) -> str:
-    """The journal that says who holds a user's key."""
+    """The journal that names the holder of a user's key."""
     if len(key.encode()) > KEY_BYTES_MAX:
         return KEY_PREFIX + "#" + blake2b(key.encode(), digest_size=32).hexdigest()
     return KEY_PREFIX + key
 
 
 def is_key_journal(journal: str) -> bool:
-    """Whether a journal is that of a key, not of a run."""
+    """Whether a journal is a key's."""
     return journal.startswith(KEY_PREFIX)
 
 
 def is_run(journal: str) -> bool:
-    """Whether a journal is that of a run, not one that stands beside them."""
+    """Whether a journal is a run's."""
     return not journal.startswith((KEY_PREFIX, OWN_PREFIX))
 
 
@@ -98,12 +98,12 @@ def derived_key(run_id: str, step: str) -> str:
 
 
 def derived_bytes(seed: bytes, place: str) -> bytes:
-    """Sixteen bytes that only this place in this run gets, live as on replay."""
+    """Sixteen bytes that belong to this place in this run, in normal operation as in replay."""
     return blake2b(place.encode(), key=seed, digest_size=16).digest()
 
 
 def checkpoint_journal(run_id: str) -> str:
-    """The journal of a run's checkpoints; the run itself need not be one of ours."""
+    """The journal of a run's checkpoints; the run itself may be unknown to Outlive."""
     check_run_id(run_id)
     if len(run_id.encode()) > KEY_BYTES_MAX:
         return f"{CHECKPOINTS}#{blake2b(run_id.encode(), digest_size=32).hexdigest()}"
@@ -111,5 +111,5 @@ def checkpoint_journal(run_id: str) -> str:
 
 
 def family_of(seed: bytes) -> str:
-    """A family of its own for something that begins; short, for it stands beside every node."""
+    """A new family; short, because every node carries it."""
     return OWN_PREFIX + urlsafe_b64encode(seed).decode().rstrip("=")

@@ -10,7 +10,7 @@ from outlive.errors import UsageError
 from outlive.model.events import Fault
 
 ID_CHARS_MAX = 200
-#: What a human says of an effect in doubt.
+#: A human's verdict on an effect in doubt.
 Verdict = Literal["happened", "not_happened", "fail"]
 
 
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Somebody wants the run to stop."""
+    """A request to stop the run."""
 
     by: str
 
@@ -58,7 +58,7 @@ class ChildNews(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Nudge(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Somebody wants the run to go on now: `outlive resume`."""
+    """A request to continue the run now: `outlive resume`."""
 
     why: str
 
@@ -74,7 +74,7 @@ parse_letter = _decoder.decode
 
 
 def check_signal_name(name: object, what: str = "a signal's name") -> str:
-    """A name that signals can be sent and waited for by."""
+    """Check the name of a signal."""
     if type(name) is not str or not 1 <= len(name) <= ID_CHARS_MAX or not name.isprintable():
         raise UsageError(f"{what} is a text of 1 to {ID_CHARS_MAX} characters, not {name!r}")
     return name

@@ -1,4 +1,4 @@
-"""Queues as users declare them: how much of one may be under way, and how fast it may begin.
+"""Queues as users declare them: how many runs may be under way, and how fast they may start.
 
 A queue is a name on runs. Its limits are kept by the store, the same for all workers.
 """
@@ -17,7 +17,7 @@ from outlive.model.retry import Duration, parse_duration
 #: The queue of runs that name none. It has no limits.
 DEFAULT_QUEUE = "default"
 
-#: Bounds, named in one place.
+#: Limits, named in one place.
 PRIORITY_MAX = 100
 COUNT_MAX = 1 << 31
 UNITS_MAX = 1 << 53
@@ -28,7 +28,7 @@ class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
     """A run's place in its queue."""
 
     key: str = ""
-    #: Lower goes first.
+    #: Lower numbers go first.
     priority: int = 0
     #: The units that its start counts where starts are limited by a rate.
     units: int = 1
@@ -36,7 +36,7 @@ class QueuePlace(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most so many units within any stretch of time that is ``per`` long."""
+    """A rate: at most this many units within any period of ``per``."""
 
     units: int
     #: The length of the period.
@@ -49,23 +49,23 @@ class Rate:
 
     @property
     def seconds(self) -> float:
-        """The same in seconds."""
+        """The period in seconds."""
         return parse_duration(self.per)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A named queue and its limits; None: not limited so."""
+    """A named queue and its limits; None: no limit."""
 
     name: str
     _: KW_ONLY
-    #: Runs that workers hold at once, in all.
+    #: Runs that all workers together hold at once.
     concurrency: int | None = None
-    #: The same of those with the same queue_key; runs without one are not counted.
+    #: The same for runs with the same queue_key; runs without one are not counted.
     per_key: int | None = None
-    #: The same by one worker.
+    #: The same for one worker.
     per_worker: int | None = None
-    #: Starts, or the units that they cost, within a time.
+    #: Starts, or their units, within a period.
     rate: Rate | None = None
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Queue:
 
 
 def check_queue_name(name: object) -> None:
-    """A name that a queue can have."""
+    """Check the name of a queue."""
     if not is_name(name):
         raise DefinitionRefused(
             f"a queue is named by a text of 1 to 200 characters, not {name!r} ({NAME_RULES})"
@@ -91,13 +91,13 @@ def check_queue_name(name: object) -> None:
 
 
 def check_count(where: str, what: str, given: object, most: int) -> None:
-    """A whole number from 1 on."""
+    """Check a whole number of at least 1."""
     if type(given) is not int or not 1 <= given <= most:
         raise DefinitionRefused(f"{where}: {what}={given!r} is not a whole number from 1 to {most}")
 
 
 def check_place(place: QueuePlace) -> QueuePlace:
-    """A place that a run can have."""
+    """Check a run's place in a queue."""
     if place.key != "" and not is_name(place.key):
         raise DefinitionRefused(
             f"queue_key={place.key!r} is not a text of 1 to 200 characters ({NAME_RULES})"

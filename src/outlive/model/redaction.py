@@ -1,6 +1,6 @@
 """Redaction: arguments by name and texts by pattern that are never written down.
 
-Rules that users give; pure. What carries them out is ``journal/redaction.py``.
+The rules, as users give them; pure. ``journal/redaction.py`` carries them out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from outlive.errors import DefinitionRefused, UsageError
 
 #: The text that replaces a redacted value in the journal.
 MARK: Final = "[redacted]"
-#: A text of so few characters is too common to be looked for elsewhere.
+#: A shorter text is too common to be searched for elsewhere.
 SECRET_CHARS_MIN: Final = 4
 
 
@@ -43,7 +43,7 @@ class Redaction:
 
     @property
     def compiled(self) -> tuple[re.Pattern[str], ...]:
-        """The patterns, ready for use."""
+        """The compiled patterns."""
         return tuple(map(_compiled, self.patterns))
 
 
@@ -62,7 +62,7 @@ def parse_redaction(names: str, pattern: str) -> Redaction | None:
     """Parse the environment's settings: names separated by commas, one regular expression.
 
     Raises:
-        UsageError: it makes no sense; the message names the variable.
+        UsageError: it is invalid; the message names the variable.
     """
     listed = tuple(name.strip() for name in names.split(",") if name.strip())
     if not listed and not pattern:

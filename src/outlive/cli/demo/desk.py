@@ -30,13 +30,13 @@ class DeskLedger:
         self._path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """Everything that was done."""
+        """All completed requests."""
         if not self._path.exists():
             return []
         return [json.loads(line) for line in self._path.read_text().splitlines()]
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Do it: from here on it has happened."""
+        """Complete a request: from here on it has happened."""
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
             file.flush()
@@ -44,7 +44,7 @@ class DeskLedger:
 
 
 class DeskServer:
-    """Serves one asker after the other, or several at once."""
+    """Serves one client after the other, or several at once."""
 
     def __init__(self, name: str, tricks: set[str], ponder_seconds: float) -> None:
         self._name = name
@@ -53,7 +53,7 @@ class DeskServer:
         self._ponder_seconds = ponder_seconds
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: one question."""
+        """Serve one connection: one question."""
         try:
             line = await reader.readline()
             question = json.loads(line) if line else {}
@@ -108,12 +108,12 @@ def _reply(writer: asyncio.StreamWriter, answer: object) -> None:
 
 
 def _say(word: str, number: str = "") -> None:
-    """Tell whoever started this process."""
+    """Tell the parent process."""
     print(word, number, flush=True)
 
 
 async def keep_open(desk: DeskServer, name: str) -> None:
-    """Serve until the one who started this process is gone, or closes our input."""
+    """Serve until the parent process is gone, or closes our input."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), over.set)
     async with await asyncio.start_unix_server(desk.serve, f"{name}.sock"):
@@ -122,7 +122,7 @@ async def keep_open(desk: DeskServer, name: str) -> None:
 
 
 def main() -> None:
-    """Keep a desk in this folder."""
+    """Run a desk in this folder."""
     parser = argparse.ArgumentParser(description="A desk of the demo.")
     parser.add_argument("name", choices=("bank", "post"))
     parser.add_argument("--ponder-seconds", type=float, default=0.0)

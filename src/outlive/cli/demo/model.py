@@ -35,15 +35,15 @@ class Doom:
 
     @property
     def is_near(self) -> bool:
-        """A kill was decided, and its victim has not been mourned yet."""
+        """A kill was decided, and has not been reported yet."""
         return self._moment is not None
 
     def aim(self, victim: Process) -> None:
-        """This is the agent now."""
+        """Set the current agent."""
         self._victim = victim
 
     def plans(self, moment: Moment) -> bool:
-        """This moment is among those to come."""
+        """Whether this moment is still to come."""
         return moment in self._pending
 
     def strikes(self, moment: Moment, answers: int = 0) -> bool:
@@ -64,7 +64,7 @@ class Doom:
             self._victim.kill()
 
     def mourn(self) -> str:
-        """The agent is dead; say at which moment it died."""
+        """The agent is dead; return the moment at which it died."""
         moment, self._moment = self._moment, None
         if moment is None and Moment.REFUND_MADE in self._pending:
             moment = self._pending.pop(Moment.REFUND_MADE).moment
@@ -72,7 +72,7 @@ class Doom:
 
 
 class PretendModel:
-    """Answers whoever connects, after a while."""
+    """Answers every connection, after a while."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class PretendModel:
         self._searches_answered = 0
 
     def greet(self) -> None:
-        """An agent was started; whoever asked before is dead."""
+        """Note that an agent was started; earlier clients are dead."""
         self._searches_open.clear()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: one call."""
+        """Serve one connection: one call."""
         try:
             line = await reader.readline()
             if line:
@@ -121,7 +121,7 @@ class PretendModel:
             self._after_search()
 
     async def _may_answer(self, task: str, call: int, reader: asyncio.StreamReader) -> bool:
-        """Think; False if the asker dies meanwhile."""
+        """Think; False if the client dies meanwhile."""
         if task in IN_CALL and self._doom.strikes(IN_CALL[task]):
             return await _is_alive_after(None, reader)
         seconds = self._think_seconds
@@ -142,7 +142,7 @@ class PretendModel:
 
 
 async def _is_alive_after(seconds: float | None, asker: asyncio.StreamReader) -> bool:
-    """Wait; the asker of a question says nothing more, but hangs up when it dies."""
+    """Wait; a client says nothing more after its question, but hangs up when it dies."""
     try:
         async with asyncio.timeout(seconds):
             await asker.read()
@@ -152,7 +152,7 @@ async def _is_alive_after(seconds: float | None, asker: asyncio.StreamReader) ->
 
 
 def _topic(query: str) -> str:
-    """A query without the nonce that it came with."""
+    """A query without its nonce."""
     return query.partition(" ~")[0]
 
 

@@ -50,7 +50,7 @@ class DemoSetting:
 
 
 class DemoSide:
-    """An agent, its model, its bank, its post office, and its doom."""
+    """An agent, its model, its bank, its post office, and its kills."""
 
     def __init__(self, setting: DemoSetting, tally: Tally, reader: JournalReader | None) -> None:
         self._setting = setting
@@ -152,11 +152,11 @@ class DemoSide:
         )
 
     def _model_asked(self) -> None:
-        """A call began."""
+        """Count a call."""
         self._tally.model_calls += 1
 
     def _model_answered(self, what: str) -> None:
-        """A journal tells this better; whoever has none gets it from the model."""
+        """Show an answer, unless the journal shows it."""
         self._seen[what] += 1
         if self._reader is None:
             again = self._seen[what] > 1
@@ -219,7 +219,7 @@ class DemoSide:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _catch_up(self) -> None:
-        """Tell what became durable since the last look."""
+        """Show what became durable since the last look."""
         if self._reader is None:
             return
         async with self._reading:
@@ -232,7 +232,7 @@ class DemoSide:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do this as long as the block lasts."""
+    """Run this as long as the block lasts."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -10,7 +10,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenLine:
-    """Something happened: a mark, a name, what it is about, a detail."""
+    """One line on the screen: a mark, a name, its subject, a detail."""
 
     mark: str
     name: str
@@ -34,7 +34,7 @@ class Tally:
     requests: int = 0
     refunds: int = 0
     mails: int = 0
-    #: Only what has a journal can replay.
+    #: Only a run with a journal can replay.
     steps_replayed: int | None = None
     model_calls_saved: int | None = None
     seconds: float = 0.0
@@ -81,7 +81,7 @@ AFTER_REFUND = (Moment.WRITING, Moment.MAIL_SENT, Moment.CLOSING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """One SIGKILL: at a moment, a while into it."""
+    """One SIGKILL: at a moment, with a delay."""
 
     moment: Moment
     #: The share of the call, or of the time right after, at which it comes.

@@ -502,5 +502,5 @@ class Sweep:
 
 
 def runs_at_once(store: Store) -> int:
-    """How many runs go in one commit."""
+    """The number of runs that are deleted in one commit."""
     return RUNS_AT_ONCE if store.threads is None else RUNS_AT_ONCE_SERVED
