@@ -14,6 +14,7 @@ import outlive
 from outlive.errors import AnswerRefused, QuestionNotOpen, RunEnded, RunNotFound, TimedOut
 from outlive.model.events import Answered, MailRead, Parked, QuestionClosed
 from outlive.model.mail import Answer
+from outlive.stores.types import Posted, Posting
 from tests.harness.theatre import START_MS, Theatre
 from tests.harness.world import pay
 
@@ -309,9 +310,12 @@ async def test_an_approval_shown_for_other_arguments_is_not_taken(stage: Theatre
 async def test_nobody_is_asked_by_a_run_that_is_not_there(stage: Theatre) -> None:
     """A handle of a run that was deleted since says so."""
     handle = await stage.open().start(ask_number, id="r")
-    missing = outlive.Handle(
-        type(handle._letterbox)("x", stage.store, _at_once, stage.ports, stage.store.post)
-    )
+
+    async def send(run_id: str, mail_id: str, body: bytes) -> Posted:
+        (said,) = await stage.store.post([Posting(run_id, mail_id, body)])
+        return said
+
+    missing = outlive.Handle(type(handle._letterbox)("x", stage.store, _at_once, stage.ports, send))
 
     with pytest.raises(RunNotFound, match="no run has the id 'x'"):
         await missing.questions()
