@@ -60,9 +60,7 @@ class Children:
     def __init__(self, context: RunContext, run: Run, comparing: Comparing) -> None:
         self._context, self._comparing = context, comparing
         self._tries = run.tries
-        #: What the journal has an intent of; a retry drops those that came after the failure.
-        self._known = frozenset(run.children)
-        #: Those among them that the replay has gone through, and our own.
+        #: Steps whose intent the replay has gone through, and our own.
         self._intended: set[str] = set()
         self._started = set(run.children_started)
         #: By step: begun and not ended.
@@ -203,7 +201,8 @@ class Children:
         self.busy += 1
         if child.event.step not in self._intended:
             self._intended.add(child.event.step)
-            child.is_fresh = child.event.step not in self._known
+            # What came after a failure is not replayed: before the retry it may have run.
+            child.is_fresh = not self._tries
             context.note(msgspec.structs.replace(child.event, at=context.at()))
         context.when_durable(partial(self._start, child))
 
