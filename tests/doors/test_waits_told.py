@@ -25,6 +25,9 @@ from outlive.stores.memory import MemoryStore
 from outlive.testing.clock import FakeClock
 from tests.harness.programs import end_program, start_python
 
+#: Who waits in silence waits for ever.
+pytestmark = pytest.mark.timeout(60)
+
 QUICK = Settings(lease_seconds=60, poll_seconds=0.01, idle_seconds=0.0)
 PATIENCE_SECONDS = 20
 SECRET = "tulip bulbs"
@@ -120,7 +123,6 @@ async def test_so_is_whoever_waits_where_the_run_is_not_driven(
     assert command in told(caplog)[0]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("flow", "step", "command"), WAITS)
 def test_run_raises_instead_if_it_is_told_to(flow: Any, step: str, command: str) -> None:
     """With the facts as attributes; the run keeps its place, and can be gone on with."""
