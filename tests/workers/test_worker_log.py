@@ -168,13 +168,13 @@ async def test_a_takeover_is_logged_with_the_worker_that_is_gone(
     caplog.set_level(logging.INFO, "outlive")
     store = MemoryStore(ports=Ports(), lease_seconds=60)
     gone = App(store, settings=QUICK)
-    worker = gone._new_worker(all_of([naps]), everything=True, concurrency=1)
+    worker = gone._workers.make(all_of([naps]), everything=True, concurrency=1)
     worker.start()
     await gone.submit(naps, id="n")
     await see(caplog, 20, "run n (flow naps) started")
     gone._writer.keeper.end(StoreFailed("the process is gone"))
     await worker.stop()
-    gone._closed = True
+    gone._reader.is_closed = True
     store.kill(worker.id)
 
     async with App(store, settings=QUICK) as app, app.worker([naps]):
@@ -203,14 +203,14 @@ async def test_a_quarantine_is_a_warning_with_what_to_do(caplog: pytest.LogCaptu
     await app.submit(naps, id="n")
     for _ in range(CLAIMS_MAX):
         doomed = App(store, settings=QUICK)
-        worker = doomed._new_worker(all_of([naps]), everything=True, concurrency=1)
+        worker = doomed._workers.make(all_of([naps]), everything=True, concurrency=1)
         worker.start()
         async with asyncio.timeout(20):
             while "n" not in worker.driving or worker.log_of("n").durable < worker.log_of("n").seq:
                 await asyncio.sleep(0.01)
         doomed._writer.keeper.end(StoreFailed("the process is gone"))
         await worker.stop()
-        doomed._closed = True
+        doomed._reader.is_closed = True
         store.kill(worker.id)
     async with app.worker([naps]):
         line = await see(caplog, 30, "run n (flow naps) is quarantined, for it killed its workers")
