@@ -29,6 +29,7 @@ GERUNDS_ALLOWED = {"testing"}
 #: Small modules with one importer that stay on their own, each with its reason.
 SMALL_MODULES_ALLOWED = {
     "outlive.cli.entry": "the package's __init__ defers its import: the rest is slow to load",
+    "outlive.engine.keys": "who looks for keys of effects looks for this name",
     "outlive.testing.clock": "a documented import path",
     "outlive.testing.suite.suite": "a documented import path; joins the suite's parts",
 }

@@ -10,8 +10,8 @@ import pytest
 
 import outlive
 from outlive import Blob, Retention
-from outlive.app.keys import erase_family, rekey_store
 from outlive.app.open import open_app
+from outlive.app.seal import erase_family, rekey_store
 from outlive.errors import StoreUnavailable, UsageError
 from outlive.journal.seal.keys import new_key
 from outlive.ports import Ports

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import outlive
-from outlive.app.keys import rekey_store
+from outlive.app.seal import rekey_store
 from outlive.checkpoints import DurableRunner, SnapshotStore, SQLiteStorageBackend
 from outlive.errors import WrongKey
 from outlive.journal.seal.keys import new_key

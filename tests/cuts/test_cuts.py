@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from outlive.app.keys import sealed
+from outlive.app.seal import sealed
 from outlive.checkpoints import Cut, DurableRunner
 from outlive.checkpoints.agents.agents import Agents
 from outlive.checkpoints.agents.cuts import CutJournals, Cuts

@@ -15,7 +15,7 @@ import pytest
 import outlive
 from outlive.app.open import open_app
 from outlive.engine import people
-from outlive.engine.end import Undoables
+from outlive.engine.undo import Undoables
 from outlive.engine.verbs import carry
 from outlive.errors import NotInRun, RunError, RunFailed
 from outlive.journal.reader import read_events

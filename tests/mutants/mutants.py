@@ -15,7 +15,8 @@ import pytest
 
 from outlive.engine import effects
 from outlive.engine import replay as comparing
-from outlive.engine.effects import EffectRunner, KeyClaims
+from outlive.engine.effects import EffectRunner
+from outlive.engine.keys import KeyClaims
 from outlive.engine.ops import Op
 from outlive.engine.replay import Replay
 from outlive.engine.steps import StepRunner

@@ -9,8 +9,8 @@ import pytest
 
 from outlive import Retention
 from outlive.app.app import App
-from outlive.app.keys import archive_keys, sealed
 from outlive.app.open import open_app
+from outlive.app.seal import archive_keys, sealed
 from outlive.errors import CorruptArchive, WrongKey
 from outlive.journal.retention.archive import read_archive
 from outlive.journal.seal.keys import new_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from outlive.app.app import App
-from outlive.app.keys import with_key
 from outlive.app.retention import check_rules
+from outlive.app.seal import with_key
 from outlive.errors import UsageError
 from outlive.journal.blobs import check_here, keep_elsewhere, place_of
 from outlive.journal.lane import run_immediate

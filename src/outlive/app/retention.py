@@ -9,8 +9,8 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 
-from outlive.app.keys import archive_keys_of, sealed_like
 from outlive.app.reader import StoreReader
+from outlive.app.seal import archive_keys_of, sealed_like
 from outlive.errors import UsageError
 from outlive.journal.blobs import id_of
 from outlive.journal.lane import run_immediate

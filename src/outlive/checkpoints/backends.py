@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from outlive.app.keys import open_sealed
+from outlive.app.seal import open_sealed
 from outlive.checkpoints.schema import decode
 from outlive.checkpoints.snapshot import created_at, id_of, text_of
 from outlive.engine.place import refuse_in_flow

@@ -9,8 +9,8 @@ import shlex
 from dataclasses import dataclass, field, fields
 
 from outlive.app.app import App
-from outlive.app.keys import key_ids_of
 from outlive.app.open import open_app
+from outlive.app.seal import key_ids_of
 from outlive.cli.output import now_ms, print_json, print_line
 from outlive.engine.notices import MISMATCH, wait_of
 from outlive.errors import RunError, StoreError

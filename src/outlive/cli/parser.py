@@ -24,7 +24,8 @@ from outlive.cli.grammar import (
 from outlive.cli.mail import answer, cancel, resolve, retry, signal
 from outlive.cli.output import LEVELS
 from outlive.cli.queues import ACTIONS, queues, schedules, set_queue
-from outlive.cli.runs import runs, show
+from outlive.cli.runs import runs
+from outlive.cli.show import show
 from outlive.cli.store import accept_loss, erase, key, rekey, restore, retain
 from outlive.cli.verify import verify
 from outlive.model.defaults import FIND_LIMIT, WORKER_CONCURRENCY

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from outlive.app.keys import erase_family, new_master_key, rekey_store
 from outlive.app.open import open_app
+from outlive.app.seal import erase_family, new_master_key, rekey_store
 from outlive.cli.output import age, now_ms, print_json, print_line, print_note, print_table
 from outlive.errors import RunIdTaken, RunNotFound, UsageError
 from outlive.journal.retention.archive import check_archive

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from outlive.app.app import App
-from outlive.app.keys import archive_keys
 from outlive.app.open import open_app
+from outlive.app.seal import archive_keys
 from outlive.cli.output import print_json, print_line
 from outlive.errors import AppClosed, CorruptArchive, CorruptRecord, RunNotFound, StoreError
 from outlive.journal.retention.archive import read_archive

@@ -23,8 +23,8 @@ from outlive.engine.definitions import (
     registry,
     seconds_or_none,
 )
-from outlive.engine.end import undoables
 from outlive.engine.faults import with_subclasses
+from outlive.engine.undo import undoables
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
 from outlive.model.defaults import (

@@ -80,6 +80,11 @@ ID_WINDOW_MS: Final = 90 * 86_400_000
 #: Checkpoints of ended runs, when ``cleanup_old`` is not told otherwise.
 CHECKPOINTS_OLDER_THAN: Final = "7d"
 
+# Values.
+
+#: Higher levels take half as long again, and save nothing on texts of some kilobytes.
+ZSTD_LEVEL: Final = 1
+
 # PostgreSQL.
 
 #: One statement; a longer one is stuck behind a lock or a network.

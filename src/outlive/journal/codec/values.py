@@ -43,6 +43,7 @@ from outlive.journal.codec.parts import (
 )
 from outlive.journal.codec.scalars import pack
 from outlive.journal.record import PARTED
+from outlive.model.defaults import ZSTD_LEVEL
 from outlive.model.events import ChapterBegan, EffectDone, Event, StepDone, encode_events
 from outlive.stores.types import Node
 
@@ -50,8 +51,6 @@ _PLAIN, _ZSTD = b"\0", b"\1"
 #: The size from which nodes are compressed, and the share that must be saved.
 _COMPRESSED_FROM: Final = 512
 _SHARE_MAX: Final = 15 / 16
-#: Higher levels take half as long again, and save nothing on texts of some kilobytes.
-_LEVEL: Final = 1
 #: The largest node: the largest value, and what msgpack adds.
 PAYLOAD_BYTES_MAX: Final = 64 * 1024 * 1024 + 64
 
@@ -76,7 +75,7 @@ def node_of(payload: bytes, address: bytes | None = None) -> Node:
 def _compressed(payload: bytes) -> bytes:
     compressor = getattr(_own, "compressor", None)
     if compressor is None:  # making one takes a third of the time
-        compressor = _own.compressor = _zstd().ZstdCompressor(_LEVEL)
+        compressor = _own.compressor = _zstd().ZstdCompressor(ZSTD_LEVEL)
     packed: bytes = compressor.compress(payload, compressor.FLUSH_FRAME)
     return packed
 

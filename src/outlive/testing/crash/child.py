@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from outlive.app.app import App
-from outlive.app.keys import sealed
+from outlive.app.seal import sealed
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.open import open_store
