@@ -85,6 +85,8 @@ class RunContext:
     cut: Callable[[Any], None] = staticmethod(_nothing)
     #: Nothing will ever wake this flow: say so instead of waiting for ever.
     stop_stuck: Callable[[], None] = staticmethod(_nothing)
+    #: Calls once mail posted before an instant has been taken: it beats a timer.
+    after_mail: Callable[[int, Callable[[], None]], None] = staticmethod(_nothing)
     #: The flow returned, raised, or was stopped.
     flow_is_over: Callable[[], bool]
     #: Something of the run is under way, is about to be, or has just ended.

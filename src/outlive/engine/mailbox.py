@@ -39,7 +39,7 @@ class Mailbox:
     ) -> None:
         self._context, self._effects, self._timers = context, effects, timers
         self._waits, self._children = waits, children
-        timers.after_mail = self.before
+        context.after_mail = self.before
         #: Brought, and not read.
         self.unopened: deque[Mail] = deque()
         self._taken: set[str] = set()

@@ -7,7 +7,6 @@ delivery), so setting one needs no event; that it fired, and before or after wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from math import ceil
 
@@ -28,9 +27,6 @@ class _Timer:
 
 class FlowTimers:
     """The timers of one run."""
-
-    #: Calls once mail posted before an instant has been taken: it beats a timer.
-    after_mail: Callable[[int, Callable[[], None]], None]
 
     def __init__(self, context: RunContext, comparing: Comparing) -> None:
         self._context, self._comparing = context, comparing
@@ -90,7 +86,7 @@ class FlowTimers:
             self._arm(timer)
             self._context.rest()
             return
-        self.after_mail(timer.fire_at, partial(self._fire, timer))
+        self._context.after_mail(timer.fire_at, partial(self._fire, timer))
 
     def fire_before(self, instant: int) -> None:
         """Fire, in their order, those that were due before an instant in the past."""
