@@ -249,7 +249,7 @@ async def test_what_can_not_be_undone_here_stops_the_run_and_says_so(
     theatre: Theatre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that does not know an effect of an earlier chapter leaves the run to others."""
-    from outlive.engine import end as undoing
+    from outlive.engine import undo as undoing
 
     app = theatre.open()
     with monkeypatch.context() as patch:
