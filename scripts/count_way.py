@@ -27,6 +27,8 @@ from typing import Any
 #: A worker looks for work now and then: an effect alone is counted so often, and the least kept.
 REPEATS = 5
 RUNS, EFFECTS = 200, 20
+#: What a thread's connection is set up with, when it is first used; and SQLite's own comments.
+SET_UP = ("-- ", "PRAGMA ", "CREATE TEMP ", "SELECT sqlite_version", "SELECT name FROM sqlite_")
 ONE_STEP_RUNS = 400
 
 
@@ -47,7 +49,7 @@ class Way:
 
     def trace(self, statement: str) -> None:
         """A trace callback of SQLite; what triggers do inside a statement is its own."""
-        if self._is_on and not statement.startswith("-- ") and statement not in self.sql[-1:]:
+        if self._is_on and not statement.startswith(SET_UP) and statement not in self.sql[-1:]:
             self.sql.append(statement)
 
     def begin(self) -> None:

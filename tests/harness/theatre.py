@@ -78,10 +78,15 @@ class Door:
         if self.faults.get(verb):
             raise self.faults[verb].pop(0)
 
+    def _refuse(self, worker: str) -> int:
+        raise StoreFailed(f"the process is gone, and worker {worker} with it")
+
     def slam(self) -> None:
         """The process is gone."""
         self.error = StoreFailed("the process is gone")
         if isinstance(self.store, SQLiteStore):
+            # A beat that is under way on its thread must not lock the file of a dead process.
+            self.store._presence._enlist = self._refuse  # type: ignore[method-assign]
             self.store._presence.close()
         else:
             for worker in self.workers:
