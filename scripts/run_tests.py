@@ -8,6 +8,10 @@
 Nothing is run again: a test that fails at random has found something. The last lines are the
 figures that tests printed, the slowest tests, the quarantined ones with their reasons, and the
 sums; the exit code is 1 if a test failed. ``--quick`` runs only what ``make check`` needs.
+
+Temporary files lie in memory where the system has such a place. A killed process loses nothing
+there that it would keep on a disk, and a disk that flushes slowly would decide how long all this
+takes and which time limits hold. What a power cut takes is tried by what records the flushes.
 """
 
 from __future__ import annotations
@@ -15,10 +19,14 @@ from __future__ import annotations
 import compileall
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +47,8 @@ NO_TESTS_RAN = 5
 SLOWEST = 20
 #: Queues that run side by side: their tests wait for leases and time limits more than they compute.
 QUEUES_MAX = 3
+#: Where files lie in memory, and how much room the tests want there.
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
 
 
@@ -101,6 +111,22 @@ def compile_all() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
+@contextmanager
+def files_in_memory() -> Iterator[None]:
+    """Let temporary files lie in memory, unless the caller names a place or there is no room."""
+    named = "TMPDIR" in os.environ
+    if named or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="outlive-tests-", dir=MEMORY)
+    Path(folder).chmod(0o755)  # a database server that we start is another user
+    os.environ["TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def tell(ran: list[Phase]) -> None:
     """What is worth a look: figures, the slowest tests, and those in quarantine."""
     print()
@@ -119,7 +145,8 @@ def main() -> int:
     """Run, add up, say how it went."""
     began = time.monotonic()
     compile_all()
-    ran = phases(quick="--quick" in sys.argv[1:])
+    with files_in_memory():
+        ran = phases(quick="--quick" in sys.argv[1:])
     total = sum((phase.counts for phase in ran), Counter[str]())
     bad = [p.exit_code for p in ran if p.exit_code not in (0, NO_TESTS_RAN)]
     failed = total["failed"] + total["error"]

@@ -14,10 +14,6 @@ from hashlib import blake2b
 
 _FORMAT = 1
 _BEGIN = b"Om" + bytes((_FORMAT, 0))
-#: Never stored: how a letter begins that was read and whose seal does not hold.
-SEAL_BROKEN_MAIL = b"Om" + bytes((_FORMAT, 128))
-#: Never stored: how a letter begins that an earlier chapter has read.
-READ_BEFORE_MAIL = b"Om" + bytes((_FORMAT, 129))
 _DIGEST_END = len(_BEGIN) + 16
 #: How everything begins that is in an envelope or sealed; a bare letter is a short msgpack array.
 _COVERED = b"O"

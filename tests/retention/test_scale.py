@@ -25,6 +25,8 @@ from tests.retention.year import effects_until, fill, percentile
 RUNS, RUNS_FULL = 2_000, 100_000
 #: In full, twice its own. Of a sample the p99 is a handful of effects, and a disk has its moods.
 RATIO_MAX = {True: 2.0, False: 3.0}
+#: In a sample an effect's own p99 counts as this at least: below it are the moods of a machine.
+SHORTEST_SECONDS = {True: 0.0, False: 0.01}
 #: On a server, which flushes more slowly and shares the processors with those who wait for it.
 SERVED, SERVED_FULL = 1_000, 10_000
 TURN_SECONDS = 1.0
@@ -58,7 +60,7 @@ async def sweep(app: App, gate: Gate) -> int:
     return sweep.swept.fates["deleted"]
 
 
-async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> float:
+async def clear_a_year(store: Store, count: int, figure: Figure, name: str, full: bool) -> float:
     """Clear away so many runs; by how much that slowed the slowest effects."""
     settings = Settings(lease_seconds=60.0, poll_seconds=0.25)
     await fill(store, count, SystemClock().now_ms())
@@ -72,7 +74,7 @@ async def clear_a_year(store: Store, count: int, figure: Figure, name: str) -> f
         left = await store.find(Query(flow="old"), None, 10)
 
     seconds = (time.monotonic() - began) / 2
-    ratio = percentile(busy, 0.99) / percentile(quiet, 0.99)
+    ratio = percentile(busy, 0.99) / max(percentile(quiet, 0.99), SHORTEST_SECONDS[full])
     figure(f"retention on {name}: runs deleted", deleted)
     figure(f"retention on {name}: runs deleted per second", round(deleted / seconds))
     figure(f"retention on {name}: effects meanwhile, and in between", (len(busy), len(quiet)))
@@ -93,7 +95,7 @@ async def test_a_year_goes_without_stalling_work(
     """In SQLite, in the very process that works: the p99 of effects stays near its own."""
     store = SQLiteStore(tmp_path / "o.db", ports=Ports(), lease_seconds=60.0)
 
-    ratio = await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite")
+    ratio = await clear_a_year(store, RUNS_FULL if full else RUNS, figure, "SQLite", full)
 
     assert ratio < RATIO_MAX[full] * stretch()
 
@@ -106,6 +108,6 @@ async def test_the_same_on_a_server(
     """In PostgreSQL, where whoever deletes locks nobody else out."""
     store = PostgresStore(own_postgres.url(schema="year"), ports=Ports(), lease_seconds=60.0)
 
-    ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL")
+    ratio = await clear_a_year(store, SERVED_FULL if full else SERVED, figure, "PostgreSQL", full)
 
     assert ratio < RATIO_MAX[full] * stretch()

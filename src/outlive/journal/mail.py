@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from outlive.envelope import READ_BEFORE_MAIL, SEAL_BROKEN_MAIL, disclose, enclose
+from outlive.envelope import disclose, enclose
 from outlive.errors import CorruptRecord, OutliveError
 from outlive.journal.lane import Lane
 from outlive.journal.reader import Chain
@@ -36,7 +36,6 @@ from outlive.stores.types import Mail, Posted, Posting
 
 logger = logging.getLogger("outlive")
 
-_UNSEALED = "its seal does not hold: damaged, moved, forged or not sealed"
 _UNBOUND = "its checksum does not hold: damaged, moved, or of an earlier format"
 READ_BEFORE = "it was read before: somebody put it back"
 
@@ -59,10 +58,8 @@ def read_letter(run_id: str, mail: Mail) -> Letter | Unreadable:
     body = mail.body
     if type(body) is not bytes or type(mail.mail_id) is not str:
         return Unreadable("its row is damaged", repr(body).encode())
-    if body.startswith(SEAL_BROKEN_MAIL):
-        return Unreadable(_UNSEALED, body[len(SEAL_BROKEN_MAIL) :])
-    if body.startswith(READ_BEFORE_MAIL):
-        return Unreadable(READ_BEFORE, body[len(READ_BEFORE_MAIL) :])
+    if mail.refused:
+        return Unreadable(mail.refused, body)
     raw = body if mail.is_sealed else disclose(run_id, mail.mail_id, body)
     if raw is None:
         return Unreadable(_UNBOUND, body)
@@ -145,7 +142,7 @@ async def without_copies(
 
 
 def _marked(mail: Mail) -> Mail:
-    return msgspec.structs.replace(mail, body=READ_BEFORE_MAIL + mail.body, is_sealed=False)
+    return msgspec.structs.replace(mail, refused=READ_BEFORE, is_sealed=False)
 
 
 async def new_mail(

@@ -127,6 +127,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     posted_at: int
     #: It came out of a seal that is bound to its run and id. Added by who opens; a store leaves it.
     is_sealed: bool = False
+    #: Why it is not what somebody posted to this run. Added by who opens it; a store leaves it.
+    refused: str = ""
 
 
 class Posting(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, overload
 
 from msgspec.structs import replace
 
-from outlive.envelope import SEAL_BROKEN_MAIL, bare, enclose_old_outcome
+from outlive.envelope import bare, enclose_old_outcome
 from outlive.errors import CorruptRecord, Erased, WrongKey
 from outlive.journal.lane import run_immediate
 from outlive.journal.record import SEAL_BROKEN, SEAL_ERASED
@@ -75,6 +75,7 @@ logger = logging.getLogger("outlive")
 #: Begins the cursor of a page of runs that were tagged before there was a key.
 _PLAIN = "plain:"
 #: Runs and families whose keys are kept at hand.
+_UNSEALED = "its seal does not hold: damaged, moved, forged or not sealed"
 _KEPT_MAX = 100_000
 
 
@@ -471,8 +472,7 @@ class SealedStore:
 
 
 def _broken(mail: Mail) -> Mail:
-    found = mail.body if type(mail.body) is bytes else repr(mail.body).encode()
-    return replace(mail, body=SEAL_BROKEN_MAIL + found)
+    return replace(mail, refused=_UNSEALED, is_sealed=False)
 
 
 class _SealedTransaction:
