@@ -5,6 +5,7 @@ which markers it says what it needs to have to itself.
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -28,6 +29,9 @@ QUEUES = ("postgres", "processes", "sweep")
 PHASES = ("together", "queues", TIME)
 SLOWEST = 20
 IS_FULL = os.environ.get("OUTLIVE_TEST_FULL") == "1"
+
+# A shell lets what it begins in the background ignore Ctrl-C; what a test begins shall not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ No other module of the package reads a clock or draws a random number.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -55,6 +56,7 @@ class RemoteClock:
         self._lock = threading.Lock()
         #: The server's time less our monotonic time, in ms.
         self._ahead: float | None = None
+        self._asked_at = -math.inf
         self._told_ms = 0
 
     def now_ms(self) -> int:
@@ -65,9 +67,16 @@ class RemoteClock:
         return self._own.monotonic()
 
     def notice(self, server_ms: int, sent_at: float) -> None:
-        """The server said what time it is; it was asked at ``sent_at``, and has answered now."""
+        """The server said what time it is; it was asked at ``sent_at``, and has answered now.
+
+        An answer that was overtaken by one to a later question says nothing: the server's clock
+        may have been set since.
+        """
         least, most = server_ms - self.monotonic() * 1000, server_ms + 1 - sent_at * 1000
         with self._lock:
+            if sent_at < self._asked_at:
+                return
+            self._asked_at = sent_at
             ahead = (least + most) / 2 if self._ahead is None else self._ahead
             self._ahead = min(max(ahead, least), most)
         self._warn()

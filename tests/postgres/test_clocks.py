@@ -151,6 +151,17 @@ def test_a_slow_answer_moves_nothing() -> None:
     assert abs(clock.now_ms() - (known - 40_000)) <= 1
 
 
+def test_an_answer_that_was_overtaken_says_nothing() -> None:
+    """The server's clock was set between two questions; the first answer comes last."""
+    own = HandClock()
+    clock, start = RemoteClock(own, "it"), own.now_ms()
+    first = own.monotonic()
+    own.advance(0.010)
+    clock.notice(start + HOURS, own.monotonic())
+    clock.notice(start, first)
+    assert abs(clock.now_ms() - (start + HOURS)) <= 1
+
+
 def test_before_the_first_look() -> None:
     own = HandClock()
     assert own.now_ms() == RemoteClock(own, "it").now_ms()

@@ -195,6 +195,12 @@ class Nature:
         self.rng = random.Random(f"outlive {seed}")
         #: The offset of every wall clock from virtual time.
         self.wall_ms = 0
+        self.wall_jumps = 0
+
+    def set_wall(self, by_ms: int) -> None:
+        """Set every wall clock forward, or back."""
+        self.wall_ms += by_ms
+        self.wall_jumps += 1
 
     @property
     def now(self) -> float:

@@ -164,7 +164,7 @@ class SimPulse:
     async def _main(self) -> None:
         while True:
             await asyncio.sleep(self._period)
-            sent_at, wall_ms = self._process.clock.monotonic(), self._process.wall_ms
+            sent_at, jumps = self._process.clock.monotonic(), self._process.wall_jumps
             try:
                 await self._process.store.beat(self._worker)
             except OutliveError as error:
@@ -172,7 +172,7 @@ class SimPulse:
                 self._failed(error)
                 return
             self._lease.renewed(sent_at)
-            if wall_ms == self._process.wall_ms:
+            if jumps == self._process.wall_jumps:
                 self._process.check_clock(sent_at)
 
     def stop(self) -> None:
@@ -239,9 +239,9 @@ class SimProcess:
         return Rules(retention=plan.retention, archive=archive, period_seconds=plan.retain_seconds)
 
     @property
-    def wall_ms(self) -> int:
-        """The offset by which the server's clock was set forward."""
-        return self._nature.wall_ms
+    def wall_jumps(self) -> int:
+        """How often the server's clock was set; there and back is twice."""
+        return self._nature.wall_jumps
 
     def check_clock(self, sent_at: float) -> None:
         """Check that a process that was just told the server's time follows it closely."""
@@ -339,7 +339,7 @@ class SimProcess:
             self.clock.offset_ms += by
             self._nature.after(seconds, self._set_clock_right)
         else:
-            self._nature.wall_ms += by
+            self._nature.set_wall(by)
 
     def _set_clock_right(self) -> None:
         self.clock.offset_ms = 0

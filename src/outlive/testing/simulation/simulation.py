@@ -251,7 +251,7 @@ class Simulation:
         due += [when for item in waiting for when in self._attempts_due(item.head.run_id)]
         later = [when for when in due if when is not None and when - now > LONG_MS]
         if later:
-            self.nature.wall_ms += min(later) - now
+            self.nature.set_wall(min(later) - now)
             self._moved_at = self.nature.now
 
     def _attempts_due(self, run_id: str) -> list[int | None]:
