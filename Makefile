@@ -35,6 +35,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	@$(BIN)/pyright --version >/dev/null    # fetches what it needs, once
 	@sh scripts/install_tools.sh
 	@sh scripts/install_pgbouncer.sh $(VENV)
+	@sh scripts/install_masumi.sh $(BIN)/python
 	@touch $@
 
 demo: $(STAMP)

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from outlive.testing.crash.failing_store import FailingStore
     from outlive.testing.crash.lab import Lab, Play
     from outlive.testing.ledger import Ledger
+    from outlive.testing.payment import FakePaymentService
     from outlive.testing.simulation.simulation import simulate
     from outlive.testing.suite.suite import StoreSuite
 
 __all__ = [
     "FailingStore",
     "FakeClock",
+    "FakePaymentService",
     "Lab",
     "Ledger",
     "Play",
@@ -34,6 +36,7 @@ __all__ = [
 _LATER = {
     "FailingStore": "outlive.testing.crash.failing_store",
     "FakeClock": "outlive.testing.clock",
+    "FakePaymentService": "outlive.testing.payment",
     "Lab": "outlive.testing.crash.lab",
     "Ledger": "outlive.testing.ledger",
     "Play": "outlive.testing.crash.lab",
