@@ -19,6 +19,7 @@ from outlive.engine.people import (
     timeout,
     wait_signal,
 )
+from outlive.engine.publish import publish, tag
 from outlive.engine.verbs import (
     Outcome,
     attempt,
@@ -105,6 +106,7 @@ __all__ = [
     "patched",
     "pause_schedule",
     "pins",
+    "publish",
     "random",
     "register",
     "requests",
@@ -118,6 +120,7 @@ __all__ = [
     "start",
     "step",
     "submit",
+    "tag",
     "timeout",
     "unschedule",
     "uuid",

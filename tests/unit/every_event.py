@@ -41,6 +41,7 @@ from outlive.model.events import (
     ParentTold,
     Parked,
     Patched,
+    Published,
     QuestionAsked,
     QuestionClosed,
     Replied,
@@ -55,6 +56,9 @@ from outlive.model.events import (
     SignalTaken,
     StepDone,
     StepRaised,
+    Streamed,
+    StreamReset,
+    Tagged,
     TimerFired,
 )
 
@@ -119,6 +123,10 @@ EVERY_EVENT: Sequence[Event] = (
     Forked(115, "p", 3, b"l" * 16, 1, bytes(16), STARTED, b"s", "0/plan#1", b"7"),
     ChapterBegan(116, 40, 1, 2, STARTED, encoded({})),
     DriveBegan(116),
+    Published(116, {"progress": encoded(0.4)}),
+    Tagged(116, {"team": "a"}),
+    Streamed(116, "tokens", "0/write#1", 1, 1, [encoded("a"), encoded("b")]),
+    StreamReset(116, "tokens", "0/write#1", 2, 3),
     CheckpointsBegan(1_000_000, "r", "outlive/f", encoded({"agent": "a"}), b"s", Origin("q", 3)),
     SnapshotSaved(117, "fetch", encoded({"n": 1}), encoded({}), 4, "2", "h", "id", "2025"),
     SnapshotRestored(118, 2, "fetch", "h"),

@@ -24,7 +24,8 @@ def test_every_kind_of_event_has_a_row() -> None:
         "asked", "answered", "closed", "child intended", "child started", "child failed",
         "cancel asked",
         "deadline passed", "undoing", "intended", "cancelled", "parent told",
-        "patched", "retried", "fork made", "forked", "chapter", "tried again", "checkpoints began",
+        "patched", "retried", "fork made", "forked", "chapter", "tried again",
+        "published", "tagged", "streamed", "stream reset", "checkpoints began",
         "saved",
         "restored", "rolled back", "failed", "cleared",
     ] == [row.what for row in rows]  # fmt: skip

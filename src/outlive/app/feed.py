@@ -63,13 +63,14 @@ def decoded(seq: int, at: int, event: Event, codec: Codec) -> RunEvent:
         raw=event,
         step=getattr(event, "step", None) or None,
         attempt=row.attempt,
-        args=_value(row.args, codec),
-        value=_value(row.value, codec),
+        args=value_of(row.args, codec),
+        value=value_of(row.value, codec),
         error=row.error,
     )
 
 
-def _value(data: bytes | None, codec: Codec) -> Any:
+def value_of(data: bytes | None, codec: Codec) -> Any:
+    """A recorded value; of a class that is not known here, its fields as plain data."""
     if data is None:
         return None
     try:

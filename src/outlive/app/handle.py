@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from outlive.app.feed import Follower, RunEvent, decoded
+from outlive.app.feed import Follower, RunEvent, decoded, value_of
 from outlive.app.forks import Forks
 from outlive.app.mail import Letterbox, Letterboxes, Question
 from outlive.app.workers import Workers
@@ -256,6 +256,12 @@ class Handle(Generic[T]):
     async def read(self) -> list[Event]:
         """All events so far, verified."""
         return read_events(await self._read())
+
+    async def published(self) -> dict[str, Any]:
+        """The newest value of each name that the run published, as far as it is durable."""
+        codec = self._codec()
+        run = await self.run()
+        return {name: value_of(each, codec) for name, each in run.published.items()}
 
     async def events(self, after: int = 0) -> AsyncGenerator[RunEvent, None]:
         """Every event after a seq, as it becomes durable, until the run is over.

@@ -170,6 +170,7 @@ def _as_data(reading: Reading, events: list[Event]) -> dict[str, Any]:
         "args": args,
         "outcome": value,
         "error": error,
+        "published": {name: _value(value) for name, value in run.published.items()},
         "doubts": [_doubt_data(doubt) for doubt in _doubts(reading, events)],
         "questions": [question_data(each) for each in _questions(reading, events)],
         "children": [_child_data(run, child) for child in run.children.values()],
@@ -305,6 +306,7 @@ def _facts_of_journal(run: Run) -> dict[str, str]:
         "deadline": iso(start.deadline_at) or "",
         "pins": ", ".join(f"{name}={value}" for name, value in start.pins.items()),
         "arguments": preview(start.args, 4 * PREVIEW_CHARS),
+        "published": ", ".join(f"{n}={preview(v)}" for n, v in run.published.items()),
         "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
     }
 

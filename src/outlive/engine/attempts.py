@@ -58,7 +58,7 @@ def launch(
     assert op.context is not None, "an op is launched from the flow that called it"
     own = op.context.copy()
     inside = Body(context.run_id, op.id, op.attempt, op.user_key)
-    inside.shelf = context.shelf
+    inside.shelf, inside.context = context.shelf, context
     op.inside = inside
     own.run(place.set, inside)
     call = _call_of(op)
@@ -160,6 +160,8 @@ def _end(
     if op.limit is not None:
         op.limit.cancel()
         op.limit = None
+    if context.outlet is not None:
+        context.flush()
     try:
         ended(op, value, error)
     except Exception as bug:

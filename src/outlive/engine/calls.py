@@ -333,6 +333,23 @@ class Calls:
         self._check_alive()
         return self._context.is_patched(place)
 
+    def publish(self, values: Mapping[str, bytes]) -> None:
+        """Show values to those who watch the run; nothing is written again on replay."""
+        self._check_alive()
+        if self._is_new():
+            self._context.publish(values)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Change tags of the run; nothing is written again on replay."""
+        self._check_alive()
+        if self._is_new():
+            self._context.tag(tags)
+
+    def _is_new(self) -> bool:
+        """Nothing is recorded that the flow will be told later: it was not here before."""
+        context = self._context
+        return context.is_live or not context.inbox or parting(context.inbox) is not None
+
     def fired_at_ms(self) -> int:
         """The instant that the run is for: that of its schedule, or its start."""
         start = self._context.start_event

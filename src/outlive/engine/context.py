@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from outlive.engine.definitions import Flow
 from outlive.engine.host import Host, Occupation
 from outlive.engine.loop import FlowLoop
 from outlive.engine.notices import Notices, Repeats
 from outlive.engine.ops import Limits, Op, PendingOps, expire
+from outlive.engine.outlet import Outlet
 from outlive.engine.peers import Kin, Lease, Peer
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
+from outlive.journal.codec.scalars import pack
 from outlive.journal.keeper import Keeper
 from outlive.journal.log import RunLog
 from outlive.journal.redaction import Hider
 from outlive.model.defaults import IDLE_MS
-from outlive.model.events import Answered, CancelRequested, DeadlinePassed, Event, SignalReceived
+from outlive.model.events import (
+    Answered,
+    CancelRequested,
+    DeadlinePassed,
+    Event,
+    SignalReceived,
+    Tagged,
+)
+from outlive.model.redaction import MARK
 from outlive.model.run import Run
 from outlive.ports import Ports, SystemClock
 
@@ -30,6 +42,8 @@ _KEPT = frozenset(
     | {"_last_at", "chapter", "start_event", "started_at", "stopped"}
 )
 _MAIL = (SignalReceived, CancelRequested, Answered)
+#: What is shown of a published value whose name is redacted.
+MARKED = pack(MARK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +110,8 @@ class RunContext:
     open_waits: Callable[[], list[str]]
     #: Whether the flow takes the new way at this place.
     is_patched: Callable[[str], bool]
+    #: What it publishes and streams, once it does.
+    outlet: Outlet | None = None
 
     def __init__(self, flow: Flow[Any, Any], log: RunLog, run: Run, env: Env) -> None:
         self.flow, self.log, self.env = flow, log, env
@@ -124,6 +140,8 @@ class RunContext:
         self.is_live = False
         #: The flow goes through what it did before, in another driver or an earlier stay in memory.
         self.is_replaying = False
+        if run.published or run.streams:
+            self.telling().resume(run)
 
     def let_go(self) -> None:
         """The run left memory: whoever still calls is told so by ``stopped``.
@@ -143,14 +161,45 @@ class RunContext:
     def note(self, event: Event, mail_id: str | None = None) -> None:
         """Append; the flow does not see it."""
         self.log.append(self.hider.event(event) if self.hider.is_on else event, mail_id)
+        if self.outlet is not None:
+            self.outlet.flush()
 
     def record(self, event: Event, mail_id: str | None = None) -> None:
         """Append and deliver."""
         if self.hider.is_on:
             event = self.hider.event(event)
         self.log.append(event, mail_id)
+        if self.outlet is not None:
+            self.outlet.flush()
         self.inbox.append(event)
         self.activate()
+
+    def telling(self) -> Outlet:
+        """Where the run writes what it tells those who watch it."""
+        if self.outlet is None:
+            self.outlet = Outlet(self.log, self.env.host, self.at, self.log.append)
+        return self.outlet
+
+    def flush(self) -> None:
+        """Write what was told and not written: it comes before what is recorded next."""
+        if self.outlet is not None and not self.stopped:
+            self.outlet.flush()
+
+    def publish(self, values: Mapping[str, bytes]) -> None:
+        """Show values to those who watch the run; of one that left memory nobody hears."""
+        if not self.stopped:
+            hider = self.hider
+            shown = {n: MARKED if n in hider.names else hider.value(v) for n, v in values.items()}
+            self.telling().publish(shown)
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Change tags of the run."""
+        known = self.start_event.tags
+        hidden = {name: self.hider.text(value) for name, value in tags.items()}
+        fresh = {name: value for name, value in hidden.items() if known.get(name) != value}
+        if fresh and not self.stopped:
+            self.start_event = replace(self.start_event, tags={**known, **fresh})
+            self.note(Tagged(self.at(), fresh))
 
     def when_durable(self, callback: Callable[..., None], *args: Any) -> None:
         """Call once everything appended so far is durable."""

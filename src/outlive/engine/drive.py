@@ -384,7 +384,9 @@ class Drive:
 
     def part_ways(self, event: Forked) -> None:
         """What a fork shares is behind it: chance is its own from here on."""
-        self.context.start_event = msgspec.structs.replace(event.start, seed=event.seed)
+        tags = self.context.start_event.tags  # the fork may have changed them since
+        start = msgspec.structs.replace(event.start, seed=event.seed, tags=tags)
+        self.context.start_event = start
 
     def _is_held(self) -> bool:
         """Plain code computes, and all else waits for it; only a deadline does not."""
@@ -483,6 +485,8 @@ class Drive:
 
     def _end(self) -> None:
         """Nothing is open any more: undo, or say how it ended."""
+        if self.context.outlet is not None:
+            self.context.flush()
         event = self.ending.proceed()
         if isinstance(event, ChapterBegan):
             self.leaving.turn_page(event)

@@ -102,6 +102,7 @@ class Leaving:
         if wake_at is None or wake_at - now > patience:
             if patience_ms is None and self._stays():
                 return
+            context.flush()
             context.note(Parked(context.at(), wake_at, signals=self._waits.signal_names()))
             self.stop()
             context.when_durable(lambda: self._leave("parked"))
@@ -137,6 +138,7 @@ class Leaving:
     def misfit(self, error: OutliveError) -> None:
         """Code and journal do not fit: keep the place, and try again later."""
         context = self._context
+        context.flush()
         self.stop()
         now = context.env.ports.clock.now_ms()
         context.note(Parked(context.at(), now + MISMATCH_RETRY_MS, reason_of(error)))
@@ -161,6 +163,7 @@ class Leaving:
         """
         context = self._context
         if not context.stopped:
+            context.flush()
             context.note(Parked(context.at(), context.env.ports.clock.now_ms()))
             self.stop()
             context.when_durable(lambda: self._leave("parked"))
@@ -179,6 +182,8 @@ class Leaving:
         context.stopped = True
         context.end_replay()
         self._end_stay()
+        if context.outlet is not None:
+            context.outlet.stop()
         self._deadline.stop()
         self._timers.stop()
         context.waiting.stop()

@@ -79,6 +79,14 @@ class Driven(Protocol):
         """Whether the flow takes the new way here."""
         ...
 
+    def publish(self, values: Mapping[str, bytes]) -> None:
+        """Show values to those who watch the run."""
+        ...
+
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Change tags of the run."""
+        ...
+
     def is_replaying(self) -> bool:
         """The flow goes through what it did before."""
         ...
@@ -196,7 +204,7 @@ class RunStopped(BaseException):
 class Body:
     """The inside of a step: nothing is recorded here, and nothing durable may begin."""
 
-    __slots__ = ("_user_key", "attempt", "refusal", "run_id", "shelf", "step")
+    __slots__ = ("_user_key", "attempt", "context", "refusal", "run_id", "shelf", "step")
 
     def __init__(self, run_id: str, step: str, attempt: int, user_key: str | None) -> None:
         self.run_id, self.step, self.attempt, self._user_key = run_id, step, attempt, user_key
@@ -204,6 +212,8 @@ class Body:
         self.refusal: InsideStep | None = None
         #: Finds where the blobs of this run are kept; None: nowhere.
         self.shelf: Callable[[], Any] | None = None
+        #: The run in memory, of a step's or effect's own body.
+        self.context: Any = None
 
     def refuse(self, name: str) -> InsideStep:
         """Nothing durable may begin here."""

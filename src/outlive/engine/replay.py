@@ -33,6 +33,7 @@ from outlive.model.events import (
     Forked,
     MailRead,
     Patched,
+    Published,
     QuestionAsked,
     Replied,
     RunStarted,
@@ -41,6 +42,9 @@ from outlive.model.events import (
     SignalTaken,
     StepDone,
     StepRaised,
+    Streamed,
+    StreamReset,
+    Tagged,
     TimerFired,
     recorded_digest,
 )
@@ -85,7 +89,11 @@ _UNASKED = frozenset(
         Forked,
         MailRead,
         Patched,
+        Published,
         SignalReceived,
+        Streamed,
+        StreamReset,
+        Tagged,
     }
 )
 

@@ -44,6 +44,17 @@ RETRY_DELAY_MAX: Final = "1m"
 #: Enough to keep an API busy, few enough for its connection pool.
 MAP_LIMIT: Final = 100
 
+# Published values and streams.
+
+#: A published value is durable after this time at the latest: five commits per second at most.
+PUBLISH_SECONDS: Final = 0.2
+#: They are shown in lists of runs: a number, a word, a line.
+PUBLISHED_BYTES_MAX: Final = 1024
+#: Of one run; with more, the oldest are dropped.
+PUBLISHED_NAMES_MAX: Final = 32
+#: Of a tag's name or value: any store can index it.
+TAG_CHARS_MAX: Final = 500
+
 # Schedules.
 
 #: Without a zone a schedule has no repeated and no missing hours.

@@ -363,6 +363,10 @@ class ChapterBegan(msgspec.Struct, frozen=True, array_like=True, tag=47):
     happened: list[Undoable] = []
     #: Somebody asked the run to stop while the last chapter was ending.
     is_cancelled: bool = False
+    #: The newest published value of each name.
+    published: dict[str, bytes] = {}
+    #: By stream: its last offset.
+    streams: dict[str, int] = {}
 
 
 class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
@@ -407,6 +411,47 @@ class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):
     place: str
 
 
+class Published(msgspec.Struct, frozen=True, array_like=True, tag=90):
+    """The flow or a step published values; of each name the newest counts."""
+
+    at: int
+    values: dict[str, bytes]
+
+
+class Tagged(msgspec.Struct, frozen=True, array_like=True, tag=91):
+    """The flow or a step changed the run's tags."""
+
+    at: int
+    tags: dict[str, str]
+
+
+class Streamed(msgspec.Struct, frozen=True, array_like=True, tag=92):
+    """Chunks of a stream. They are final once the step that wrote them has ended."""
+
+    at: int
+    stream: str
+    #: The step that wrote them; of flow code the place where it opened the stream.
+    step: str
+    #: From 1; each reset begins the next, so it rises after a crash, too.
+    attempt: int
+    #: Of the first chunk; they follow one another.
+    offset: int
+    chunks: list[bytes]
+    in_flow: bool = False
+
+
+class StreamReset(msgspec.Struct, frozen=True, array_like=True, tag=93):
+    """What a step wrote into a stream is withdrawn: another attempt of it begins."""
+
+    at: int
+    stream: str
+    step: str
+    #: The one that begins.
+    attempt: int
+    #: Of the reset itself.
+    offset: int
+
+
 Event: TypeAlias = (
     StepDone
     | EffectIntended
@@ -443,6 +488,10 @@ Event: TypeAlias = (
     | Patched
     | Forked
     | ForkMade
+    | Published
+    | Tagged
+    | Streamed
+    | StreamReset
     | KeyHeld
     | KeyKept
     | Marked

@@ -7,13 +7,14 @@ place where an event changes it; it reads no clock and touches nothing outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
 from outlive.model.checkpoints import OfCheckpoints, brief_after
+from outlive.model.defaults import PUBLISHED_NAMES_MAX
 from outlive.model.events import (
     Answered,
     AttemptFailed,
@@ -40,6 +41,7 @@ from outlive.model.events import (
     ParentTold,
     Parked,
     Patched,
+    Published,
     QuestionAsked,
     QuestionClosed,
     Replied,
@@ -54,6 +56,9 @@ from outlive.model.events import (
     SignalTaken,
     StepDone,
     StepRaised,
+    Streamed,
+    StreamReset,
+    Tagged,
     TimerFired,
 )
 from outlive.model.shared import Brief
@@ -153,6 +158,11 @@ class Run:
     #: The seq of its last end, and the number of retries.
     end_seq: int = 0
     tries: int = 0
+    #: The newest published value of each name, the newest last.
+    published: dict[str, bytes] = field(default_factory=dict)
+    #: By stream: its last offset, and the bytes that were written in this chapter.
+    streams: dict[str, int] = field(default_factory=dict)
+    stream_bytes: dict[str, int] = field(default_factory=dict)
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
     #: Of a journal that is no run's: what its header shows.
@@ -238,9 +248,6 @@ def apply(run: Run, event: Event) -> None:
             _doubt(run, event)
         case MailRead() | Replied() | SignalTaken() | ForkMade():
             run.at = event.at
-        case Patched():
-            run.at = event.at
-            run.patches.add(event.place)
         case QuestionAsked() | Answered() | QuestionClosed():
             run.at = event.at
             _ask(run, event)
@@ -253,6 +260,8 @@ def apply(run: Run, event: Event) -> None:
         case ChildIntended() | ChildSpawned() | ChildEnded():
             run.at = event.at
             _keep_child(run, event)
+        case Patched() | Published() | Tagged() | Streamed() | StreamReset():
+            _tell(run, event)
         case KeyHeld() | KeyKept() | Marked() | Forked():
             _note_beside(run, event)
         case _:
@@ -275,6 +284,38 @@ def _note_beside(run: Run, event: KeyHeld | KeyKept | Marked | Forked) -> None:
             _part_ways(run, event)
         case Marked():
             run.marked = event
+
+
+def _tell(run: Run, event: Patched | Published | Tagged | Streamed | StreamReset) -> None:
+    """What it tells those who watch is no progress: a step that streams may kill its worker."""
+    run.at = event.at
+    match event:
+        case Patched():
+            run.patches.add(event.place)
+        case Published():
+            publish(run.published, event.values)
+            run.header_is_stale = True
+        case Tagged():
+            tags = {**run.start.tags, **event.tags}
+            run.started = msgspec.structs.replace(run.start, tags=tags)
+            run.header_is_stale = True
+        case Streamed(stream=stream, chunks=chunks):
+            run.streams[stream] = event.offset + len(chunks) - 1
+            size = sum(map(len, chunks))
+            run.stream_bytes[stream] = run.stream_bytes.get(stream, 0) + size
+        case StreamReset():
+            run.streams[event.stream] = event.offset
+        case _:
+            assert_never(event)
+
+
+def publish(published: dict[str, bytes], values: Mapping[str, bytes]) -> None:
+    """Publish these values; of too many names the oldest are dropped."""
+    for name, value in values.items():
+        published.pop(name, None)
+        published[name] = value
+    while len(published) > PUBLISHED_NAMES_MAX:
+        del published[next(iter(published))]
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
@@ -312,6 +353,8 @@ def _begin_chapter(run: Run, event: ChapterBegan) -> None:
     run.barren = run.tries = 0
     if run.status == "pending":
         run.status = "running"
+    run.published, run.streams = dict(event.published), dict(event.streams)
+    run.stream_bytes.clear()
     run.patches.clear()
     run.backoffs.clear()
     run.questions.clear()

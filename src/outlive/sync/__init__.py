@@ -13,6 +13,8 @@ from outlive.engine.blob import Blob
 from outlive.engine.decorators import effect, flow, register, step
 from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.people import Approval
+from outlive.engine.publish import publish_plainly as publish
+from outlive.engine.publish import tag_plainly as tag
 from outlive.engine.verbs import (
     Outcome,
     attempt,
@@ -111,6 +113,7 @@ __all__ = [
     "patched",
     "pause_schedule",
     "pins",
+    "publish",
     "random",
     "register",
     "requests",
@@ -124,6 +127,7 @@ __all__ = [
     "start",
     "step",
     "submit",
+    "tag",
     "timeout",
     "unschedule",
     "uuid",

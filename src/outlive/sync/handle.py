@@ -58,6 +58,10 @@ class Handle(Generic[T]):
         """All events so far, verified."""
         return self._call(self._handle.read)
 
+    def published(self) -> dict[str, Any]:
+        """The newest value of each name that the run published, as far as it is durable."""
+        return self._call(self._handle.published)
+
     def events(self, after: int = 0) -> Iterator[RunEvent]:
         """Every event after a seq, as it becomes durable, until the run is over."""
         found: Any = self._handle.events(after)

@@ -104,6 +104,7 @@ OfEnd: TypeAlias = (
 )
 OfRun: TypeAlias = ev.RunStarted | ev.Claimed | ev.DriveBegan | ev.Parked | ev.TimerFired
 Beside: TypeAlias = ev.KeyHeld | ev.KeyKept | ev.Marked
+OfTold: TypeAlias = ev.Published | ev.Tagged | ev.Streamed | ev.StreamReset
 OfCode: TypeAlias = ev.ChapterBegan | ev.RunRetried | ev.Patched | ev.Forked | ev.ForkMade
 
 
@@ -150,7 +151,7 @@ def row_of(seq: int, at: int, event: Event) -> Row:
         ):
             changes = _of_step(event)
         case _:
-            changes = of_checkpoints(event)
+            changes = _of_others(event)
     return msgspec.structs.replace(row, **changes)
 
 
@@ -222,6 +223,34 @@ def _of_code(event: OfCode) -> dict[str, object]:
             return {"what": "patched", "note": "the new way", **_at(place)}
         case _:
             assert_never(event)
+
+
+def _of_others(event: OfTold | OfCheckpoints) -> dict[str, object]:
+    match event:
+        case ev.Published() | ev.Tagged() | ev.Streamed() | ev.StreamReset():
+            return _of_told(event)
+        case _:
+            return of_checkpoints(event)
+
+
+def _of_told(event: OfTold) -> dict[str, object]:
+    match event:
+        case ev.Published():
+            values = {name: msgspec.Raw(value) for name, value in event.values.items()}
+            return {"what": "published", "value": msgspec.msgpack.encode(values)}
+        case ev.Tagged():
+            tags = ", ".join(f"{name}={value}" for name, value in event.tags.items())
+            return {"what": "tagged", "note": tags}
+        case ev.Streamed():
+            chunks = [msgspec.Raw(chunk) for chunk in event.chunks]
+            note = f"to {event.stream}, from offset {event.offset}"
+            told = {"what": "streamed", "value": msgspec.msgpack.encode(chunks), "note": note}
+        case ev.StreamReset():
+            note = f"what it wrote to {event.stream} is withdrawn"
+            told = {"what": "stream reset", "note": note}
+        case _:
+            assert_never(event)
+    return {**told, **_at(event.step), "attempt": event.attempt}
 
 
 def _of_mail(event: OfMail) -> dict[str, object]:
