@@ -109,6 +109,8 @@ async def test_who_is_behind_a_late_answer_waits_for_it() -> None:
     store.is_busy = True
     store.answers.clear()
     saves = [asyncio.create_task(save(runner, 1, QUICK_TIMES + number)) for number in range(MANY)]
+    while not store.late:
+        await asyncio.sleep(0)
     looks = [asyncio.create_task(steps(runner)) for _ in range(MANY)]
     for _ in range(MANY):
         await asyncio.sleep(0)

@@ -26,7 +26,8 @@ from outlive.checkpoints.schema import NOTHING, decode
 from outlive.checkpoints.snapshot import RunSnapshot, created_at, id_of, instant_of, text_of
 from outlive.errors import CorruptRecord
 from outlive.journal.codec.restore import read_values
-from outlive.journal.lane import Pace
+from outlive.journal.group import Append, GroupCommit
+from outlive.journal.lane import Lane
 from outlive.journal.reader import read_events
 from outlive.journal.shared import SharedJournal
 from outlive.model.checkpoints import (
@@ -162,7 +163,7 @@ class Journals:
         self.place = place
         self._journals: OrderedDict[str, SharedJournal[Checkpoints]] = OrderedDict()
         self._lock = Lock()
-        self._pace = Pace(place.ports.clock)
+        self._group: GroupCommit | None = None
 
     def run(
         self,
@@ -187,24 +188,26 @@ class Journals:
     async def append(
         self, run_id: str, decide: deciding.Decision, answer: Callable[[Checkpoints], T]
     ) -> T:
-        """Append what ``decide`` returns, durably; on the caller's loop while that is quick."""
+        """Append what ``decide`` returns, durably, together with what others append just now."""
         store, lane = await self.place.opened()
         journal = self._journal(store, run_id)
         lines: list[str] = []
         decide, answer = _witnessed(decide, answer, lines)
-        is_here = self._pace.is_quick and journal.take_turn()
-
-        async def work() -> T:
-            began = self._pace.begin()
-            try:
-                append = journal.append_in_turn if is_here else journal.append
-                return await append(decide, answer)
-            finally:
-                self._pace.note(began)
-
-        found = await (lane.begin_here if is_here else lane)(work())
+        if journal.rows is not None:
+            found = await lane(journal.append(decide, answer))
+        else:
+            append = Append(
+                (journal,), lambda folds: [decide(folds[0])], lambda folds: answer(folds[0])
+            )
+            found = await self._group_for(store, lane).append(append)
         _log(lines)
         return found
+
+    def _group_for(self, store: Store, lane: Lane) -> GroupCommit:
+        group = self._group
+        if group is None or group.store is not store:  # it was closed and opened again
+            group = self._group = GroupCommit(store, lane, self.place.ports.clock)
+        return group
 
     async def look(self, run_id: str, view: Callable[[Checkpoints], T]) -> T:
         """Return what this view makes of a run's checkpoints as they are now."""
@@ -298,7 +301,7 @@ def _witnessed(
         return decided
 
     def answering(fold: Checkpoints) -> T:
-        lines.extend(logged(fold, decided) if decided else ())
+        lines[:] = logged(fold, decided) if decided else ()
         return answer(fold)
 
     return noted, answering

@@ -104,6 +104,18 @@ class ThreadLane:
             return value
         return await asyncio.shield(asyncio.wrap_future(self._rest.submit(run_immediate, work)))
 
+    def start(self, work: Coroutine[Any, Any, None], *, here: bool = False) -> None:
+        """Carry it out though nobody waits for it; ``here``: on this thread while it is quick."""
+        self._check(work)
+        if not here:
+            self._pool.submit(run_immediate, work)
+            return
+        try:
+            work.send(None)
+        except StopIteration:
+            return
+        self._rest.submit(run_immediate, work)
+
     def _check(self, work: Coroutine[Any, Any, T]) -> None:
         if self._process != os.getpid():
             work.close()

@@ -8,8 +8,8 @@ calls read on first.
 A deleted journal may begin anew under its id. Its epoch is drawn at random when it begins and
 distinguishes the two: a decision about the old one is never appended to the new one.
 
-All methods run on a lane: they call a store and never suspend themselves. The holder of the turn
-may begin an append on a loop's own thread; slow parts of it are done on the lane.
+All methods run on a lane: they call a store and never suspend themselves. Appends of a process
+share commits: see ``group.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from outlive.errors import OutliveError, RunIdTaken, StoreUnavailable
-from outlive.journal.codec.parts import with_values
+from outlive.journal.codec.parts import Parted, with_values
 from outlive.journal.codec.restore import is_stored, read_form, read_values
 from outlive.journal.codec.values import Values
 from outlive.journal.headers import brief_header, first_entry, key_header
@@ -80,7 +80,10 @@ Rows: TypeAlias = Callable[
 
 
 class SharedJournal(Generic[F]):
-    """One journal that anybody may append to."""
+    """One journal that anybody may append to.
+
+    Whoever calls a method that is not a coroutine, or ``read_on`` or ``draft``, holds the ``lock``.
+    """
 
     def __init__(
         self,
@@ -90,69 +93,54 @@ class SharedJournal(Generic[F]):
         entropy: Callable[[int], bytes],
         rows: Rows[F] | None = None,
     ) -> None:
-        self._rows = rows
+        self.rows = rows
         self.id, self.store = journal, store
         self._new, self._entropy = new, entropy
-        self._lock = threading.Lock()
-        self._forget()
+        self.lock = threading.Lock()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget everything that is known of the journal."""
-        self._fold: F = self._new()
+        self.fold: F = self._new()
         #: None: there is no journal, or it was not read yet.
-        self._head: Head | None = None
+        self.head: Head | None = None
         self._header: Header | None = None
-        self._is_read = False
+        self.is_read = False
         self._values: Values | None = None
 
     async def look(self, view: Callable[[F], T]) -> T:
         """Return what this view makes of the journal as it is now; nothing mutable."""
-        with self._lock:
-            await self._read_on()
-            return view(self._fold)
+        with self.lock:
+            await self.read_on()
+            return view(self.fold)
 
     async def append(self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]) -> T:
-        """Append what ``decide`` returns, durably, and return ``answer`` of the new state.
+        """Append what ``decide`` returns, by a commit of its own, and return ``answer`` of the new
+        state.
 
         ``decide`` may be called several times. A refusal is only raised with an up-to-date state.
 
         Raises:
             StoreUnavailable: every attempt met a conflict.
         """
-        with self._lock:
-            return await self._append(decide, answer)
-
-    def take_turn(self) -> bool:
-        """Take the turn if it is free: then ``append_in_turn`` must follow."""
-        return self._lock.acquire(blocking=False)
-
-    async def append_in_turn(
-        self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]
-    ) -> T:
-        """Like ``append``, for the holder of the turn, which ends with it."""
-        try:
-            return await self._append(decide, answer)
-        finally:
-            self._lock.release()
-
-    async def _append(self, decide: Callable[[F], Sequence[Event]], answer: Callable[[F], T]) -> T:
-        is_new = not self._is_read
-        if is_new:
-            await self._read_on()
-        for _ in range(TRIES_MAX):
-            events = self._decided(decide, is_certain=is_new)
-            if events is not None and (not events or await self._commit(events)):
-                return answer(self._fold)
-            await self._read_on()
-            is_new = True
-        raise StoreUnavailable(f"{self.id} is changed by others all the time; try again")
+        with self.lock:
+            is_new = not self.is_read
+            if is_new:
+                await self.read_on()
+            for _ in range(TRIES_MAX):
+                events = self._decided(decide, is_certain=is_new)
+                if events is not None and (not events or await self._commit(events)):
+                    return answer(self.fold)
+                await self.read_on()
+                is_new = True
+            raise busy(self.id)
 
     def _decided(
         self, decide: Callable[[F], Sequence[Event]], *, is_certain: bool
     ) -> Sequence[Event] | None:
         """None: it would do nothing or refuse, but its state may be out of date."""
         try:
-            events = decide(self._fold)
+            events = decide(self.fold)
         except OutliveError:
             if is_certain:
                 raise
@@ -161,14 +149,19 @@ class SharedJournal(Generic[F]):
 
     async def delete(self) -> bool:
         """Delete the journal as it is known here, if it has ended; False: it was continued."""
-        with self._lock:
-            head = self._head
-            if head is None:
+        with self.lock:
+            gone = self.deletion()
+            if gone is None:
                 return False
-            self._forget()
-            gone = Deletion(run_id=self.id, seq=head.seq, digest=b"", keep_until=0)
+            self.forget()
             (is_gone,) = await self.store.delete([gone])
             return is_gone
+
+    def deletion(self, keep_until: int = 0) -> Deletion | None:
+        """The deletion of the journal as it is known here; None: nothing is known."""
+        if self.head is None:
+            return None
+        return Deletion(run_id=self.id, seq=self.head.seq, digest=b"", keep_until=keep_until)
 
     async def values(self, places: Sequence[tuple[int, bytes]]) -> list[bytes]:
         """Restore values from their recorded form, each with the seq of its event.
@@ -181,61 +174,74 @@ class SharedJournal(Generic[F]):
 
     # reading
 
-    async def _read_on(self) -> None:
+    async def read_on(self) -> None:
+        """Read what was appended since, by anybody."""
         try:
             await aside()
             reading = await self._read()
             if reading is not None:
                 self._follow(reading)
         except BaseException:
-            self._forget()
+            self.forget()
             raise
-        self._is_read = True
+        self.is_read = True
+
+    def take_reading(self, reading: Reading | None) -> None:
+        """Learn a journal of which nothing was known; None: there is none."""
+        self.forget()
+        try:
+            if reading is not None:
+                self._follow(reading)
+        except BaseException:
+            self.forget()
+            raise
+        self.is_read = True
 
     async def _read(self) -> Reading | None:
         """Read what is new; from the start, where the journal was deleted and began anew."""
-        seq = 0 if self._head is None else self._head.seq
+        seq = 0 if self.head is None else self.head.seq
         reading = await self.store.read(self.id, seq)
         if reading is None or not self._is_continued(reading.head):
-            self._forget()
+            self.forget()
             reading = None if reading is None else await self.store.read(self.id)
         return reading
 
     def _is_continued(self, head: Head) -> bool:
-        known = self._head
+        known = self.head
         return known is None or (head.epoch == known.epoch and head.seq >= known.seq)
 
     def _follow(self, reading: Reading) -> None:
-        known = self._head
+        known = self.head
         seq, link = (0, LINK_START) if known is None else (known.seq, known.link)
         chain = Chain(self.id, seq + 1, link)
         events = chain.follow(reading.records)
         chain.check_end(reading.head)
         for event in events:
-            self._fold.apply(event)
-        self._head, self._header = reading.head, reading.header
+            self.fold.apply(event)
+        self.head, self._header = reading.head, reading.header
 
     # appending
 
     async def _commit(self, events: Sequence[Event]) -> bool:
         """Whether the events were committed; then they are durable."""
         try:
-            values = await self._values_at_hand()
-            entry, written = self._entry(events, values)
-            if self._rows is None:
-                (conflict,) = await self._committed([entry])
+            draft = await self.draft()
+            draft.add(events)
+            entry = draft.entry()
+            if self.rows is None:
+                (conflict,) = await committed(self.store, [entry])
             else:
-                conflict = await self._commit_rows(entry, events, self._rows)
+                conflict = await self._commit_rows(entry, events, self.rows)
             if conflict is None:
-                self._take_in(entry, written)
+                draft.take_in(entry)
         except BaseException:
-            self._forget()  # nobody knows what of it is stored
+            self.forget()  # nobody knows what of it is stored
             raise
         if conflict is None:
             return True
         if conflict.gone:
-            raise RunIdTaken(self.id, "it belonged to something that was deleted not long ago")
-        self._values = None  # it counts on nodes that were not stored
+            raise taken(self.id)
+        draft.take_back()
         return False
 
     async def _commit_rows(
@@ -244,82 +250,135 @@ class SharedJournal(Generic[F]):
         await aside()
         transactions = self.store.transactions
         assert transactions is not None, "checked when the table was made"
-        return await transactions.commit_with(entry, await rows(self, self._fold, events))
+        return await transactions.commit_with(entry, await rows(self, self.fold, events))
 
-    async def _committed(self, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-        """As the store's ``commit``: at once, if it can; else aside."""
-        answers = await self.store.commit(batch, wait=False)
-        if answers is None:
-            await aside()
-            answers = await self.store.commit(batch)
-        return answers
-
-    async def _values_at_hand(self) -> Values:
+    async def draft(self) -> Draft[F]:
+        """Begin a record."""
         if self._values is None:
             self._values = Values(short=_FORM_SHORT)
-            header, last = self._header, self._fold.last_value
+            header, last = self._header, self.fold.last_value
             await aside()
             form = None if header is None else await read_form(self.store, header.family, last)
             if form is not None:
                 self._values.lean_on(*form)
-        return self._values
+        return Draft(self, self._values)
 
-    def _entry(self, events: Sequence[Event], values: Values) -> tuple[Entry, list[Event]]:
-        writing = _Writing(values)
-        written = [with_values(event, writing.stored) for event in events]
-        header = brief_header(self._fold.brief_with(written))
-        head = self._head or Head(run_id=self.id, seq=0, epoch=self._new_epoch(), link=LINK_START)
-        kinds = 0
-        for event in written:
-            kinds |= KIND_BITS[type(event)]
-        nodes = values.take_nodes()
-        record, link = pack(
-            self.id,
-            prev=head.link,
-            epoch=head.epoch,
-            seq=head.seq + 1,
-            kinds=kinds,
-            body=encode_events(written),
-            flags=PARTED if writing.is_parted else 0,
-        )
-        entry = Entry(
-            run_id=self.id,
-            after=head.seq,
-            last=head.seq + len(written),
-            epoch=head.epoch,
-            record=record,
-            link=link,
-            header=None if header == self._header else header,
-            nodes=nodes,
-        )
-        return entry, written
+    def next_head(self) -> Head:
+        """The head that the next record follows."""
+        return self.head or Head(run_id=self.id, seq=0, epoch=self._new_epoch(), link=LINK_START)
 
     def _new_epoch(self) -> int:
         return 1 + int.from_bytes(self._entropy(4), "big") % _EPOCH_MAX
 
-    def _take_in(self, entry: Entry, written: Sequence[Event]) -> None:
-        for event in written:
-            self._fold.apply(event)
-        known = self._head or Head(run_id=self.id, seq=0, epoch=entry.epoch, link=LINK_START)
-        self._head = replace(known, seq=entry.last, link=entry.link)
+    def new_header(self, brief: Brief) -> Header | None:
+        """The header, if it is another than before."""
+        header = brief_header(brief)
+        return None if header == self._header else header
+
+    def moved(self, entry: Entry) -> None:
+        """An entry was committed, and its events are in the fold."""
+        known = self.head or Head(run_id=self.id, seq=0, epoch=entry.epoch, link=LINK_START)
+        self.head = replace(known, seq=entry.last, link=entry.link)
         self._header = entry.header or self._header
 
+    def forget_values(self) -> None:
+        """What was stored last may lean on nodes that the store did not take."""
+        self._values = None
 
-class _Writing:
-    """The recorded form of the values of one record."""
 
-    __slots__ = ("_values", "is_parted")
+async def committed(store: Store, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
+    """As the store's ``commit``: at once, if it can; else aside."""
+    answers = await store.commit(batch, wait=False)
+    if answers is None:
+        await aside()
+        answers = await store.commit(batch)
+    return answers
 
-    def __init__(self, values: Values) -> None:
-        self._values = values
-        #: Whether any of them has parts that are nodes.
-        self.is_parted = False
 
-    def stored(self, raw: bytes) -> bytes:
+def busy(journal: str) -> StoreUnavailable:
+    """The error of an append that was never first."""
+    return StoreUnavailable(f"{journal} is changed by others all the time; try again")
+
+
+def taken(journal: str) -> RunIdTaken:
+    """The error of an append to a journal whose tombstone stands."""
+    return RunIdTaken(journal, "it belonged to something that was deleted not long ago")
+
+
+class Draft(Generic[F]):
+    """A record that is about to be appended to one journal."""
+
+    __slots__ = ("_brief", "_is_parted", "_journal", "_values", "_written", "is_applied", "size")
+
+    def __init__(self, journal: SharedJournal[F], values: Values) -> None:
+        self._journal, self._values = journal, values
+        self._written: list[Event] = []
+        self._brief: Brief | None = None
+        self._is_parted = False
+        #: Whether the fold has its events already.
+        self.is_applied = False
+        #: Bytes of its values.
+        self.size = 0
+
+    def add(self, events: Sequence[Event], *, applies: bool = False) -> None:
+        """Add these events; with ``applies`` also to the fold, for who decides next."""
+        fold = self._journal.fold
+        written = [with_values(event, self._stored) for event in events]
+        self._brief = fold.brief_with(written)
+        self._written += written
+        if applies:
+            self.is_applied = True
+            for event in written:
+                fold.apply(event)
+
+    def _stored(self, raw: bytes) -> bytes:
         """The recorded form of a value; some have it already, taken over from another journal."""
         found = raw if is_stored(raw) else self._values.stored(raw)
-        self.is_parted = self.is_parted or is_stored(found)
+        self._is_parted = self._is_parted or is_stored(found)
+        leaves = raw.leaves.values() if type(raw) is Parted else ()
+        self.size += len(raw) + sum(map(len, leaves))
         return found
+
+    def entry(self) -> Entry:
+        """The entry that commits it."""
+        head, brief = self._journal.next_head(), self._brief
+        assert brief is not None, "something was added"
+        kinds = 0
+        for event in self._written:
+            kinds |= KIND_BITS[type(event)]
+        record, link = pack(
+            self._journal.id,
+            prev=head.link,
+            epoch=head.epoch,
+            seq=head.seq + 1,
+            kinds=kinds,
+            body=encode_events(self._written),
+            flags=PARTED if self._is_parted else 0,
+        )
+        return Entry(
+            run_id=self._journal.id,
+            after=head.seq,
+            last=head.seq + len(self._written),
+            epoch=head.epoch,
+            record=record,
+            link=link,
+            header=self._journal.new_header(brief),
+            nodes=self._values.take_nodes(),
+        )
+
+    def take_in(self, entry: Entry) -> None:
+        """It was committed."""
+        if not self.is_applied:
+            for event in self._written:
+                self._journal.fold.apply(event)
+        self._journal.moved(entry)
+
+    def take_back(self) -> None:
+        """It was refused, and nothing of it is stored."""
+        if self.is_applied:
+            self._journal.forget()
+        else:
+            self._journal.forget_values()
 
 
 TURNS = f"{OWN_PREFIX}turn/"
