@@ -118,7 +118,7 @@ def files_in_memory() -> Iterator[None]:
     if named or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
         yield
         return
-    folder = tempfile.mkdtemp(prefix="outlive-tests-", dir=MEMORY)
+    folder = tempfile.mkdtemp(prefix="ol-", dir=MEMORY)
     Path(folder).chmod(0o755)  # a database server that we start is another user
     os.environ["TMPDIR"] = folder
     try:

@@ -151,7 +151,7 @@ STAGE = DemoTiming(think_seconds=0.6, ponder_seconds=0.2, pause_seconds=0.45)
 FAST = DemoTiming(think_seconds=0.06, ponder_seconds=0.03, pause_seconds=0.0)
 SHOW_SECONDS_MAX = 120.0
 #: Names of sockets are short on every system.
-FOLDER_CHARS_MAX = 70
+FOLDER_CHARS_MAX = 62
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 #: Headline, table, verdict and the shell's prompt.
