@@ -19,6 +19,11 @@ __all__ = ["chance", "own_postgres", "postgres", "stretch", "trials", "url"]
 for _topic in ("journals", "mail", "deletion", "leases", "find", "queues"):
     pytest.register_assert_rewrite(f"outlive.testing.suite.{_topic}")
 
+# A shell without job control starts what it puts into the background with SIGINT ignored, and all
+# processes below inherit that: no Ctrl-C would ever reach a program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Figure = Callable[[str, object], None]
 Stretch = Callable[[], float]
 

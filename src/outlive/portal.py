@@ -6,11 +6,13 @@ import asyncio
 import atexit
 import os
 import shlex
+import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,13 +24,126 @@ from outlive.settings import Settings
 T = TypeVar("T")
 
 
+#: A signal that another thread received is heard this late.
+HEAR_SECONDS = 1.0
+
+
+class Interrupts:
+    """Ctrl-C in plain code: while this is held it is noted, and raised where nothing is half done.
+
+    Between any two lines it could leave a lock locked, and Python drops it in the callback of a
+    weak reference and at the end of a script. A second Ctrl-C is raised wherever it finds us.
+    """
+
+    def __init__(self) -> None:
+        self._is_noted = False
+        #: Ends what the main thread waits for.
+        self._wake: Callable[[], object] | None = None
+        self._is_exiting = self._came_at_exit = False
+        self._pid = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Note a Ctrl-C that comes here, and raise it at the end of this at the latest."""
+        is_first = self._take()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.check()
+            raise
+        finally:
+            if is_first and signal.getsignal(signal.SIGINT) == self._note:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.check()
+
+    def _take(self) -> bool:
+        """Whether SIGINT is ours from now on; a handler that somebody else has set stays."""
+        if not _is_main() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return False
+        self._pid = os.getpid()
+        signal.signal(signal.SIGINT, self._note)
+        return True
+
+    def _note(self, *_: object) -> None:
+        self._came_at_exit = self._is_exiting
+        is_idle = self._is_exiting and self._wake is None
+        if self._is_noted or is_idle or self._pid != os.getpid():  # a fork has its own Ctrl-C
+            raise KeyboardInterrupt
+        self._is_noted = True
+        if self._wake is not None:
+            self._wake()
+
+    def check(self) -> None:
+        """Raise what was noted."""
+        if self._is_noted and _is_main():
+            self._is_noted = False
+            raise KeyboardInterrupt from None
+
+    @contextmanager
+    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Call this at a Ctrl-C that comes here, or has come."""
+        outer, self._wake = self._wake, wake
+        try:
+            if self._is_noted:
+                wake()
+            yield
+        finally:
+            self._wake = outer
+
+    def wait(self, future: Future[Any]) -> None:
+        """Block until it is done; in the main thread, until a Ctrl-C, which is raised."""
+        done = threading.Lock()
+        done.acquire()
+
+        def wake(*_: object) -> None:
+            with suppress(RuntimeError):  # twice is fine
+                done.release()
+
+        future.add_done_callback(wake)
+        if not _is_main():
+            done.acquire()
+            return
+        with self.waking(wake):
+            while not done.acquire(timeout=HEAR_SECONDS):
+                pass
+        self.check()
+
+    def exit(self) -> None:
+        """The script is over: from now on Python would drop a Ctrl-C."""
+        self._is_exiting = self._take()
+
+    def die(self) -> None:
+        """End the process as a Ctrl-C does that came while it was ending."""
+        if self._came_at_exit:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+
+
+interrupts = Interrupts()
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 def run_blocking(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function from plain code until it ends; in a notebook, on another thread."""
     check_may_block("run()")
-    if not _has_loop():  # outside of any `except`: what is raised within has no context of ours
-        return run_loop(main())
-    with ThreadPoolExecutor(1) as beside:
-        return beside.submit(run_loop, main()).result()
+
+    async def cancellable() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "a coroutine is run by a task"
+        with interrupts.waking(partial(loop.call_soon_threadsafe, task.cancel)):
+            return await main()
+
+    with interrupts.held():
+        coroutine = cancellable() if _is_main() else main()
+        if not _has_loop():  # outside of any `except`: what is raised within has no context of ours
+            return run_loop(coroutine)
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(run_loop, coroutine).result()
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -46,13 +161,18 @@ NAMED_MAX = 3
 
 
 def interrupted(
-    run_id: str | None, module: str, under_way: Sequence[tuple[str, bool]] = ()
+    run_id: str | None, module: str, under_way: Sequence[tuple[str, bool]], *, is_over: bool
 ) -> KeyboardInterrupt:
     """What Ctrl-C raises out of ``run()``: the state of the run, and how to continue it."""
     if run_id is None:
         return KeyboardInterrupt(
             "stopped while a run was being started; with the same id it is started once, however "
             "often it is asked for"
+        )
+    if is_over:
+        return KeyboardInterrupt(
+            f"run {run_id} had ended before it could be stopped; `outlive show {run_id}` shows it, "
+            f"and this program gets its outcome if it asks for id={run_id!r} again"
         )
     if module == "__main__":
         module = Path(getattr(sys.modules[module], "__file__", None) or "MODULE").stem
@@ -105,13 +225,20 @@ class AtExit:
         self._open.add(app)
         if not self._is_watching:
             self._is_watching = True
+            atexit.register(interrupts.die)
             # atexit runs too late: executors refuse all work by then.
             register: Any = getattr(threading, "_register_atexit", atexit.register)
             register(self._close_all)
 
+    def forget(self, app: Any) -> None:
+        """It is closed."""
+        self._open.discard(app)
+
     def _close_all(self) -> None:
+        interrupts.exit()
         for app in list(self._open):
-            app.close()
+            with suppress(KeyboardInterrupt):  # the process dies of it once all are closed
+                app.close()
 
 
 class LoopThread:
@@ -132,13 +259,15 @@ class LoopThread:
         async def main() -> T:
             return await work()
 
-        loop = self._open()
-        future: Future[T] = asyncio.run_coroutine_threadsafe(main(), loop)
-        try:
-            return future.result()
-        finally:
-            # After a Ctrl-C here nobody waits for it any more: stop it on the loop, too.
-            future.cancel()
+        with interrupts.held():
+            loop = self._open()
+            future: Future[T] = asyncio.run_coroutine_threadsafe(main(), loop)
+            try:
+                interrupts.wait(future)
+                return future.result()
+            finally:
+                # After a Ctrl-C here nobody waits for it any more: stop it on the loop, too.
+                future.cancel()
 
     def _open(self) -> asyncio.AbstractEventLoop:
         with self._opening:
@@ -172,10 +301,11 @@ class LoopThread:
         """End the loop and its thread. Closing twice is allowed."""
         if self._pid != os.getpid():
             return  # after os.fork: the thread exists only in the parent process
-        with self._opening:
-            self.is_closed = True
-            loop, thread, over = self._loop, self._thread, self._over
-            self._loop = None
-        if loop is not None and thread is not None and over is not None:
-            loop.call_soon_threadsafe(over.set)
-            thread.join()
+        with interrupts.held():
+            with self._opening:
+                self.is_closed = True
+                loop, thread, over = self._loop, self._thread, self._over
+                self._loop = None
+            if loop is not None and thread is not None and over is not None:
+                loop.call_soon_threadsafe(over.set)
+                thread.join()

@@ -200,11 +200,7 @@ outlive.run(waits, id="r 1")
 """
 
 
-#: Seen once in a quiet run: exit code 0 after SIGINT.
-LOST_INTERRUPT = pytest.mark.quarantine("a plain run may miss a SIGINT as its step begins")
-
-
-@pytest.mark.parametrize("is_plain", [False, pytest.param(True, marks=LOST_INTERRUPT)])
+@pytest.mark.parametrize("is_plain", [False, True])
 def test_ctrl_c_says_how_to_go_on(desk: Desk, tmp_path: Path, *, is_plain: bool) -> None:
     """In a few lines, of which the last has the command; the run is as it was."""
     script = SCRIPT if not is_plain else _plain(SCRIPT)
@@ -219,6 +215,7 @@ def test_ctrl_c_says_how_to_go_on(desk: Desk, tmp_path: Path, *, is_plain: bool)
     lines = err.splitlines()
     assert len(lines) < 14, err
     assert lines[-1].startswith("KeyboardInterrupt: run r 1 was stopped and is safe: ")
+    assert "step 0/slow#1, which was under way, is repeated" in lines[-1]
     assert "`outlive resume 'r 1' shop` goes on with it" in lines[-1]
     assert "waiting" == json.loads(desk("show", "r 1", "--json")[1])["status"]
 

@@ -21,6 +21,7 @@ from outlive.engine.signatures import typed
 from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
+from outlive.portal import interrupts
 from outlive.stores.types import Page
 
 P = ParamSpec("P")
@@ -44,8 +45,11 @@ def run(
     (a doubt, a question, a signal) is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting``
     instead, and the run keeps its place.
     """
-    with open_app(store) as app:
-        return app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
+    with interrupts.held():
+        with open_app(store) as app:
+            outcome = app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
+        del app  # its finalizers drop a Ctrl-C, unless that is held
+    return outcome
 
 
 #: One app per running loop; gone with the loop.

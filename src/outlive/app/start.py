@@ -125,14 +125,16 @@ class Starter:
         """Start a run, or continue the one of that id, and block until it ends; its outcome."""
         refuse_in_run("outlive.run", "start a child run from the flow with outlive.call(...)")
         check_on_wait(on_wait)
-        begun, under_way = run_id, list[tuple[str, bool]]()
+        begun, is_over, under_way = run_id, False, list[tuple[str, bool]]()
 
         async def main() -> Any:
-            nonlocal begun
+            nonlocal begun, is_over
             try:
                 handle = await self.start(flow, call, run_id)
                 begun = handle.id
-                return await handle.outcome(on_wait=on_wait)
+                outcome = await handle.outcome(on_wait=on_wait)
+                is_over = True
+                return outcome
             except asyncio.CancelledError:
                 under_way.extend(self._workers.under_way(begun or ""))
                 raise
@@ -142,7 +144,8 @@ class Starter:
         try:
             return run_blocking(main)
         except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__, under_way) from None
+            module = flow.fn.__module__
+            raise interrupted(begun, module, under_way, is_over=is_over) from None
         except RunError as told:
             raise told.with_traceback(None) from told.__cause__  # the user's frames, not ours
 

@@ -288,7 +288,7 @@ class PendingOps:
         return [
             (op.id, op.definition.effect is not None)
             for op in self.all()
-            if op.has_begun and op.wait == "busy" and not op.is_over
+            if op.task is not None and (op.has_begun or not op.definition.is_async)
         ]
 
     @property

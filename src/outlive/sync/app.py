@@ -30,7 +30,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait, check_on_wait
 from outlive.engine.place import Body, place, refuse_in_run
 from outlive.engine.signatures import typed
-from outlive.errors import RunError
+from outlive.errors import OutliveError, RunError
 from outlive.journal.retention.archive import Archived
 from outlive.journal.retention.sweep import Swept
 from outlive.model.defaults import SCHEDULE_MISSED, SCHEDULE_OVERLAP, SCHEDULE_TIME_ZONE
@@ -40,7 +40,7 @@ from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
-from outlive.portal import AtExit, LoopThread, check_may_block, interrupted
+from outlive.portal import AtExit, LoopThread, check_may_block, interrupted, interrupts
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.types import Health, Page, QueueState
@@ -121,13 +121,21 @@ class App:
         """Start a run, or continue the one of that id, and return its outcome."""
         refuse_in_run("outlive.run", CALL)
         check_on_wait(on_wait)
-        begun = id
+        begun, is_over = id, False
+
+        async def outcome() -> Any:
+            nonlocal is_over
+            found = await handle._handle.outcome(on_wait=on_wait)  # noqa: SLF001  # its twin
+            is_over = True
+            return found
+
         try:
             handle = self.start(flow, *args, id=id, **kwargs)
             begun = handle.id
-            return handle.outcome(on_wait=on_wait)
+            return self.call(outcome)
         except KeyboardInterrupt:
-            raise interrupted(begun, flow.fn.__module__, self._under_way(begun)) from None
+            module, under_way = flow.fn.__module__, self._under_way(begun)
+            raise interrupted(begun, module, under_way, is_over=is_over) from None
         except RunError as told:
             raise told.with_traceback(None) from told.__cause__  # the user's frames, not ours
 
@@ -263,7 +271,10 @@ class App:
         async def look() -> list[tuple[str, bool]]:
             return self._app._workers.under_way(run_id or "")  # noqa: SLF001  # its twin
 
-        return self._loop.call(look)
+        try:
+            return self._loop.call(look)
+        except OutliveError:
+            return []
 
     def _handle(self, work: Callable[[], Awaitable[Any]]) -> Handle[Any]:
         return Handle(self.call(work), self.call)
@@ -283,10 +294,12 @@ class App:
 
     def close(self) -> None:
         """Hand over what is driven here, write what is queued, and close the store."""
-        if self._loop.is_running:
-            self._loop.call(self._app.aclose)
-        self._loop.close()
-        self._app.close()
+        with interrupts.held():
+            if self._loop.is_running:
+                self._loop.call(self._app.aclose)
+            self._loop.close()
+            self._app.close()
+            at_exit.forget(self)
 
     def __enter__(self) -> Self:
         return self

@@ -199,6 +199,7 @@ class SnapshotStore:
         if self._loop.is_running:
             self._loop.call(self.store.close)
         self._loop.close()
+        at_exit.forget(self)
 
     def __enter__(self) -> Self:
         return self

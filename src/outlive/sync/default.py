@@ -12,6 +12,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.notices import OnWait
 from outlive.engine.place import refuse_in_run
 from outlive.engine.signatures import typed
+from outlive.portal import interrupts
 from outlive.settings import Settings
 from outlive.stores.types import Page
 from outlive.sync.app import CALL, App, open_app
@@ -69,8 +70,11 @@ def run(
     What it waits for is logged; ``on_wait="raise"`` raises ``InDoubt`` or ``Waiting`` instead.
     """
     refuse_in_run("outlive.run", CALL)
-    with open_app(store) as app:
-        return app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
+    with interrupts.held():
+        with open_app(store) as app:
+            outcome = app.run(flow, *args, id=id, on_wait=on_wait, **kwargs)
+        del app  # its finalizers drop a Ctrl-C, unless that is held
+    return outcome
 
 
 @typed[PlainStartVerb]()
