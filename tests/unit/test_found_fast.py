@@ -27,7 +27,7 @@ from outlive.stores.types import Entry, Mail
 from outlive.testing.clock import FakeClock
 from outlive.testing.suite.entries import entry, post_one
 from outlive.worker.entries import start_entry
-from outlive.worker.worker import Postman
+from outlive.worker.neighbours import Postman
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 

@@ -22,7 +22,7 @@ from outlive.engine.place import refuse_in_run
 from outlive.engine.start import start_event
 from outlive.errors import FlowNotRegistered, RetryRefused, RunError, RunIdTaken, WrongVersion
 from outlive.journal.codec.codec import codec_for
-from outlive.journal.codec.restore import is_stored, read_whole
+from outlive.journal.codec.restore import is_stored, not_found, read_whole
 from outlive.journal.headers import find_or_begin
 from outlive.journal.reader import read_first
 from outlive.journal.redaction import Hider
@@ -34,6 +34,7 @@ from outlive.ports import Ports
 from outlive.stores.seam import Store
 from outlive.stores.transactions import Transactional, cannot_share
 from outlive.stores.types import DEFAULT_QUEUE, LAST_CHAPTER, Header, Reading
+from outlive.worker.chapters import RunFound, look_at
 from outlive.worker.entries import start_entry
 from outlive.worker.repertoire import each_once
 from outlive.worker.worker import Worker
@@ -71,6 +72,9 @@ class Starter:
         self._reader, self._writer = reader, writer
         self._workers, self._handles = workers, handles
         self._queues = Queues(reader)
+        #: The last run that was started by id existed, so the next one may, too: it is looked at
+        #: before its start is written. The first one is often what a process drove when it died.
+        self._reads_first = True
 
     async def start(self, flow: AnyFlow, call: Call, run_id: str | None) -> Handle[Any]:
         """Start a run here, or continue the one of that id."""
@@ -111,7 +115,7 @@ class Starter:
         """Write the start of a run, or find that it is there."""
         await self._queues.check_units(request.event)
         if not await self.begin(request.run_id, request.event):
-            await self._check_same(request, None, compare=compare)
+            await self._check_same(request, compare=compare)
         return self._handles.of(request.run_id, request.flow)
 
     async def begin(self, run_id: str, event: RunStarted) -> bool:
@@ -156,7 +160,11 @@ class Starter:
 
     async def resume(self, run_id: str, flows: Iterable[AnyFlow]) -> Handle[Any]:
         """Drive an existing run here."""
-        reading = await self._reader.read(check_run_id(run_id), LAST_CHAPTER, limit=1)
+        self._reader.check_open()
+        look = await self._look(check_run_id(run_id))
+        if look is None:
+            raise await self._reader.lane(not_found(self._reader.store, run_id))
+        reading = look.reading
         start = start_of(read_first(reading))
         known = by_fitness(flows, start)
         if reading.header.ended_at is not None:
@@ -166,7 +174,8 @@ class Starter:
         worker.learn(flow)
         if reading.header.wake_at is None or reading.header.reason:
             await self._handles.letterboxes.nudge(run_id, "resumed")
-        worker.want(run_id)
+            look = None
+        worker.want(run_id, look)
         return self._handles.of(run_id, flow, worker)
 
     async def retry(self, run_id: str, by: str) -> Handle[Any]:
@@ -192,15 +201,30 @@ class Starter:
     async def _start(self, request: StartRequest, *, compare: bool = True) -> Handle[Any]:
         flow, run_id = request.flow, request.run_id
         assert flow is not None, "a run that is driven here has its code here"
-        is_first = request.is_named and not self._workers.here
         worker = self._workers.of_loop()
         worker.learn(flow)
-        # The first run that a process starts is often the one that it drove when it died.
-        there = await self._peek(run_id) if is_first else None
+        is_read = request.is_named and self._reads_first
+        there = await self._look(run_id) if is_read else None
         is_new = there is None and await self._begin(worker, request)
-        if not is_new and await self._check_same(request, there, compare=compare):
-            worker.want(run_id)
+        if request.is_named:
+            self._reads_first = not is_new
+        if not is_new:
+            await self._go_on(worker, request, there, compare=compare)
         return self._handles.of(run_id, flow, worker)
+
+    async def _go_on(
+        self, worker: Worker, request: StartRequest, there: RunFound | None, *, compare: bool
+    ) -> None:
+        """Drive the existing run, if it is the requested one and not over."""
+        if there is None:
+            reader, read = self._reader, partial(self._look, request.run_id)
+            entry = start_entry(request.run_id, request.event)
+            there = await find_or_begin(reader.store, reader.lane, entry, read)
+        found = None if there is None else there.reading
+        header = check_found(request, found, compare=compare)
+        is_nudged = await self._nudge(request.run_id, header)
+        if header.ended_at is None:
+            worker.want(request.run_id, None if is_nudged else there)
 
     async def _begin(self, worker: Worker, request: StartRequest) -> bool:
         """Whether the run is new. A run of a queue waits until the queue lets it be claimed."""
@@ -212,22 +236,30 @@ class Starter:
             worker.want(request.run_id)
         return is_new
 
+    async def _look(self, run_id: str) -> RunFound | None:
+        reader = self._reader
+        return await reader.lane(look_at(reader.store, run_id, reader.ports.clock.now_ms()))
+
     async def _peek(self, run_id: str) -> Reading | None:
         return await self._reader.lane(
             read_whole(self._reader.store, run_id, LAST_CHAPTER, limit=1)
         )
 
-    async def _check_same(
-        self, request: StartRequest, there: Reading | None, *, compare: bool
-    ) -> bool:
-        """Check that the existing run is the requested one; whether it is still to be driven."""
+    async def _check_same(self, request: StartRequest, *, compare: bool) -> None:
+        """Check that the existing run is the requested one."""
         run_id, reader = request.run_id, self._reader
         entry, read = start_entry(run_id, request.event), partial(self._peek, run_id)
-        found = there or await find_or_begin(reader.store, reader.lane, entry, read)
-        header = check_found(request, found, compare=compare)
-        if header.status == "quarantined" or (header.reason and header.ended_at is None):
+        found = await find_or_begin(reader.store, reader.lane, entry, read)
+        await self._nudge(run_id, check_found(request, found, compare=compare))
+
+    async def _nudge(self, run_id: str, header: Header) -> bool:
+        """Have a run looked at that only waits for that; whether it was one."""
+        is_put_off = header.status == "quarantined" or (
+            bool(header.reason) and header.ended_at is None
+        )
+        if is_put_off:
             await self._handles.letterboxes.nudge(run_id, "started again")
-        return header.ended_at is None
+        return is_put_off
 
 
 def _checked(flow: Any) -> Flow[..., Any]:

@@ -28,6 +28,13 @@ def later(context: RunContext, op: Op, when: int, callback: Callable[[Op], None]
     context.rest()
 
 
+def at_once(context: RunContext, op: Op) -> None:
+    """Do not wait for what only waits for its turn: both share a commit."""
+    if op.timer is not None:
+        op.timer.cancel()
+        _wake(context, op)
+
+
 def hurry(context: RunContext, op: Op, until: int) -> None:
     """The wall clock may have been set forward: look anew at what is due so soon."""
     if isinstance(op.wait, int) and op.wait <= until and op.timer is not None:

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 
 from msgspec.structs import replace
 
-from outlive.engine.attempts import attempt_of, later, launch, set_limit
+from outlive.engine.attempts import at_once, attempt_of, later, launch, set_limit
 from outlive.engine.context import RunContext
 from outlive.engine.definitions import IMMUTABLE
 from outlive.engine.faults import fault_of
@@ -276,6 +276,8 @@ class EffectRunner:
         failed = AttemptFailed(context.at(), op.id, op.attempt, fault, retry_at, by, happened)
         self._wait_for_next(op, effect, failed)
         context.record(failed)
+        if at is None and op.effect is effect:
+            at_once(context, op)  # unless what was told just now has settled it
 
     def _wait_for_next(self, op: Op, effect: OpenEffect, failed: AttemptFailed) -> None:
         effect.maybe = effect.maybe or failed.happened is None

@@ -98,7 +98,8 @@ class BlobsElsewhere:
         self.commit, self.find = store.commit, store.find
         self.read, self.read_all = store.read, store.read_all
         self.post, self.mail_of = store.post, store.mail_of
-        self.claim, self.beat, self.release = store.claim, store.beat, store.release
+        self.claim, self.standing = store.claim, store.standing
+        self.beat, self.release = store.beat, store.release
         self.set_queue, self.find_queue = store.set_queue, store.find_queue
         self.queues, self.without_runs = store.queues, store.without_runs
         self.loss, self.accept_loss = store.loss, store.accept_loss

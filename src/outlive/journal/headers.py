@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from outlive.errors import RunIdTaken
 from outlive.journal.codec.values import Values, parted_body
@@ -15,7 +16,9 @@ from outlive.model.queues import QueuePlace
 from outlive.model.run import Run
 from outlive.model.shared import Brief
 from outlive.stores.seam import Store
-from outlive.stores.types import Entry, Head, Header, Reading
+from outlive.stores.types import Entry, Head, Header
+
+T = TypeVar("T")
 
 _NO_PLACE = QueuePlace()
 #: The prefix of a sealed store's text, which only a key opens.
@@ -141,8 +144,8 @@ _TRIES_MAX = 65
 
 
 async def find_or_begin(
-    store: Store, lane: Lane, entry: Entry, read: Callable[[], Awaitable[Reading | None]]
-) -> Reading | None:
+    store: Store, lane: Lane, entry: Entry, read: Callable[[], Awaitable[T | None]]
+) -> T | None:
     """The run whose first entry was refused; None: the id belonged to one that was deleted.
 
     Raises:

@@ -20,13 +20,10 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Literal
 
 from outlive.errors import StoreUnavailable
 from outlive.ports import Clock
-
-#: What a watcher thinks of a worker: ``dead`` is certain, ``silent`` only supposed.
-Standing = Literal["alive", "silent", "dead"]
+from outlive.stores.types import Standing
 
 
 class Silence:

@@ -18,7 +18,7 @@ import msgspec
 
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
-from outlive.stores.liveness import Silence, Standing
+from outlive.stores.liveness import Silence
 from outlive.stores.queues import (
     Load,
     Turn,
@@ -55,6 +55,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     StoredRecord,
     Wanted,
 )
@@ -487,6 +488,10 @@ class MemoryStore:
     def _judge(self, holder: str) -> Standing:
         counter = self._beats.get(holder)
         return "dead" if counter is None else self._silence.judge(holder, counter)
+
+    async def standing(self, holder: str | None) -> Standing:
+        with self._lock:
+            return "dead" if holder is None else self._judge(holder)
 
     async def beat(self, worker: str) -> int:
         with self._lock:

@@ -53,6 +53,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     Wanted,
 )
 
@@ -210,6 +211,13 @@ class Store(Protocol):
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
         """Due runs without a living holder, and runs of this worker that have mail."""
+        ...
+
+    async def standing(self, holder: str | None) -> Standing:
+        """What is thought of the holder of a run: unless it is alive, the run may be claimed.
+
+        Nobody (None) is dead. While nothing may be claimed, everybody is alive.
+        """
         ...
 
     async def beat(self, worker: str) -> int:

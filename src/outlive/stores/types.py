@@ -12,6 +12,8 @@ from outlive.model.defaults import RATE_MS
 
 #: What a commit does to the run's lease.
 Lease = Literal["keep", "take", "free"]
+#: What is thought of a worker: ``dead`` is certain, ``silent`` only supposed.
+Standing = Literal["alive", "silent", "dead"]
 #: How ``post`` answers.
 Posted = Literal["posted", "already", "ended", "moved", "unknown"]
 

@@ -15,13 +15,24 @@ from outlive.errors import OutliveError
 from outlive.journal.codec.restore import read_whole
 from outlive.journal.fork import events_of
 from outlive.journal.mail import without_copies
+from outlive.journal.record import FORMAT
 from outlive.model.events import Claimed, Event
 from outlive.model.run import Run, apply, fold
 from outlive.stores.seam import Store
-from outlive.stores.types import LAST_CHAPTER, Claims, Entry, Offer, Reading, Wanted
+from outlive.stores.types import (
+    DEFAULT_QUEUE,
+    LAST_CHAPTER,
+    Claims,
+    Entry,
+    Offer,
+    Reading,
+    Wanted,
+)
 
 #: Events that are in memory at once before their runs are driven; a longer run comes alone.
 EVENTS_AT_ONCE = 5_000
+#: Records that are read of a run before it is known whether it is driven here.
+LOOK_RECORDS = 256
 
 
 @dataclass(slots=True)
@@ -62,8 +73,11 @@ class Chapter:
 async def read_chapter(store: Store, run_id: str) -> Chapter | None:
     """The last chapter of a run; None if there is no such run."""
     reading = await read_whole(store, run_id, LAST_CHAPTER)
-    if reading is None:
-        return None
+    return None if reading is None else await _chapter_of(store, reading)
+
+
+async def _chapter_of(store: Store, reading: Reading) -> Chapter:
+    run_id = reading.head.run_id
     bare = msgspec.structs.replace(reading, records=())
     try:
         events = await events_of(store, reading)
@@ -72,6 +86,60 @@ async def read_chapter(store: Store, run_id: str) -> Chapter | None:
         return Chapter(msgspec.structs.replace(bare, mail=mail), events, run)
     except OutliveError as error:
         return Chapter(bare, [], Run(), error)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFound:
+    """A run that somebody asked for by its id: its first records, and whether it may be claimed."""
+
+    reading: Reading
+    #: What may be claimed at once, and the whole of its last chapter.
+    claimable: tuple[Offer, Chapter] | None = None
+
+
+async def look_at(store: Store, run_id: str, now: int) -> RunFound | None:
+    """One look at a run, for one call of a lane; None if there is no such run.
+
+    One that waits, or that somebody holds, is read no further than is needed to compare it.
+    """
+    reading = await read_whole(store, run_id, LAST_CHAPTER, limit=LOOK_RECORDS)
+    if reading is None:
+        return None
+    offer = await _offer_of(store, reading, now)
+    if offer is None:
+        return RunFound(reading)
+    whole = await _with_rest(store, reading)
+    if whole is None:
+        return RunFound(reading)
+    return RunFound(reading, (offer, await _chapter_of(store, whole)))
+
+
+async def _with_rest(store: Store, reading: Reading) -> Reading | None:
+    """All of a chapter whose first records were read; None: it went on meanwhile."""
+    if len(reading.records) < LOOK_RECORDS:
+        return reading
+    rest = await read_whole(store, reading.head.run_id, reading.records[-1].seq)
+    if rest is None or rest.head != reading.head:
+        return None
+    nodes = {**reading.nodes, **rest.nodes}
+    records = [*reading.records, *rest.records]
+    return msgspec.structs.replace(reading, records=records, nodes=nodes, mail=rest.mail)
+
+
+async def _offer_of(store: Store, reading: Reading, now: int) -> Offer | None:
+    """The offer of a run that may be claimed for certain; all else is the store's to decide."""
+    head, header = reading.head, reading.header
+    is_known = header.format <= FORMAT and header.status != "quarantined"
+    if header.ended_at is not None or header.queue != DEFAULT_QUEUE or not is_known:
+        return None
+    if head.worker is None and head.posted == head.consumed:
+        is_new = header.status == "pending" and header.wake_at is not None
+        if header.wake_at != 0 and not (is_new and (header.wake_at or 0) <= now):
+            return None
+    standing = await store.standing(head.worker)
+    return (
+        None if standing == "alive" else Offer(head=head, header=header, certain=standing == "dead")
+    )
 
 
 async def read_chapters(store: Store, run_ids: Iterable[str]) -> dict[str, Chapter]:

@@ -90,6 +90,8 @@ class Loading:
         """
         again = [offer for offer in refused if self._refused.get(offer.head.run_id) == offer.head]
         self._refused = {offer.head.run_id: offer.head for offer in refused}
+        if not again:
+            return
         for run_id, chapter in (await self._read([x.head.run_id for x in again])).items():
             if chapter.error is not None:
                 logger.error("%s", chapter.error)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from outlive.engine.definitions import Flow
+from outlive.engine.drive import Drive
 from outlive.engine.end import FlowEnd
 from outlive.engine.host import Host
 from outlive.engine.peers import Started
@@ -34,6 +35,7 @@ from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
 from outlive.stores.types import LAST_CHAPTER, Head, Mail, Node, Posted, Posting, Reading
 from outlive.worker.chapters import read_chapter
+from outlive.worker.dependencies import Setting
 from outlive.worker.entries import start_entry
 
 logger = logging.getLogger("outlive")
@@ -241,6 +243,58 @@ class StorePeer:
             told = Fault("NotHappened", f"run {run_id} held this key and ended without using it")
             return EffectRaised(0, step, 1, told, False)
         return None
+
+
+class Postman:
+    """Brings mail to the runs of one worker."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        drives: Mapping[str, Drive],
+        failed: Callable[[OutliveError], None],
+    ) -> None:
+        self._setting, self._drives, self._failed = setting, drives, failed
+        self._expected: dict[str, None] = {}
+        self._is_under_way = False
+
+    def expect(self, run_id: str) -> bool:
+        """Mail was posted to this run just now; False: the run is not in memory here."""
+        if run_id not in self._drives:
+            return False
+        self._expected[run_id] = None
+        if not self._is_under_way:
+            self._is_under_way = True
+            self._setting.host.create_task(self._fetch())
+        return True
+
+    async def _fetch(self) -> None:
+        try:
+            while self._expected:
+                some = list(self._expected)
+                self._expected.clear()
+                await self.bring(some)
+        except OutliveError as error:
+            self._failed(error)
+        finally:
+            self._is_under_way = False
+
+    async def bring(self, run_ids: Collection[str]) -> None:
+        """What was posted to these and not consumed."""
+        # Themselves, not their ids: what we bring to one that left and came back meanwhile, or has
+        # begun another chapter, may have been consumed since.
+        here = {each: self._drives[each] for each in run_ids if each in self._drives}
+        if not here:
+            return
+        found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
+            new_mail(self._setting.store, {x: here[x].context.chapter for x in here})
+        )
+        for run_id, mail in found.items():
+            drive = here[run_id]
+            if self._drives.get(run_id) is not drive:
+                self.expect(run_id)
+            elif not drive.context.stopped:
+                drive.mailbox.take(mail)
 
 
 LOOKS_MAX = 100

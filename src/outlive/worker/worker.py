@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -24,16 +24,17 @@ from outlive.engine.host import Host
 from outlive.engine.notices import Notices, failure_text, reason_of, stopped_by
 from outlive.errors import AppClosed, LeaseLost, OutliveError
 from outlive.journal.log import RunLog
-from outlive.journal.mail import new_mail
+from outlive.model.decide import PROBATION_FROM
 from outlive.model.defaults import WORKER_CONCURRENCY
 from outlive.model.events import Claimed, Event, RunStarted
 from outlive.model.run import Run, fold
 from outlive.ports import Clock
-from outlive.stores.types import Claims, Mail, Wanted
+from outlive.stores.types import Claims, Mail, Offer, Wanted
+from outlive.worker.chapters import Chapter, RunFound
 from outlive.worker.claim import Admission, Loading
 from outlive.worker.dependencies import Setting
 from outlive.worker.heartbeat import Pulse, stopped
-from outlive.worker.neighbours import Adoption, News, StoreKin, StorePeer, Watchers
+from outlive.worker.neighbours import Adoption, News, Postman, StoreKin, StorePeer, Watchers
 from outlive.worker.poison import LOOK_SECONDS
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.retention import RetentionTask
@@ -79,58 +80,6 @@ def begin_beside(setting: Setting, worker: str, poke: Callable[[], object]) -> C
         unwatch()
 
     return end
-
-
-class Postman:
-    """Brings mail to the runs of one worker."""
-
-    def __init__(
-        self,
-        setting: Setting,
-        drives: Mapping[str, Drive],
-        failed: Callable[[OutliveError], None],
-    ) -> None:
-        self._setting, self._drives, self._failed = setting, drives, failed
-        self._expected: dict[str, None] = {}
-        self._is_under_way = False
-
-    def expect(self, run_id: str) -> bool:
-        """Mail was posted to this run just now; False: the run is not in memory here."""
-        if run_id not in self._drives:
-            return False
-        self._expected[run_id] = None
-        if not self._is_under_way:
-            self._is_under_way = True
-            self._setting.host.create_task(self._fetch())
-        return True
-
-    async def _fetch(self) -> None:
-        try:
-            while self._expected:
-                some = list(self._expected)
-                self._expected.clear()
-                await self.bring(some)
-        except OutliveError as error:
-            self._failed(error)
-        finally:
-            self._is_under_way = False
-
-    async def bring(self, run_ids: Collection[str]) -> None:
-        """What was posted to these and not consumed."""
-        # Themselves, not their ids: what we bring to one that left and came back meanwhile, or has
-        # begun another chapter, may have been consumed since.
-        here = {each: self._drives[each] for each in run_ids if each in self._drives}
-        if not here:
-            return
-        found: Mapping[str, Sequence[Mail]] = await self._setting.lane(
-            new_mail(self._setting.store, {x: here[x].context.chapter for x in here})
-        )
-        for run_id, mail in found.items():
-            drive = here[run_id]
-            if self._drives.get(run_id) is not drive:
-                self.expect(run_id)
-            elif not drive.context.stopped:
-                drive.mailbox.take(mail)
 
 
 #: What a cancelled effect gets to say how it ended, and the store to write down the last words.
@@ -219,9 +168,12 @@ class Worker:
         self._everything = everything
         self._concurrency = concurrency
         self._only: set[str] = set()
-        #: Those of them that are not in memory, for as long as that holds.
+        #: Those of them that are not in memory nor being claimed, for as long as that holds.
         self._absent: frozenset[str] | None = None
         self._drives: dict[str, Drive] = {}
+        #: Runs that are being claimed. Two claims of one worker may be the same to the byte, and so
+        #: both be in: nobody here claims what is in this set.
+        self._taking: set[str] = set()
         self._watchers = Watchers()
         self._poke = asyncio.Event()
         self._adoption = Adoption(setting.store, setting.lane, self.id)
@@ -359,7 +311,12 @@ class Worker:
 
     def will_tell(self, run_id: str) -> bool:
         """The run is in memory here, or is looked at next: asking the store would be in the way."""
-        return run_id in self._drives or (run_id in self._only and self._poke.is_set())
+        is_next = run_id in self._only and self._poke.is_set()
+        return is_next or self.will_have(run_id)
+
+    def will_have(self, run_id: str) -> bool:
+        """The run is in memory here, or is being claimed."""
+        return run_id in self._drives or run_id in self._taking
 
     def log_of(self, run_id: str) -> RunLog | None:
         """The journal of a run in memory here, for those who wait for it to grow."""
@@ -375,13 +332,54 @@ class Worker:
         self._only.add(run_id)
         self._absent = None
 
-    def want(self, run_id: str) -> None:
-        """Drive this run as soon as it may be claimed."""
+    def want(self, run_id: str, look: RunFound | None = None) -> None:
+        """Drive this run as soon as it may be claimed: at once, if a look at it says so."""
+        self._admission.give_chance(run_id)
+        if look is not None and look.claimable is not None and self._may_take(*look.claimable):
+            self._add(run_id)
+            self._taking.add(run_id)  # at once, not when the task has its turn
+            self._setting.host.create_task(self._take_read(*look.claimable))
+            return
         if run_id not in self._only:
             self._adoption.add(run_id)
         self._add(run_id)
-        self._admission.give_chance(run_id)
         self._poke.set()
+
+    def _may_take(self, offer: Offer, chapter: Chapter) -> bool:
+        """Whether a run may be claimed without a look at all others."""
+        run_id, header = offer.head.run_id, offer.header
+        is_ours = header.version in self.versions.get(header.flow, ())
+        is_suspect = offer.head.worker is not None and chapter.run.barren + 1 >= PROBATION_FROM
+        is_known = self.will_have(run_id) or offer.head.worker == self.id
+        is_sound = chapter.error is None and run_id not in self._loading.damaged
+        is_leaving = self._departure.is_asked or self._is_halted
+        return is_ours and is_sound and not (is_suspect or is_known or is_leaving)
+
+    async def _take(self, offers: Sequence[Offer], read: Mapping[str, Chapter]) -> None:
+        run_ids = [offer.head.run_id for offer in offers]
+        self._taking.update(run_ids)
+        try:
+            await self._loading.take(offers, read)
+        finally:
+            self._taking.difference_update(run_ids)
+            self._absent = None
+
+    async def _take_read(self, offer: Offer, chapter: Chapter) -> None:
+        """Claim a run that was read and drive it; if that is refused, look at it like at others.
+
+        Mail that came between the reading and the claim is found by the next look.
+        """
+        run_id = offer.head.run_id
+        try:
+            await self._take([offer], {run_id: chapter})
+        except OutliveError as error:
+            self._fail(error)
+        except Exception as error:
+            logger.exception("the worker stops")
+            self._fail(OutliveError(f"the worker broke down: {error!r}"))
+        if run_id in self._only and run_id not in self._drives:
+            self._adoption.add(run_id)
+            self._poke.set()
 
     def has_mail(self, run_id: str) -> None:
         """Mail was posted to this run just now: look at it at once, if it is driven here."""
@@ -489,9 +487,10 @@ class Worker:
         offers = await self._admission.admit(claims.offers)
         if claims.crowded or (offers and room <= 0):
             self._make_room(None if offers and room <= 0 else claims.crowded)
-        some, probation = offers[: max(0, room)], self._admission.probation
+        free = [offer for offer in offers if not self.will_have(offer.head.run_id)]
+        some, probation = free[: max(0, room)], self._admission.probation
         if some and not self._departure.is_asked:
-            await self._loading.take(some, probation.chapters)
+            await self._take(some, probation.chapters)
         is_full = len(claims.offers) == limit and room > len(some) > 0
         if is_full or probation.chapters or probation.has_more:
             # There is more to be claimed; or mail may have come between the reading and the claim.
@@ -502,7 +501,7 @@ class Worker:
 
     def _wanted(self) -> Wanted:
         if not self._everything and self._absent is None:
-            self._absent = frozenset(self._only.difference(self._drives))
+            self._absent = frozenset(self._only.difference(self._drives, self._taking))
         return self._repertoire.wanted(only=None if self._everything else self._absent)
 
     def _make_room(self, queues: Sequence[str] | None) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outlive.ports import Clock
-from outlive.stores.liveness import Silence, Standing
+from outlive.stores.liveness import Silence
 from outlive.stores.postgres.connection import Statement
 from outlive.stores.postgres.rows import FOUND_COLUMNS, Ask
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
@@ -27,6 +27,7 @@ from outlive.stores.types import (
     Offer,
     QueueLimits,
     QueueState,
+    Standing,
     Wanted,
 )
 
@@ -52,6 +53,11 @@ SELECT n.worker, w.beats, w.beat_at FROM (
     UNION SELECT unnest($3::text[])
 ) AS n LEFT JOIN {s}.workers w USING (worker)
 WHERE (SELECT true FROM {s}.runs r WHERE r.worker = n.worker LIMIT 1)
+"""
+#: One worker, whether or not there is one of that name, by the server's time.
+HOLDER = """
+SELECT c.now, w.beats, w.beat_at
+FROM (SELECT {s}.now_v1($2) AS now) AS c LEFT JOIN {s}.workers w ON w.worker = $1
 """
 _HOLDERS_OF = """
 SELECT DISTINCT r.worker, w.beats, w.beat_at FROM {s}.runs r LEFT JOIN {s}.workers w USING (worker)

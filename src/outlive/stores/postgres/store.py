@@ -17,10 +17,10 @@ from typing import overload
 from outlive.errors import CorruptRecord, StoreFailed
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Ports, RemoteClock, describe_offset
-from outlive.stores.liveness import Standing
 from outlive.stores.postgres import deletion as nodes
 from outlive.stores.postgres.claim import (
     FREE,
+    HOLDER,
     Beats,
     PostgresSearch,
     find_limits,
@@ -71,6 +71,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     StoredRecord,
     Wanted,
 )
@@ -378,6 +379,21 @@ class PostgresStore:
             (left,) = self.pool.run("other", search.question_of_the_gone(gone))
             found += self._rows.found(left)
         return found, next_at
+
+    async def standing(self, holder: str | None) -> Standing:
+        if self._regression.pause:
+            return "alive"
+        self._regression.admit()
+        sent_at = self._ports.clock.monotonic()
+        asked = self._ask(HOLDER, text(holder or ""), int8(self._now()))
+        beside = self._ask(f"SELECT {self._regression.words(BESIDE)}")
+        ((row,), (seen,)) = self.pool.run("other", asked, beside)
+        now, beats, beat_at = row
+        self._notice_time(now, sent_at)
+        self._regression.notice(*seen)
+        if not self._regression.is_settled:  # another server has answered
+            return "alive"
+        return "dead" if holder is None else self._beats.judge(holder, beats, beat_at, now)
 
     async def beat(self, worker: str) -> int:
         sent_at = self._ports.clock.monotonic()

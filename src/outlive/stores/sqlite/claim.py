@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from outlive.stores.liveness import Standing
 from outlive.stores.queues import FAIR_TURNS, Load, Turn, Turns, crowded
 from outlive.stores.shared import SoundRows
 from outlive.stores.sqlite.connections import Connection, Value
 from outlive.stores.sqlite.queues import load_queues
 from outlive.stores.sqlite.rows import FOUND_COLUMNS
-from outlive.stores.types import DEFAULT_QUEUE, Found, Header, Offer, Wanted
+from outlive.stores.types import DEFAULT_QUEUE, Found, Header, Offer, Standing, Wanted
 
 _KIND = "queue = ? AND flow = ? AND version = ?"
 _FREE = f"{_KIND} AND worker IS NULL AND ended_at IS NULL AND queue <> 'default'"

@@ -4,8 +4,8 @@ Python lets go of its global lock at every statement it gives to SQLite, and whi
 it may take 5 ms to get it back: a batch of 200 entries, two statements each, was measured to take
 1.8 s beside a busy thread. So a batch is not a loop over entries. Each connection has a few
 temporary *views*, and triggers that do the work for whatever is inserted into them; a batch is
-one INSERT of many rows per view, and a batch of appends of one kind, each with a node or two at
-most, is a single statement in all, which is also its own transaction.
+one INSERT of many rows per view, and a batch of one kind (appends with a node or two at most;
+starts; claims and ends) is a single statement in all, which is also its own transaction.
 
 The triggers are the fence: a row whose run is not at the right seq and epoch changes nothing.
 Whatever belongs to an entry beside its record (header, nodes, mail) is written only if the run's
@@ -29,6 +29,8 @@ from outlive.stores.types import Conflict, Entry, Header, Mail, Posted, Posting
 ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
 _RECORDING = ("appending", "showing", "leasing", "turning", "creating")
+#: Those of them in which somebody gets or gives back the right to drive a run.
+_TURNING = frozenset({"turning", "creating"})
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
 
@@ -155,14 +157,25 @@ def views_for(batch: Sequence[Entry]) -> set[str]:
 
 def single_view(batch: Sequence[Entry]) -> str | None:
     """The view through which one statement writes the whole batch; None: it takes several."""
-    if len(batch) > ROWS_MAX or not all(map(_is_light, batch)):
+    if len(batch) > ROWS_MAX:
         return None
     if len(batch) > 1 and len({entry.run_id for entry in batch}) < len(batch):
         return None
+    if not all(map(_is_light, batch)):
+        return _single_turn(batch)
     shown = sum(entry.header is not None for entry in batch)
     if shown:
         return "showing" if shown == len(batch) else None
     return "saving" if any(entry.nodes for entry in batch) else "appending"
+
+
+def _single_turn(batch: Sequence[Entry]) -> str | None:
+    """The view of runs that all begin, or all are claimed or let go of, with nothing beside."""
+    views = {_view_of(entry) for entry in batch}
+    if len(views) > 1 or not views <= _TURNING:
+        return None
+    has_more = any(entry.nodes or entry.consumed or is_gated(entry) for entry in batch)
+    return None if has_more else views.pop()
 
 
 def _is_light(entry: Entry) -> bool:
@@ -181,7 +194,10 @@ def append_all(
 ) -> list[Conflict | None]:
     """Write a batch through its single view: a single statement."""
     before = db.total_changes
-    _insert(db, view, [_single_row(view, entry) for entry in batch])
+    if view in _TURNING:
+        _insert(db, view, [_row(view, entry, now) for entry in batch])
+    else:
+        _insert(db, view, [_single_row(view, entry) for entry in batch])
     nodes = sum(len(entry.nodes) for entry in batch)
     if db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + nodes:
         return [None] * len(batch)

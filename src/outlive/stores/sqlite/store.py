@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
-from outlive.stores.liveness import Presence, Standing
+from outlive.stores.liveness import Presence
 from outlive.stores.queues import Turns
 from outlive.stores.seam import Watchable
 from outlive.stores.shared import SoundRows, check_headers, parse_page
@@ -73,6 +73,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     Wanted,
 )
 
@@ -265,6 +266,9 @@ class SQLiteStore:
 
     def _judge(self, holder: str, watcher: str) -> Standing:
         return "alive" if holder == watcher else self._presence.judge(holder)
+
+    async def standing(self, holder: str | None) -> Standing:
+        return "dead" if holder is None else self._presence.judge(holder)
 
     async def beat(self, worker: str) -> int:
         self._connections.check_open()

@@ -35,6 +35,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     Wanted,
 )
 
@@ -153,6 +154,9 @@ class FailingStore:
 
     async def claim(self, worker: str, wanted: Wanted, limit: int) -> Claims:
         return await self._call("claim", self._store.claim(worker, wanted, limit))
+
+    async def standing(self, holder: str | None) -> Standing:
+        return await self._call("standing", self._store.standing(holder))
 
     async def beat(self, worker: str) -> int:
         return await self._call("beat", self._store.beat(worker))

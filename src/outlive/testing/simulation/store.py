@@ -40,6 +40,7 @@ from outlive.stores.types import (
     QueueLimits,
     QueueState,
     Reading,
+    Standing,
     Wanted,
 )
 from outlive.testing.simulation.faults import STORE_FAULTS, FaultKind, Marksman, Strike
@@ -364,6 +365,9 @@ class SimStore:
         claims = await self._ask(_now(self._disk.claim, worker, wanted, limit))
         self._notice(claims.now, sent_at)
         return claims
+
+    async def standing(self, holder: str | None) -> Standing:
+        return await self._ask(_now(self._disk.standing, holder))
 
     async def beat(self, worker: str) -> int:
         sent_at = self._nature.now

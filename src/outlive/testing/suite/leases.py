@@ -155,6 +155,39 @@ class LeaseRules:
         (offer,) = (await store.claim("other", WANTED, 10)).offers
         assert ("r", False) == (offer.head.run_id, offer.certain)
 
+    async def test_a_holder_is_judged_as_when_its_runs_are_offered(
+        self, make_store: Callable[[], Store], clock: HandClock
+    ) -> None:
+        """Alive while it beats, silent after a lease, dead if it never beat or is nobody."""
+        store, theirs = make_store(), make_store()
+        await theirs.beat("w")
+        await theirs.commit([held("r", "w")])
+
+        assert "alive" == await store.standing("w")
+        assert "alive" == await theirs.standing("w")
+        clock.advance(LEASE_SECONDS)
+        assert "silent" == await store.standing("w")
+        await theirs.beat("w")
+        assert "alive" == await store.standing("w")
+        assert ["dead", "dead"] == [await store.standing(None), await store.standing("ghost")]
+
+    async def test_a_dead_holder_is_known_to_be_dead(
+        self, make_store: Callable[[], Store], clock: HandClock
+    ) -> None:
+        """At once if the store knows its deaths for certain; else it is silent after a lease."""
+        store, theirs = make_store(), make_store()
+        await theirs.beat("w")
+        assert "alive" == await store.standing("w")
+
+        await self.kill(theirs, "w")
+
+        if self.deaths_are_certain:
+            assert "dead" == await store.standing("w")
+        else:
+            assert "alive" == await store.standing("w")
+            clock.advance(LEASE_SECONDS)
+            assert "silent" == await store.standing("w")
+
     async def test_a_beat_ends_the_silence(
         self, make_store: Callable[[], Store], clock: HandClock
     ) -> None:
