@@ -152,7 +152,7 @@ class Workers:
             ports=reader.ports,
             host=host,
             lease=lease,
-            start_pulse=thread_pulses(reader.store, lease, BlockWatch(occupation)),
+            start_pulse=thread_pulses(reader.store, lease, BlockWatch(occupation), known.versions),
             idle_ms=settings.idle_ms,
             poll_seconds=settings.poll_seconds,
             drain_seconds=settings.drain_seconds,

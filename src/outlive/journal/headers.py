@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
+
+import msgspec
 
 from outlive.errors import RunIdTaken
 from outlive.journal.codec.values import Values, parted_body
 from outlive.journal.lane import Lane
 from outlive.journal.record import FORMAT, LINK_START, pack
-from outlive.model.events import Event, encode_events
+from outlive.model.events import Event, Fault, QuestionAsked, encode_events
 from outlive.model.kinds import KIND_BITS
 from outlive.model.queues import QueuePlace
-from outlive.model.run import Run
+from outlive.model.run import ENDED, Run
 from outlive.model.shared import Brief
 from outlive.stores.seam import Store
 from outlive.stores.types import Entry, Head, Header
@@ -50,7 +53,90 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         reason=_reason(run),
         chapter=0 if run.chapter is None else run.chapter.seq,
         chapter_link=chapter_link,
+        error="" if run.error is None else fingerprint(run.error),
+        questions=_questions(run) if run.questions else "",
     )
+
+
+#: A frame of a recorded traceback.
+_FRAME = re.compile(r'^  File "(?:[^"]*[/\\])?([^"/\\]*)", line \d+, in (.*)$', re.MULTILINE)
+#: How it went on to what led to the exception: other frames come behind.
+_CAUSE = re.compile(r"^(?:caused by|raised while handling|one of them:) ", re.MULTILINE)
+_FINGERPRINT_CHARS_MAX = 200
+
+
+def fingerprint(fault: Fault) -> str:
+    """By what faults are told from one another: the exception's type, and where it was raised.
+
+    The file's name and the function, without the line: that changes with every release.
+    """
+    cause = _CAUSE.search(fault.trace)
+    frames = _FRAME.findall(fault.trace[: cause.start()] if cause else fault.trace)
+    place = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+    return f"{fault.type_name}{place}"[:_FINGERPRINT_CHARS_MAX]
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, array_like=True):
+    """A question as a header has it."""
+
+    id: str
+    text: str
+    #: JSON schema of the answer; empty: anything.
+    schema: str
+    #: ms since 1970.
+    asked_at: int
+    by: str | None = None
+    until: int | None = None
+    digest: str = ""
+    #: The text is shortened, or the schema left out: the journal has them.
+    is_cut: bool = False
+
+
+#: In the place of the questions of a run of an earlier release: only its journal has them.
+UNKNOWN_QUESTIONS = "?"
+#: What the questions of a run may take in its header, and what is left of a text that is too long.
+_QUESTIONS_CHARS_MAX, _TEXT_CHARS_MAX, _QUESTIONS_MAX = 4_000, 200, 20
+_read_questions = msgspec.json.Decoder(list[OpenQuestion]).decode
+
+
+def read_questions(written: str) -> Sequence[OpenQuestion] | None:
+    """The open questions of a header; None: the journal has to be asked."""
+    if not written:
+        return ()
+    try:
+        return _read_questions(written)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _questions(run: Run) -> str:
+    if run.status in ENDED:
+        return ""
+    asked = list(run.questions.values())
+    if len(asked) > _QUESTIONS_MAX:
+        return UNKNOWN_QUESTIONS
+    written = _written(asked, run.start.started_at, is_cut=False)
+    if len(written) > _QUESTIONS_CHARS_MAX:
+        written = _written(asked, run.start.started_at, is_cut=True)
+    return written if len(written) <= 2 * _QUESTIONS_CHARS_MAX else UNKNOWN_QUESTIONS
+
+
+def _written(asked: Iterable[QuestionAsked], start: int, *, is_cut: bool) -> str:
+    return msgspec.json.encode(
+        [
+            OpenQuestion(
+                id=each.question,
+                text=each.text[:_TEXT_CHARS_MAX] if is_cut else each.text,
+                schema="" if is_cut else each.schema.decode("utf-8", "replace"),
+                asked_at=start + each.at,
+                by=each.by,
+                until=each.until,
+                digest=each.digest.hex(),
+                is_cut=is_cut,
+            )
+            for each in asked
+        ]
+    ).decode()
 
 
 def _header_beside(run: Run) -> Header:

@@ -319,6 +319,7 @@ def publish(published: dict[str, bytes], values: Mapping[str, bytes]) -> None:
 
 
 def _ask(run: Run, event: QuestionAsked | Answered | QuestionClosed) -> None:
+    run.header_is_stale = True
     if isinstance(event, QuestionAsked):
         run.questions[event.question] = event
     else:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from outlive.errors import StoreUnavailable
 from outlive.ports import Clock
@@ -49,6 +52,7 @@ class Silence:
 
 
 _COUNTER_BYTES = 8
+_FILE_BYTES_MAX = 200_000
 #: How often a watcher may get in the way of a worker's first beat before we give up.
 _ENLIST_TRIES_MAX = 200
 _ENLIST_PAUSE_SECONDS = 0.005
@@ -64,17 +68,28 @@ class Presence:
         self._lock = threading.Lock()
         self._own: dict[str, int] = {}
         self._counters: dict[str, int] = {}
+        #: What is written in which of our files.
+        self._told: dict[str, tuple[int, str]] = {}
         _drop_after_fork(self)
 
-    def beat(self, worker: str) -> None:
-        """Count one up in the worker's file; lock it first if this is the first beat."""
+    def beat(self, worker: str, about: str = "") -> None:
+        """Count one up in the worker's file; lock it first if this is the first beat.
+
+        What it says of itself stands behind the counter, written when it is new.
+        """
         with self._lock:
             fd = self._own.get(worker)
             if fd is None or not _leads_to(self._path(worker), fd):
                 fd = self._enlist(worker)
             counter = self._counters.get(worker, 0) + 1
             self._counters[worker] = counter
-            os.pwrite(fd, counter.to_bytes(_COUNTER_BYTES, "big"), 0)
+            told = self._told.get(worker)
+            body = counter.to_bytes(_COUNTER_BYTES, "big")
+            if told != (fd, about):
+                os.ftruncate(fd, _COUNTER_BYTES)
+                body += json.dumps([worker, about]).encode()
+                self._told[worker] = fd, about
+            os.pwrite(fd, body, 0)
 
     def judge(self, worker: str) -> Standing:
         """What can be said of a worker from outside."""
@@ -142,6 +157,29 @@ class Presence:
         for fd in self._own.values():
             os.close(fd)
         self._own.clear()
+
+
+class Introduced(NamedTuple):
+    """A worker's file."""
+
+    worker: str
+    about: str
+    #: ms since 1970, by this machine.
+    beat_at: int
+
+
+def introduced(folder: Path) -> list[Introduced]:
+    """The workers whose processes live, as they say who they are; those that can't be read not."""
+    found = []
+    for path in sorted(folder.glob("*.beat")):
+        if _is_held(path):
+            with suppress(OSError, ValueError, TypeError):
+                body = path.read_bytes()[_COUNTER_BYTES:_FILE_BYTES_MAX]
+                worker, about = json.loads(body) if body else (path.stem, "")
+                if f"{_file_name(worker)}.beat" == path.name and isinstance(about, str):
+                    beat_at = path.stat().st_mtime_ns // 1_000_000
+                    found.append(Introduced(worker, about, beat_at))
+    return found
 
 
 def living(folder: Path) -> list[str]:

@@ -58,6 +58,7 @@ from outlive.stores.types import (
     Standing,
     StoredRecord,
     Wanted,
+    WorkerState,
 )
 
 
@@ -253,6 +254,8 @@ class MemoryStore:
         self._tombstones: dict[str, Deletion] = {}
         self._nodes: dict[str, dict[bytes, bytes]] = {}
         self._beats: dict[str, int] = {}
+        #: By worker: when it beat last, and what it said of itself.
+        self._about: dict[str, tuple[int, str]] = {}
         self._silence = Silence(self._clock, lease_seconds)
         self._created = 0
         self._queues, self._turns = MemoryQueues(), Turns()
@@ -493,10 +496,22 @@ class MemoryStore:
         with self._lock:
             return "dead" if holder is None else self._judge(holder)
 
-    async def beat(self, worker: str) -> int:
+    async def beat(self, worker: str, about: str = "") -> int:
         with self._lock:
             self._beats[worker] = self._beats.get(worker, 0) + 1
-            return self._clock.now_ms()
+            now = self._clock.now_ms()
+            self._about[worker] = now, about
+            return now
+
+    async def workers(self) -> Sequence[WorkerState]:
+        with self._lock:
+            held = Counter(each.head.worker for each in self._journals.values())
+            names = {*self._about, *(name for name in held if name is not None)}
+            return [
+                WorkerState(worker=name, beat_at=beat_at, about=about, held=held[name])
+                for name in sorted(names)
+                for beat_at, about in (self._about.get(name, (None, "")),)
+            ]
 
     async def release(self, worker: str) -> None:
         with self._lock:
@@ -512,6 +527,7 @@ class MemoryStore:
 
     def _forget(self, worker: str) -> None:
         self._beats.pop(worker, None)
+        self._about.pop(worker, None)
         self._silence.forget(worker)
 
     # ------------------------------------------------------------------ queues

@@ -55,6 +55,7 @@ from outlive.stores.types import (
     Reading,
     Standing,
     Wanted,
+    WorkerState,
 )
 
 
@@ -220,8 +221,15 @@ class Store(Protocol):
         """
         ...
 
-    async def beat(self, worker: str) -> int:
-        """The worker's heartbeat; returns the store's time in ms. The first one registers it."""
+    async def beat(self, worker: str, about: str = "") -> int:
+        """The worker's heartbeat; returns the store's time in ms. The first one registers it.
+
+        ``about`` is what it says of itself, for ``workers``; the store keeps it as it is.
+        """
+        ...
+
+    async def workers(self) -> Sequence[WorkerState]:
+        """Workers that beat and were not released, and those that still hold runs, by id."""
         ...
 
     async def release(self, worker: str) -> None:

@@ -52,6 +52,9 @@ def header_values(header: Header) -> tuple[Value, ...]:
         header.reason,
         header.chapter,
         header.chapter_link,
+        header.error,
+        header.published,
+        header.questions,
     )
 
 

@@ -30,10 +30,16 @@ DEFAULT_QUEUE = "default"
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 MAIL_BYTES_MAX = 16 * 1024 * 1024
 PAGE_MAX = 1000
+#: Characters that a worker may say of itself.
+ABOUT_CHARS_MAX = 16_000
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be asked of a run without reading its journal. Always rebuildable from it."""
+    """What can be asked of a run without reading its journal. Always rebuildable from it.
+
+    Flow, family and start are those of the run's beginning, a version lasts for a chapter: a store
+    may leave them as they are when a later header comes.
+    """
 
     flow: str
     version: str
@@ -58,6 +64,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     #: reads from there. 0: from the start.
     chapter: int = 0
     chapter_link: bytes = b""
+    #: Of a run that failed: the exception's type and where it was raised.
+    error: str = ""
+    #: The newest published value per name, as JSON; empty: none.
+    published: str = ""
+    #: The questions that wait for an answer, as JSON (``journal/headers.py``); empty: none.
+    questions: str = ""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +237,18 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     spent: int = 0
     #: Since when the one that waits longest does.
     oldest_at: int | None = None
+
+
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that beats, or that is silent and still holds runs."""
+
+    worker: str
+    #: Of its last beat, by the store's clock; None: it is not known any more.
+    beat_at: int | None
+    #: What it said of itself when it beat: text that a store keeps as it is.
+    about: str = ""
+    #: How many runs it holds.
+    held: int = 0
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

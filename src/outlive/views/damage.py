@@ -18,7 +18,7 @@ import msgspec
 from outlive.envelope import disclose_outcome
 from outlive.errors import CorruptRecord, StoreError
 from outlive.journal.codec.restore import Restorer
-from outlive.journal.headers import header_of
+from outlive.journal.headers import UNKNOWN_QUESTIONS, header_of
 from outlive.journal.mail import Unreadable, mail_ids, read_letter
 from outlive.journal.reader import begin_of
 from outlive.journal.record import (
@@ -42,6 +42,10 @@ from outlive.stores.transactions import KeptOutcome
 from outlive.stores.types import Header, Reading, StoredRecord
 
 _LINK_BYTES = 16
+
+
+#: What headers have that an earlier release wrote, whatever the journal says.
+_OF_EARLIER_RELEASES = {"error": "", "questions": UNKNOWN_QUESTIONS}
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +178,7 @@ class _Check:
             f"{name} is {getattr(shown, name)!r}, the journal says {getattr(told, name)!r}"
             for name in Header.__struct_fields__
             if getattr(told, name) != getattr(shown, name)
+            and _OF_EARLIER_RELEASES.get(name) != getattr(shown, name)
         ]
         if wrong:
             self._report(self._reading.head.seq, f"its header is wrong: {'; '.join(wrong)}")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
+
+import msgspec
 
 from outlive import errors
 from outlive.engine.host import Occupation
@@ -23,6 +28,7 @@ from outlive.errors import OutliveError
 from outlive.journal.lane import run_immediate
 from outlive.ports import Clock
 from outlive.stores.seam import Store
+from outlive.stores.types import ABOUT_CHARS_MAX
 
 logger = logging.getLogger("outlive")
 
@@ -132,11 +138,44 @@ def _flow_frame(frame: FrameType | None) -> FrameType | None:
     return None if frame is None else found
 
 
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """What a worker says of itself when it beats."""
+
+    host: str = ""
+    pid: int = 0
+    #: By flow, the versions that it drives.
+    flows: dict[str, list[str]] = {}
+
+
+_read_info = msgspec.json.Decoder(WorkerInfo).decode
+
+
+def read_info(about: str) -> WorkerInfo:
+    """What a worker said; of one that said nothing, or nonsense, nothing is known."""
+    try:
+        return _read_info(about)
+    except (msgspec.MsgspecError, ValueError):
+        return WorkerInfo()
+
+
+def introduction(flows: Mapping[str, frozenset[str]]) -> str:
+    """What a worker of these flows says of itself; of too many flows, only where it is."""
+    host, pid = socket.gethostname(), os.getpid()
+    driven = {name: sorted(versions) for name, versions in sorted(flows.items())}
+    about = msgspec.json.encode(WorkerInfo(host, pid, driven)).decode()
+    if len(about) > ABOUT_CHARS_MAX:
+        about = msgspec.json.encode(WorkerInfo(host, pid)).decode()
+    return about
+
+
 def thread_pulses(
-    store: Store, lease: LeaseTime, watch: BlockWatch | None = None
+    store: Store,
+    lease: LeaseTime,
+    watch: BlockWatch | None = None,
+    flows: Callable[[], Mapping[str, frozenset[str]]] = dict,
 ) -> Callable[[str, Callable[[OutliveError], None]], Pulse]:
     """What starts beating for a worker, given its id and whom to tell if that fails."""
-    return lambda worker, failed: ThreadPulse(store, worker, lease, failed, watch)
+    return lambda worker, failed: ThreadPulse(store, worker, lease, failed, (watch, flows))
 
 
 class ThreadPulse:
@@ -148,9 +187,11 @@ class ThreadPulse:
         worker: str,
         lease: LeaseTime,
         failed: Callable[[OutliveError], None],
-        watch: BlockWatch | None = None,
+        beside: tuple[BlockWatch | None, Callable[[], Mapping[str, frozenset[str]]]] = (None, dict),
     ) -> None:
-        self._watch = watch
+        """``beside``: what watches the loop between beats, and the flows that the worker drives."""
+        self._watch, self._flows = beside
+        self._about = ""
         self._store, self._worker, self._lease = store, worker, lease
         self._failed = failed
         self._stopping = threading.Event()
@@ -162,7 +203,9 @@ class ThreadPulse:
     def beat(self) -> None:
         """One beat, now."""
         sent_at = self._lease.clock.monotonic()
-        run_immediate(self._store.beat(self._worker))
+        with suppress(RuntimeError):  # a flow is learned just now: the next beat tells
+            self._about = introduction(self._flows())
+        run_immediate(self._store.beat(self._worker, self._about))
         self._lease.renewed(sent_at)
 
     def _main(self) -> None:

@@ -226,6 +226,8 @@ def _place(family: str, key_id: bytes) -> bytes:
 SEALED_FORMAT = 256
 
 _KEY_JOURNAL = "key/"
+#: The same for all runs: those of one error are found by it.
+_ERROR_PLACE = "error of a run"
 
 
 def stored_id(run_id: str, veil: Veil) -> str:
@@ -250,6 +252,9 @@ def hide_header(header: Header, run_id: str, veil: Veil) -> Header:
         tags={name: veil.hide(value, name) for name, value in header.tags.items()},
         reason=veil.hide(header.reason, run_id),
         chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
+        error=veil.hide(header.error, _ERROR_PLACE),
+        published=veil.hide(header.published, f"published {run_id}"),
+        questions=veil.hide(header.questions, f"questions {run_id}"),
     )
 
 
@@ -261,6 +266,9 @@ def show_header(header: Header, run_id: str, veil: Veil) -> Header:
         tags={name: veil.show(value, name) for name, value in header.tags.items()},
         reason=veil.show(header.reason, run_id),
         chapter_link=veil.mask(header.chapter_link, run_id, -header.chapter),
+        error=veil.show(header.error, _ERROR_PLACE),
+        published=veil.show(header.published, f"published {run_id}"),
+        questions=veil.show(header.questions, f"questions {run_id}"),
     )
 
 

@@ -106,6 +106,7 @@ class SealedStore:
             self.transactions = SealedTransactions(self, store.transactions)
         # Names of workers, queues and families stay readable: nothing is sealed in these.
         self.beat, self.release, self.standing = store.beat, store.release, store.standing
+        self.workers = store.workers
         self.set_queue, self.find_queue = store.set_queue, store.find_queue
         self.queues = store.queues
         self.families, self.without_runs = store.families, store.without_runs

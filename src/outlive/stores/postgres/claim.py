@@ -240,6 +240,12 @@ _JUMP_SECONDS = 1.0
 _WHOLE_LOOKS_PER_LEASE = 4
 _MANY = 50
 
+#: Who beats or holds runs.
+WORKERS = """
+SELECT worker, w.beat_at, coalesce(w.about, ''), coalesce(h.held, 0) FROM {s}.workers w FULL JOIN (
+    SELECT r.worker, count(*) AS held FROM {s}.runs r WHERE r.worker IS NOT NULL GROUP BY 1
+) AS h USING (worker) ORDER BY 1
+"""
 #: Frees what a worker holds: in the order of the ids, in which everybody locks heads.
 FREE = """
 UPDATE {s}.runs r SET worker = NULL FROM (

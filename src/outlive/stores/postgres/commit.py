@@ -200,7 +200,7 @@ def _commit(schema: str, wave: Sequence[Entry], now: int | None) -> Statement:
         int8(now),
     ]
     gated = "true" if any(map(is_gated, wave)) else "false"
-    return _call(schema, "commit_v4", parameters, gated)
+    return _call(schema, "commit_v5", parameters, gated)
 
 
 def _lease(entry: Entry) -> int:

@@ -113,7 +113,7 @@ def _talk(place: Place, store_id: str, entry: Entry) -> Talk[Answer]:
     yield "SAVEPOINT outlive_run", ()
     yield _HOLD.replace("{s}", schema), (writable(entry.run_id),)
     refused = yield (
-        f"SELECT seq, gone FROM {schema}.commit_v3({_MARKS}, NULL, false)",
+        f"SELECT seq, gone FROM {schema}.enlist_v1({_MARKS}, NULL, false)",
         _values(entry),
     )
     if refused:  # somebody was faster; what was locked to find that out is let go

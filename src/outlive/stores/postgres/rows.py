@@ -31,7 +31,7 @@ from outlive.stores.types import PAGE_MAX, Entry, Found, Head, Header, Mail, Pos
 
 _HEADER = (
     "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
-    " priority, units, parent, tags, reason, chapter, chapter_link"
+    " priority, units, parent, tags, reason, chapter, chapter_link, error, published, questions"
 )
 HEADER_TYPES = {
     "format": "bigint",

@@ -24,6 +24,14 @@ from outlive.envelope import enclose_old, enclose_old_outcome
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.model.defaults import LEASE_SECONDS
 from outlive.ports import Ports
+from outlive.stores.plans import (
+    HAS_ERROR,
+    HAS_PARENT,
+    IS_ASKING,
+    IS_LISTED,
+    IS_QUEUED,
+    IS_RUN,
+)
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.errors import ServerRefused, Unreachable, translate
 from outlive.stores.postgres.pool import Pool
@@ -34,7 +42,7 @@ from outlive.stores.queues import SLICES
 from outlive.stores.shared import check_upgrade, workers_alive
 
 #: Goes up whenever tables or functions change.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _META_THERE = "SELECT to_regclass($1) IS NOT NULL"
@@ -53,12 +61,24 @@ _PLANS = {
     "{hashing}": f"{_INDEXED} SET enable_hashjoin = on SET enable_nestloop = off",
     "{probing}": f"{_INDEXED} SET enable_hashjoin = off SET enable_nestloop = on",
 }
+#: The conditions of partial indexes, which those who search repeat.
+_CONDITIONS = {
+    "{is_run}": IS_RUN,
+    "{is_listed}": IS_LISTED,
+    "{has_parent}": HAS_PARENT,
+    "{is_queued}": IS_QUEUED,
+    "{has_error}": HAS_ERROR,
+    "{is_asking}": IS_ASKING,
+}
 _KEPT = f"{{s}}.now_v1(at) - {KEPT_MS_MAX}"
 _WIDTH = f":= greatest(1, (least(rate_ms, 1::bigint << 50) + {SLICES - 1}) / {SLICES});"
 _SLICE = ("OR REPLACE FUNCTION", "FUNCTION"), (_WIDTH, f":= (rate_ms + {SLICES - 1}) / {SLICES};")
-#: Functions of earlier versions: by name, the one that replaced it, and what was different.
+_FREE = (("        afters := {s}.free_v1(run_ids, afters);\n", ""),)
+#: Functions of earlier versions: by name, the one that replaced it, and what was different. And
+#: what begins a run in a user's transaction, which holds the run's id itself.
 _EARLIER: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
-    "commit_v3": ("commit_v4", (("        afters := {s}.free_v1(run_ids, afters);\n", ""),)),
+    "enlist_v1": ("commit_v5", _FREE),
+    "commit_v3": ("commit_v4", _FREE),
     "commit_v2": ("commit_v3", (("admit_v2", "admit_v1"),)),
     "admit_v1": ("admit_v2", (("least(e.units, q.rate)", "e.units"),)),
     "delete_v3": (
@@ -95,7 +115,7 @@ def _read_migrations() -> dict[int, tuple[str, ...]]:
         functions[old] = functions[new].replace(new, old)
         for now, before in changes:
             functions[old] = functions[old].replace(now, before)
-    words = {f"{{{name}}}": functions[name] for name in _EARLIER} | _PLANS
+    words = {f"{{{name}}}": functions[name] for name in _EARLIER} | _PLANS | _CONDITIONS
     return {
         version: tuple(_filled(each, words) for each in found[version]) for version in sorted(found)
     }

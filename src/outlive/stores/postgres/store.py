@@ -21,6 +21,7 @@ from outlive.stores.postgres import deletion as nodes
 from outlive.stores.postgres.claim import (
     FREE,
     HOLDER,
+    WORKERS,
     Beats,
     PostgresSearch,
     find_limits,
@@ -74,6 +75,7 @@ from outlive.stores.types import (
     Standing,
     StoredRecord,
     Wanted,
+    WorkerState,
 )
 
 FACTS = (
@@ -395,22 +397,30 @@ class PostgresStore:
             return "alive"
         return "dead" if holder is None else self._beats.judge(holder, beats, beat_at, now)
 
-    async def beat(self, worker: str) -> int:
+    async def beat(self, worker: str, about: str = "") -> int:
         sent_at = self._ports.clock.monotonic()
-        ((now, *beside),) = self.pool.run("beat", self._beat(worker))[0]
+        ((now, *beside),) = self.pool.run("beat", self._beat(worker, about))[0]
         self.transactions.close_idle()
         self._notice_time(now, sent_at)
         self._regression.notice(*beside)
         return int(now)
 
-    def _beat(self, worker: str) -> Statement:
+    def _beat(self, worker: str, about: str) -> Statement:
         return self._ask(
-            "INSERT INTO {s}.workers AS w VALUES ($1, 1, {s}.now_v1($2)) ON CONFLICT (worker)"
-            " DO UPDATE SET beats = w.beats + 1, beat_at = excluded.beat_at RETURNING beat_at, "
-            + self._regression.words(BESIDE),
+            "INSERT INTO {s}.workers AS w VALUES ($1, 1, {s}.now_v1($2), $3) ON CONFLICT (worker)"
+            " DO UPDATE SET beats = w.beats + 1, beat_at = excluded.beat_at,"
+            " about = excluded.about RETURNING beat_at, " + self._regression.words(BESIDE),
             text(worker),
             int8(self._now()),
+            text(about),
         )
+
+    async def workers(self) -> Sequence[WorkerState]:
+        rows = self._other(WORKERS)
+        return [
+            WorkerState(worker=worker, beat_at=beat_at, about=about, held=held)
+            for worker, beat_at, about, held in rows
+        ]
 
     async def release(self, worker: str) -> None:
         old = _FORGOTTEN_AFTER_LEASES * self._lease_ms

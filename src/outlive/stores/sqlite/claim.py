@@ -186,6 +186,14 @@ _OWN_MAIL = """
 """
 
 
+def runs_by_holder(db: Connection) -> dict[str, int]:
+    """How many runs each worker holds."""
+    rows = db.execute(
+        "SELECT worker, count(*) FROM runs WHERE worker IS NOT NULL GROUP BY worker"
+    ).fetchall()
+    return {worker: count for worker, count in rows if type(worker) is str}
+
+
 def holders(db: Connection) -> list[str]:
     """Every worker that holds a lease, by jumping from one to the next in the index."""
     found: list[str] = []

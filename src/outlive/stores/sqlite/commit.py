@@ -25,7 +25,7 @@ from outlive.stores.sqlite.queues import refused_by_queues
 from outlive.stores.sqlite.rows import HEADER_COLUMNS, NAMED
 from outlive.stores.types import Conflict, Entry, Header, Mail, Posted, Posting
 
-#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 27 columns.
+#: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 30 columns.
 ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
 _RECORDING = ("appending", "showing", "leasing", "turning", "creating")
@@ -40,9 +40,11 @@ _NODES = "address, body, address_next, body_next"
 _NO_NODES = (None,) * 2 * _NODES_SAVED_MAX
 
 _IS_HEAD = "run_id = NEW.run_id AND seq = NEW.last AND epoch = NEW.epoch AND link = NEW.link"
-#: A run stays in its family, so the index of families is not written again.
+#: What a run keeps from its beginning; its version, until a chapter begins. Not set again, for an
+#: index is written anew for every column that is set, even to what it was.
+_FIXED = frozenset(("flow", "version", "family", "started_at"))
 _SET_HEADER = ", ".join(
-    f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", ") if name != "family"
+    f"{name} = NEW.{name}" for name in HEADER_COLUMNS.split(", ") if name not in _FIXED
 )
 _NEW_HEADER = ", ".join(f"NEW.{name}" for name in HEADER_COLUMNS.split(", "))
 
@@ -124,6 +126,10 @@ VIEWS = {
         "run_id, last, epoch, link, address, body",
         _keep("address", "body"),
     ),
+    "revising": (
+        "run_id, last, epoch, link, version",
+        f"UPDATE runs SET version = NEW.version WHERE {_IS_HEAD};",
+    ),
     "consuming": (
         "run_id, last, epoch, link, mail_id",
         f"""
@@ -152,6 +158,8 @@ def views_for(batch: Sequence[Entry]) -> set[str]:
         views.add("noding")
     if any(entry.consumed for entry in batch):
         views.add("consuming")
+    if any(map(_begins_chapter, batch)):
+        views.add("revising")
     return views
 
 
@@ -186,7 +194,17 @@ def _is_light(entry: Entry) -> bool:
         and not entry.consumed
         and not _ends(entry.header)
         and len(entry.nodes) <= _NODES_SAVED_MAX
+        and not _begins_chapter(entry)
     )
+
+
+def _begins_chapter(entry: Entry) -> bool:
+    return entry.header is not None and entry.after < entry.header.chapter <= entry.last
+
+
+def _is_tagged(entry: Entry) -> bool:
+    """Whether more may be written than two rows: those of its tags."""
+    return entry.header is not None and bool(entry.header.tags)
 
 
 def append_all(
@@ -199,10 +217,18 @@ def append_all(
     else:
         _insert(db, view, [_single_row(view, entry) for entry in batch])
     nodes = sum(len(entry.nodes) for entry in batch)
-    if db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + nodes:
+    is_counted = db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + nodes
+    if is_counted and not any(map(_is_tagged, batch)):
         return [None] * len(batch)
-    # Mostly some node was there already: one look at all heads tells whose entries are in.
-    heads = _heads(db, [entry.run_id for entry in batch])
+    # Mostly some node was there already.
+    return _answers_by_heads(db, batch, now)
+
+
+def _answers_by_heads(db: Connection, batch: Sequence[Entry], now: int) -> list[Conflict | None]:
+    """One look at all heads tells whose entries are in."""
+    heads: dict[str, tuple[Value, ...]] = {}
+    for begin in range(0, len(batch), ROWS_MAX):
+        heads |= _heads(db, [entry.run_id for entry in batch[begin : begin + ROWS_MAX]])
     return [
         None if heads.get(entry.run_id) == _place(entry) else _look_up(db, entry, now)
         for entry in batch
@@ -245,7 +271,7 @@ def commit_batch(db: Connection, batch: Sequence[Entry], now: int) -> list[Confl
 def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflict | None]:
     """Write entries of different runs."""
     full = refused_by_queues(db, wave, now) if any(map(is_gated, wave)) else ()
-    rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": []}
+    rows: dict[str, list[tuple[Value, ...]]] = {"noding": [], "consuming": [], "revising": []}
     for entry in wave:
         if entry.run_id in full:
             continue
@@ -253,12 +279,14 @@ def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflic
         rows.setdefault(view, []).append(_row(view, entry, now))
         rows["noding"] += [(*_place(entry), node.address, node.body) for node in entry.nodes]
         rows["consuming"] += [(*_place(entry), mail) for mail in entry.consumed]
+        if entry.header is not None and _begins_chapter(entry):
+            rows["revising"].append((*_place(entry), entry.header.version))
     before = db.total_changes
     for view in _RECORDING:
         _insert(db, view, rows.get(view, ()))
     changed = db.total_changes - before
     # Whatever goes with a record is written when all records are.
-    for view in ("noding", "consuming"):
+    for view in ("noding", "consuming", "revising"):
         _insert(db, view, rows[view])
     return _answers(db, wave, now, changed)
 
@@ -266,6 +294,8 @@ def commit_wave(db: Connection, wave: Sequence[Entry], now: int) -> list[Conflic
 def _answers(
     db: Connection, wave: Sequence[Entry], now: int, changed: int
 ) -> list[Conflict | None]:
+    if any(map(_is_tagged, wave)):
+        return _answers_by_heads(db, wave, now)
     if changed == _CHANGES_PER_ENTRY * len(wave):
         return [None] * len(wave)
     return [_look_up(db, entry, now) for entry in wave]

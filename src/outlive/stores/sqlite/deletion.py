@@ -61,6 +61,7 @@ def _stones(db: Connection, run_ids: Iterable[str]) -> set[tuple[str, int, bytes
 def _forget(db: Connection, runs: Mapping[str, Sequence[Any]]) -> None:
     numbers = [row[0] for row in runs.values()]
     families = {row[2] for row in runs.values()}
+    (last,) = db.execute("SELECT max(id) FROM records").fetchone()
     for table, column, values in (
         ("records", "run", numbers),
         ("mail", "run", numbers),
@@ -68,6 +69,13 @@ def _forget(db: Connection, runs: Mapping[str, Sequence[Any]]) -> None:
         ("outcomes", "run_id", list(runs)),
     ):
         _ask(db, f"DELETE FROM {table} WHERE {column} IN", values)
+    if last is not None:
+        # No number is given twice: those who follow what moved go by them.
+        db.execute(
+            "INSERT OR REPLACE INTO records (id, run, seq, body) SELECT ?, 0, 0, x''"
+            " WHERE NOT EXISTS (SELECT 1 FROM records WHERE id >= ?)",
+            (last, last),
+        )
     living = {name for (name,) in _ask(db, "SELECT family FROM runs WHERE family IN", families)}
     _ask(db, "DELETE FROM nodes WHERE family IN", families - living)
 

@@ -57,7 +57,7 @@ def file_problems(db: Connection) -> list[str]:
     rows = db.execute(f"PRAGMA integrity_check({_SHOWN_MAX})").fetchall()
     problems = [f"SQLite says: {row[0]}" for row in rows if row[0] != "ok"]
     orphans = db.execute(
-        "SELECT run, count(*) FROM records WHERE run NOT IN (SELECT id FROM runs)"
+        "SELECT run, count(*) FROM records WHERE run <> 0 AND run NOT IN (SELECT id FROM runs)"
         f" GROUP BY run ORDER BY run LIMIT {_SHOWN_MAX}"
     ).fetchall()
     problems += [f"{count} records of run number {run} have no head" for run, count in orphans]

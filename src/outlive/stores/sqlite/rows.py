@@ -15,7 +15,7 @@ from outlive.stores.types import PAGE_MAX, Found, Head, Header, Query, StoredRec
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
 HEADER_COLUMNS = (
     "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
-    " priority, units, parent, tags, reason, chapter, chapter_link"
+    " priority, units, parent, tags, reason, chapter, chapter_link, error, published, questions"
 )
 #: What ``found_of`` reads; whatever is selected before it is the caller's.
 FOUND_COLUMNS = f"{HEAD_COLUMNS}, {HEADER_COLUMNS}"

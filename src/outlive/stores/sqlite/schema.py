@@ -7,6 +7,7 @@ side by side. Clustering it by run would halve the throughput of commits.
 ``queues`` has the limits of queues and how far each has come, ``spent`` what of a rate is spent.
 ``mail`` keeps the id of a consumed mail for ever, with its body dropped.
 ``outcomes`` has those of transactional steps, each until its journal has it.
+``tags`` has a row per tag of a run, kept by triggers of ``runs``: no way to write a run forgets it.
 Indexes over ``runs`` are partial where they can be, and a plain append touches none of them.
 """
 
@@ -21,6 +22,16 @@ from pathlib import Path
 from outlive.envelope import enclose_old, enclose_old_outcome
 from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.stores.liveness import living
+from outlive.stores.plans import (
+    HAS_ERROR,
+    HAS_PARENT,
+    IS_ASKING,
+    IS_LISTED,
+    IS_QUEUED,
+    IS_RUN,
+    TAG_CHARS_MAX,
+    UNLISTED,
+)
 from outlive.stores.shared import check_upgrade, workers_alive
 from outlive.stores.sqlite.connections import Connection
 from outlive.stores.sqlite.files import (
@@ -33,7 +44,7 @@ from outlive.stores.sqlite.files import (
 from outlive.stores.sqlite.health import make_safe
 
 #: Goes up whenever the tables change.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 #: The oldest SQLite that this was made for: earlier ones take too few parameters.
 SQLITE_VERSION_MIN = (3, 32, 0)
 
@@ -104,6 +115,79 @@ _SECOND_WAYS = (
     "CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL",
     "CREATE INDEX runs_again ON runs (run_id || '')",
     "CREATE INDEX tombstones_again ON tombstones (run_id || '')",
+)
+#: How a tag is indexed: its first characters, without NUL, which SQLite's JSON would end at. Who
+#: finds a run by its tags compares the tags themselves.
+_TAGS_OF = """
+    SELECT substr(key, 1, {most}) AS name, substr(value, 1, {most}) AS value, {row}.started_at,
+        {row}.id{more}
+    FROM {tables}json_each(CASE WHEN json_valid({row}.tags)
+        THEN replace({row}.tags, '\\u0000', '\\ufffd') ELSE '{{}}' END)
+"""
+
+
+def _tags_of(row: str, *, status: bool = False, tables: str = "") -> str:
+    shown = f", CASE WHEN {UNLISTED.format(row=f'{row}.')} THEN '' ELSE {row}.status END"
+    more = shown if status else ""
+    return _TAGS_OF.format(row=row, most=TAG_CHARS_MAX, more=more, tables=tables)
+
+
+_FORGET_TAGS = f"""
+    DELETE FROM tags WHERE (name, value, started_at, run) IN ({_tags_of("OLD")});
+"""
+_KEEP_TAGS = f"""
+    INSERT OR IGNORE INTO tags (name, value, started_at, run, status)
+        {_tags_of("NEW", status=True)};
+"""
+_STATUS_MOVED = (
+    "NEW.status <> OLD.status AND NOT"
+    f" ({UNLISTED.format(row='NEW.')} AND {UNLISTED.format(row='OLD.')})"
+)
+#: What ``find`` goes by, always in the order of the starts. A run that is held and running, as most
+#: are until they complete, is in no index of statuses: the index of holders has it.
+_FIND = (
+    "ALTER TABLE runs ADD COLUMN error TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN published TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN questions TEXT NOT NULL DEFAULT ''",
+    # What runs of earlier releases ask only their journals know.
+    f"UPDATE runs SET questions = '?' WHERE {IS_RUN} AND ended_at IS NULL",
+    """
+    CREATE TABLE tags (
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        started_at INTEGER NOT NULL,
+        run INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        PRIMARY KEY (name, value, started_at, run)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE INDEX tags_by_status ON tags (name, value, status, started_at, run)
+    WHERE status <> ''
+    """,
+    f"INSERT OR IGNORE INTO tags {_tags_of('runs', status=True, tables='runs, ')}",
+    f"""
+    CREATE TRIGGER tags_of_new AFTER INSERT ON runs WHEN NEW.tags <> '{{}}'
+    BEGIN {_KEEP_TAGS} END
+    """,
+    f"""
+    CREATE TRIGGER tags_of_moved AFTER UPDATE OF tags, status ON runs
+    WHEN NEW.tags <> '{{}}' AND (NEW.tags <> OLD.tags OR {_STATUS_MOVED})
+    BEGIN {_FORGET_TAGS} {_KEEP_TAGS} END
+    """,
+    f"""
+    CREATE TRIGGER tags_of_gone AFTER DELETE ON runs WHEN OLD.tags <> '{{}}'
+    BEGIN {_FORGET_TAGS} END
+    """,
+    f"CREATE INDEX runs_by_start ON runs (started_at, id) WHERE {IS_RUN}",
+    f"CREATE INDEX runs_of_flow ON runs (flow, started_at, id) WHERE {IS_RUN}",
+    f"CREATE INDEX runs_of_version ON runs (version, started_at, id) WHERE {IS_RUN}",
+    f"CREATE INDEX runs_of_status ON runs (status, started_at, id) WHERE {IS_LISTED}",
+    f"CREATE INDEX runs_of_flow_by_status ON runs (flow, status, started_at, id) WHERE {IS_LISTED}",
+    f"CREATE INDEX runs_of_parent ON runs (parent, started_at, id) WHERE {HAS_PARENT}",
+    f"CREATE INDEX runs_of_queue ON runs (queue, started_at, id) WHERE {IS_QUEUED}",
+    f"CREATE INDEX runs_of_error ON runs (error, started_at, id) WHERE {HAS_ERROR}",
+    f"CREATE INDEX runs_asking ON runs (started_at, id) WHERE {IS_ASKING}",
 )
 
 _TABLES = (
@@ -187,6 +271,7 @@ _TABLES = (
     "CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL",
     *_QUEUES,
     *_SECOND_WAYS,
+    *_FIND,
 )
 
 
@@ -235,6 +320,7 @@ _UPGRADES: dict[int, tuple[str | Callable[[Connection], None], ...]] = {
     ),
     3: _SECOND_WAYS,
     4: (_enclose_mail, _enclose_outcomes),
+    5: _FIND,
 }
 
 
@@ -244,6 +330,12 @@ def check_release(db: Connection) -> None:
     if tuple(int(part) for part in found.split(".")) < SQLITE_VERSION_MIN:
         oldest = ".".join(str(part) for part in SQLITE_VERSION_MIN)
         raise WrongVersion(f"this Python has SQLite {found}, outlive needs {oldest} or later")
+    try:
+        db.execute("SELECT json_valid('{}')")
+    except Exception as error:
+        raise WrongVersion(
+            f"this Python has SQLite {found} without JSON; outlive needs it"
+        ) from error
 
 
 def is_ready(db: Connection, path: str) -> bool:

@@ -15,12 +15,12 @@ from typing import Any, overload
 
 from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
-from outlive.stores.liveness import Presence
+from outlive.stores.liveness import Presence, introduced
 from outlive.stores.queues import Turns
 from outlive.stores.seam import Watchable
 from outlive.stores.shared import SoundRows, check_headers, parse_page
 from outlive.stores.sqlite import deletion as nodes
-from outlive.stores.sqlite.claim import SQLiteSearch, holders, own_mail
+from outlive.stores.sqlite.claim import SQLiteSearch, holders, own_mail, runs_by_holder
 from outlive.stores.sqlite.commit import (
     append_all,
     commit_batch,
@@ -75,6 +75,7 @@ from outlive.stores.types import (
     Reading,
     Standing,
     Wanted,
+    WorkerState,
 )
 
 logger = logging.getLogger("outlive")
@@ -270,14 +271,28 @@ class SQLiteStore:
     async def standing(self, holder: str | None) -> Standing:
         return "dead" if holder is None else self._presence.judge(holder)
 
-    async def beat(self, worker: str) -> int:
+    async def beat(self, worker: str, about: str = "") -> int:
         self._connections.check_open()
         self._connections.check_files()
         try:
-            self._presence.beat(worker)
+            self._presence.beat(worker, about)
         except OSError as error:
             raise unavailable(str(self._making.workers), error) from error
         return self._ports.clock.now_ms()
+
+    async def workers(self) -> Sequence[WorkerState]:
+        with self._connections.reading() as db:
+            held = runs_by_holder(db)
+        there = {each.worker: each for each in introduced(self._making.workers)}
+        return [
+            WorkerState(
+                worker=name,
+                beat_at=there[name].beat_at if name in there else None,
+                about=there[name].about if name in there else "",
+                held=held.get(name, 0),
+            )
+            for name in sorted({*there, *held})
+        ]
 
     async def release(self, worker: str) -> None:
         try:

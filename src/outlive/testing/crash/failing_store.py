@@ -37,6 +37,7 @@ from outlive.stores.types import (
     Reading,
     Standing,
     Wanted,
+    WorkerState,
 )
 
 T = TypeVar("T")
@@ -158,8 +159,11 @@ class FailingStore:
     async def standing(self, holder: str | None) -> Standing:
         return await self._call("standing", self._store.standing(holder))
 
-    async def beat(self, worker: str) -> int:
-        return await self._call("beat", self._store.beat(worker))
+    async def beat(self, worker: str, about: str = "") -> int:
+        return await self._call("beat", self._store.beat(worker, about))
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return await self._call("workers", self._store.workers())
 
     async def release(self, worker: str) -> None:
         await self._call("release", self._store.release(worker))

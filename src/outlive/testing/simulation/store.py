@@ -42,6 +42,7 @@ from outlive.stores.types import (
     Reading,
     Standing,
     Wanted,
+    WorkerState,
 )
 from outlive.testing.simulation.faults import STORE_FAULTS, FaultKind, Marksman, Strike
 from outlive.testing.simulation.loop import Nature, SimCrash, SimLoop
@@ -369,15 +370,18 @@ class SimStore:
     async def standing(self, holder: str | None) -> Standing:
         return await self._ask(_now(self._disk.standing, holder))
 
-    async def beat(self, worker: str) -> int:
+    async def beat(self, worker: str, about: str = "") -> int:
         sent_at = self._nature.now
-        now = await self._ask(_now(self._disk.beat, worker))
+        now = await self._ask(_now(self._disk.beat, worker, about))
         self._notice(now, sent_at)
         return now
 
     def _notice(self, now: int, sent_at: float) -> None:
         if self.clock is not None:
             self.clock.notice(now, sent_at)
+
+    async def workers(self) -> Sequence[WorkerState]:
+        return await self._ask(_now(self._disk.workers))
 
     async def release(self, worker: str) -> None:
         await self._ask(_now(self._disk.release, worker))
