@@ -11,7 +11,7 @@ is short, and its cursor goes on from there.
 from __future__ import annotations
 
 #: Characters of a tag's name, and of its value, that are indexed.
-TAG_CHARS_MAX = 200
+INDEXED_CHARS_MAX = 200
 
 #: The conditions of partial indexes. A query repeats them to the letter, or no index is used.
 IS_RUN = "flow <> ''"

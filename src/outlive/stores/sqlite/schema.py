@@ -25,11 +25,11 @@ from outlive.stores.liveness import living
 from outlive.stores.plans import (
     HAS_ERROR,
     HAS_PARENT,
+    INDEXED_CHARS_MAX,
     IS_ASKING,
     IS_LISTED,
     IS_QUEUED,
     IS_RUN,
-    TAG_CHARS_MAX,
     UNLISTED,
 )
 from outlive.stores.shared import check_upgrade, workers_alive
@@ -129,7 +129,7 @@ _TAGS_OF = """
 def _tags_of(row: str, *, status: bool = False, tables: str = "") -> str:
     shown = f", CASE WHEN {UNLISTED.format(row=f'{row}.')} THEN '' ELSE {row}.status END"
     more = shown if status else ""
-    return _TAGS_OF.format(row=row, most=TAG_CHARS_MAX, more=more, tables=tables)
+    return _TAGS_OF.format(row=row, most=INDEXED_CHARS_MAX, more=more, tables=tables)
 
 
 _FORGET_TAGS = f"""
