@@ -41,6 +41,7 @@ RELIED_ON = {
     "ask", "approve", "requests", "call", "spawn", "map", "carry", "patched", "Approval", "Outcome",
     "Request", "Question", "schedule", "unschedule", "schedules", "pause_schedule",
     "resume_schedule", "fire_schedule", "fired_at", "Schedule", "Queue", "Rate",
+    "in_flow", "replaying", "place", "do", "on_host", "EffectOptions", "StepOptions",
     "key", "run_id", "attempt", "now", "random", "uuid", "errors",
 }  # fmt: skip
 COMMANDS = (

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, assert_type
 
 import outlive
@@ -31,6 +32,14 @@ async def refund(number: str, cents: int) -> bool:
     return cents > 0
 
 
+async def find(number: str, cents: int = 5) -> Order:
+    return Order(number, cents)
+
+
+def count(number: str) -> int:
+    return len(number)
+
+
 @outlive.flow
 async def child(number: str, cents: int = 5) -> Order:
     return Order(number, cents)
@@ -49,6 +58,15 @@ async def support(question: str, *, words: int = 20) -> str:
     assert_type(found, list[outlive.Outcome[Order]])
     assert_type([each.value.cents for each in found if each.ok], list[int])
     assert_type(await outlive.map(child, ["1"]), list[outlive.Outcome[Order]])
+    with outlive.place("agent"):
+        assert_type(await outlive.do("find", find, "7"), Order)
+        assert_type(await outlive.do("find", find, "7", 3, id="call_1"), Order)
+        assert_type(await outlive.do("count", count, "7", effect={"doubt": "retry"}), int)
+        assert_type(await outlive.do("find", lambda: find("7")), Order)
+        options = outlive.EffectOptions(key="count:{number}")
+        assert_type(await outlive.do("count", partial(count, "7"), effect=options), int)
+        await outlive.on_host(print, "closed")
+    assert_type(outlive.in_flow() and outlive.replaying(), bool)
     assert_type(await outlive.ask("How many?", type=int), int)
     assert_type(await outlive.ask("How?"), str)
     assert_type(await outlive.ask("Which?", type=Order, within="2d"), Order)

@@ -244,6 +244,19 @@ async def answer_wrongly(place: Place) -> None:
     await (await place.waiting(ask)).answer("many")
 
 
+@raises(
+    errors.AmbiguousCall,
+    r"echo was called in the place 'agent' while 0@agent/echo#1 had not ended; .*id=call_id",
+)
+async def call_both(place: Place) -> None:
+    @outlive.flow
+    async def both() -> None:
+        with outlive.place("agent"):
+            await asyncio.gather(*(outlive.do("echo", asyncio.sleep, 1) for _ in range(2)))
+
+    await place.fail(both)
+
+
 @raises(errors.ScheduleNotFound, r"there is no schedule 'nightly'; `outlive schedules` lists")
 async def pause_nothing(place: Place) -> None:
     await place.app.pause_schedule("nightly")

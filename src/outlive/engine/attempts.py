@@ -8,6 +8,7 @@ from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any, TypeAlias
 
+from outlive.engine.anonymous import Anonymous
 from outlive.engine.context import RunContext
 from outlive.engine.definitions import IMMUTABLE
 from outlive.engine.ops import Interrupted, NotBegun, Op, own_bound
@@ -188,9 +189,32 @@ def _is_foreign(op: Op) -> bool:
 def _thread_ended(context: RunContext, op: Op, ended: Ended, future: asyncio.Future[Any]) -> None:
     if future.cancelled():
         _end(context, op, ended, None, asyncio.CancelledError())
+        return
+    error = future.exception()
+    value = None if error is not None else future.result()
+    if type(value) is CoroutineType and isinstance(op.definition, Anonymous):
+        _await_on_loop(context, op, ended, value)
     else:
-        error = future.exception()
-        _end(context, op, ended, None if error is not None else future.result(), error)
+        _end(context, op, ended, value, error)
+
+
+def _await_on_loop(
+    context: RunContext, op: Op, ended: Ended, made: CoroutineType[Any, Any, Any]
+) -> None:
+    """A plain function, as a lambda, has made a coroutine: that is its body."""
+    assert isinstance(op.definition, Anonymous), "a declared function says what it is"
+    assert op.context is not None, "an op is launched from the flow that called it"
+    if op.is_called_off or op.expired or context.stopped:
+        made.close()
+        _end(context, op, ended, None, asyncio.CancelledError())
+        return
+    op.definition.learn_async()
+    own = op.context.copy()
+    own.run(place.set, op.inside)
+    op.body = lambda: made
+    op.task = context.env.host.create_task(
+        _attempt(context, op, ((), {}), (ended, None, None)), own
+    )
 
 
 def _begin_plainly(op: Op, may_begin: Callable[[Op], bool], body: Callable[[], Any]) -> Any:

@@ -11,8 +11,8 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from contextvars import copy_context
+from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, NoReturn
 
@@ -28,6 +28,7 @@ from outlive.engine.redaction import checked_key, recorded_args
 from outlive.engine.replay import Comparing, parting
 from outlive.engine.waits import Waits
 from outlive.errors import NeverAwaited, NotApproved, OutliveError, ValueRefused
+from outlive.model.defaults import CLEANUP_SECONDS
 from outlive.model.events import (
     EffectDone,
     EffectIntended,
@@ -112,6 +113,15 @@ class Calls:
         """The flow goes through what it did before."""
         return self._context.is_replaying
 
+    def is_behind(self) -> bool:
+        """The journal has something that the flow has not come to yet."""
+        return self._context.is_replaying and bool(self._context.inbox)
+
+    def is_open(self, step: str) -> bool:
+        """The flow waits for this."""
+        context = self._context
+        return step in context.waiting.ops or step in context.asked()
+
     async def perform(self, call: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do a step or effect: from the journal, or for the first time."""
         if len(self.called) == 1:
@@ -164,7 +174,7 @@ class Calls:
         if context.stopped or loop.dead or loop.refusal or context.misfit:
             self._check_alive()
         # Numbered where it is awaited: gather and as_completed await in branches of their own.
-        op_id = (here if type(here) is Branch else branch_for(name)).next_id(name)
+        op_id = (here if isinstance(here, Branch) else branch_for(name)).next_id(name)
         bound = call.bind(*args, **kwargs)
         try:
             if call.ignore or call.redact or hider.names or hider.is_on:
@@ -414,6 +424,43 @@ class Calls:
         finally:
             handle.cancel()
 
+    async def on_host(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Call this on the user's loop and wait for its end; nothing is recorded.
+
+        No event tells the flow of that end, so nothing else of the run may go on meanwhile.
+        """
+        context = self._context
+        if context.is_replaying:
+            await self._alive()
+            return
+        host, loop = context.env.host, context.loop if not context.stopped else None
+        if loop is None or loop.dead:
+            host.call_soon(self._begin_cleanup, fn, args, None)  # the flow's ``finally``
+            raise RunStopped
+        back = loop.create_future()
+        loop.is_away = True
+        host.call_soon(self._begin_cleanup, fn, args, back)
+        try:
+            await back
+        finally:
+            if not back.done():
+                loop.is_away = False  # the run leaves memory; the cleanup goes on
+
+    def _begin_cleanup(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], back: asyncio.Future[None] | None
+    ) -> None:
+        work = _clean_up(self.run_id, fn, args)
+        task = self._context.env.host.create_task(work, _context_outside())
+        if back is not None:
+            task.add_done_callback(lambda _: self._come_back(back))
+
+    def _come_back(self, back: asyncio.Future[None]) -> None:
+        context = self._context
+        if not back.done() and not context.stopped:
+            context.loop.is_away = False
+            context.loop.wake_first(back)
+            context.activate()
+
     def now_ms(self) -> int:
         """The run's time: that of the last delivered event."""
         return self._context.started_at + round(self._context.loop.seconds * 1000)
@@ -443,6 +490,23 @@ def _is_cancelled(loop: FlowLoop) -> bool:
 def _set_if_waiting(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _context_outside() -> Context:
+    context = copy_context()
+    context.run(place.set, None)
+    return context
+
+
+async def _clean_up(run_id: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """What a flow wants to be done outside: how that ends is nothing to the flow."""
+    try:
+        async with asyncio.timeout(CLEANUP_SECONDS):
+            made = fn(*args)
+            if inspect.isawaitable(made):
+                await made
+    except Exception:
+        logger.exception("run %s: outlive.on_host(%s) raised", run_id, getattr(fn, "__name__", fn))
 
 
 @coroutine

@@ -267,7 +267,7 @@ class Step(NoMethod, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
-        if type(here) is Branch:
+        if isinstance(here, Branch):
             result: Any = here.drive.perform(self.definition, args, kwargs)
             here.drive.called.append(result)
         elif type(here) is Plain:
@@ -297,7 +297,7 @@ class Effect(NoMethod, Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         here = place.get()
         name = self.definition.name
-        if type(here) is Branch:
+        if isinstance(here, Branch):
             result: Any = here.drive.perform(self.definition, args, kwargs)
             here.drive.called.append(result)
         elif type(here) is Plain:

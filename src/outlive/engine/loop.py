@@ -26,7 +26,7 @@ from zlib import crc32
 
 import msgspec
 
-from outlive.engine.place import Branch, RunStopped, place
+from outlive.engine.place import Branch, PlaceBranch, RunStopped, place
 from outlive.errors import IoInFlow, OutliveError
 
 logger = logging.getLogger("outlive")
@@ -147,8 +147,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         here = place.get()
-        if not self.dead and type(here) is Branch:
-            self.set_timer(handle, here.next_id("timer"))
+        if not self.dead and isinstance(here, Branch):
+            if isinstance(here, PlaceBranch):
+                self.set_timer(handle, here.timer_id(round(when * 1000)))
+            else:
+                self.set_timer(handle, here.next_id("timer"))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -159,7 +162,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
     ) -> FlowTask:
         own = contextvars.copy_context() if context is None else context.copy()
         here = place.get()
-        if type(here) is Branch:
+        if isinstance(here, Branch):
             branch = _branch_of_new_task(here, coro)
             own.run(place.set, branch)
             task = self._new_task(coro, own, name or branch.id)
@@ -331,6 +334,8 @@ def _keep(coro: object) -> None:
 
 def _branch_of_new_task(here: Branch, coro: object) -> Branch:
     """The branch of a task made here; asyncio's own makings are looked at by their frame."""
+    if type(here) is PlaceBranch:
+        return here
     frame = sys._getframe(2)  # noqa: SLF001  # create_task's caller
     if frame.f_code.co_filename != _TASKS_FILE:
         return here.child()
@@ -373,13 +378,15 @@ def _branch_of_as_completed(here: Branch, maker: FrameType, coro: object) -> Bra
 def _order(context: contextvars.Context) -> tuple[int, ...]:
     """Where a task's branch stands among all."""
     here = context.get(place)
-    return tuple(map(int, here.id.split("."))) if type(here) is Branch else ()
+    if not isinstance(here, Branch):
+        return ()
+    return tuple(map(int, here.id.partition("@")[0].split(".")))
 
 
 def _begins_later(handle: Any, branch_id: str) -> bool:
     """The handle belongs to a sibling with a higher number: such a one was made out of order."""
     other = handle._context.get(place)  # noqa: SLF001
-    if type(other) is not Branch:
+    if type(other) is not Branch:  # tasks in a place begin as they were made
         return False
     parent, _, number = other.id.rpartition(".")
     mine, _, my_number = branch_id.rpartition(".")

@@ -3,6 +3,9 @@
 One context variable decides what a call of a step means. Step ids come from the place: branch,
 name, and the ordinal of that name in the branch. A branch's id is its parent's plus its ordinal
 among the parent's tasks, so ids depend on the structure of the code and on nothing else.
+
+A framework's tasks are its own affair: they may be others after an upgrade. ``PlaceBranch`` is a
+branch that all tasks made in it share, so ids there come from names and the caller's ids alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from outlive.errors import InsideStep, NotInRun, OutliveError, UsageError
+from outlive.errors import AmbiguousCall, InsideStep, NotInRun, OutliveError, UsageError
 from outlive.model.ids import derived_key
 
 P = ParamSpec("P")
@@ -91,6 +94,18 @@ class Driven(Protocol):
         """The flow goes through what it did before."""
         ...
 
+    def is_behind(self) -> bool:
+        """The journal has something that the flow has not come to yet."""
+        ...
+
+    def is_open(self, step: str) -> bool:
+        """The flow waits for this."""
+        ...
+
+    async def on_host(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Call this on the user's loop and wait for its end; nothing is recorded."""
+        ...
+
     def fired_at_ms(self) -> int:
         """The instant that the run is for, in ms since 1970."""
         ...
@@ -127,12 +142,13 @@ class Driven(Protocol):
 class Branch:
     """One line of execution in a flow, and the numbers it gave out."""
 
-    __slots__ = ("_block", "_ordinals", "_tasks", "drive", "id")
+    __slots__ = ("_block", "_ordinals", "_places", "_tasks", "drive", "id")
 
     def __init__(self, drive: Driven, branch_id: str) -> None:
         self.drive = drive
         self.id = branch_id
         self._ordinals: dict[str, int] = {}
+        self._places: dict[str, PlaceBranch] | None = None
         self._tasks = 0
         self._block = (0, 0, 0)
 
@@ -157,6 +173,87 @@ class Branch:
             self._tasks += size
         self._block = (owner, first, left - 1)
         return first
+
+    def place(self, name: str) -> PlaceBranch:
+        """The place of that name here: entered again, it goes on counting."""
+        if self._places is None:
+            self._places = {}
+        known = self._places.get(name)
+        if known is None:
+            known = self._places[name] = PlaceBranch(self.drive, f"{self.id}@{name}")
+        return known
+
+    def positions(self, name: str) -> Positions:
+        """For what runs beside one another here, in an order that is ours: a branch for each."""
+        del name
+        return Positions(None, "")
+
+
+class PlaceBranch(Branch):
+    """A branch that tasks do not divide: what its calls are named by must tell them apart.
+
+    Of two calls of one name that are open at the same time nobody could say which was the first:
+    that depends on tasks. Calls one after another are in the order of what the journal delivers.
+    """
+
+    __slots__ = ("_held",)
+
+    def __init__(self, drive: Driven, branch_id: str) -> None:
+        super().__init__(drive, branch_id)
+        self._held: set[str] = set()
+
+    def next_id(self, name: str) -> str:
+        """The id of the next step of that name here; the one before it must have ended."""
+        number = self._ordinals.get(name, 0)
+        before = f"{self.id}/{name}#{number}"
+        if number and (before in self._held or self.drive.is_open(before)):
+            error = AmbiguousCall(name, self.id.partition("@")[2], before)
+            self.drive.refuse_run(error)
+            raise error
+        self._ordinals[name] = number + 1
+        return f"{self.id}/{name}#{number + 1}"
+
+    def child(self, number: int | None = None) -> Branch:
+        """The branch of a task made here: this one."""
+        del number
+        return self
+
+    def timer_id(self, when_ms: int) -> str:
+        """The id of a timer that asyncio sets here: by when it is due, which tasks don't change."""
+        return super().next_id(f"{LOOSE_TIMER}{when_ms}")
+
+    def positions(self, name: str) -> Positions:
+        """One branch for each of them, by position."""
+        return Positions(self, self.next_id(name).partition("/")[2])
+
+    def hold(self, step: str, *, is_open: bool) -> None:
+        """What has no wait of its own is open, or has ended."""
+        (self._held.add if is_open else self._held.discard)(step)
+
+
+class Positions:
+    """The branches of what one call in a place does beside one another."""
+
+    def __init__(self, owner: PlaceBranch | None, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __enter__(self) -> Positions:
+        if self._owner is not None:
+            self._owner.hold(f"{self._owner.id}/{self._name}", is_open=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owner is not None:
+            self._owner.hold(f"{self._owner.id}/{self._name}", is_open=False)
+
+    def take(self, position: int) -> None:
+        """What the current task calls from here on belongs to this one of them."""
+        if self._owner is not None:
+            place.set(self._owner.place(f"{self._name}.{position}"))
+
+
+#: How the ids of asyncio's own timers begin in a place; a replay may do without these.
+LOOSE_TIMER = "timer:"
 
 
 class Bridge(Protocol):
@@ -232,7 +329,7 @@ place: ContextVar[Branch | Plain | Body | None] = ContextVar("outlive_place", de
 def branch_for(name: str) -> Branch:
     """The branch that this call belongs to; refuses calls from a body or from outside."""
     here = place.get()
-    if type(here) is Branch:
+    if isinstance(here, Branch):
         return here
     if type(here) is Plain:
         here.bridge.check(name)
@@ -248,7 +345,7 @@ def plain_for(name: str) -> Bridge:
     if type(here) is Plain:
         here.bridge.check(name)
         return here.bridge
-    if type(here) is Branch:
+    if isinstance(here, Branch):
         raise UsageError(
             f"outlive.sync.{name} was called in an async flow, which it would block; "
             f"`import outlive` there and await outlive.{name}"
@@ -266,7 +363,7 @@ def awaited(verb: Callable[P, R]) -> Callable[P, R]:
         refuse_plain(verb.__name__)
         made: Any = verb(*args, **kwargs)
         here = place.get()
-        if type(here) is Branch:
+        if isinstance(here, Branch):
             here.drive.note_call(made)
         return made  # type: ignore[no-any-return]  # R is what the verb returns
 
@@ -298,7 +395,7 @@ def on_loop(work: Callable[[], R]) -> R:
 def refuse_in_flow() -> None:
     """What reads or writes the store by itself was called from flow code, which is run again."""
     here = place.get()
-    if type(here) is Branch or type(here) is Plain:
+    if isinstance(here, (Branch, Plain)):
         error = UsageError(
             "this touches the store, and was called inside a flow; do it in a step, only step "
             "bodies touch the outside; runs are started there with outlive.call or outlive.spawn"

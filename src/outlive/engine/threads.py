@@ -47,7 +47,7 @@ class FlowThreads:
     async def run(self, fn: Callable[[], Any]) -> Any:
         """Call a plain function in a thread of its own, as the code of this task's branch."""
         branch = place.get()
-        assert type(branch) is Branch, "a thread belongs to a branch of a flow"
+        assert isinstance(branch, Branch), "a thread belongs to a branch of a flow"
         thread = FlowThread(self, branch, fn)
         self._alive.add(thread)
         return await thread.play()
@@ -267,6 +267,9 @@ class FlowThread:
 
 def _adopt(context: Context) -> None:
     """What the thread has set is set here, too, for the bodies that begin from here."""
+    here = context.get(place)
+    if type(here) is Plain:
+        place.set(here.branch)
     for variable, value in context.items():
         if variable is not place and _differs(variable, value):
             variable.set(value)

@@ -12,6 +12,7 @@ from math import ceil
 
 from outlive.engine.context import RunContext
 from outlive.engine.host import Cancellable
+from outlive.engine.place import LOOSE_TIMER
 from outlive.engine.replay import Comparing
 from outlive.model.events import TimerFired
 
@@ -104,7 +105,8 @@ class FlowTimers:
         """Deliver: the flow's callback gets ready, unless it was called off before."""
         timer = self.waiting.pop(event.timer, None)
         if timer is None:
-            if event.timer not in self._dropped and not self._context.is_live:
+            is_loose = f"/{LOOSE_TIMER}" in event.timer
+            if event.timer not in self._dropped and not self._context.is_live and not is_loose:
                 self._comparing.differs(event)
             return
         self._by_handle.pop(id(timer.handle), None)

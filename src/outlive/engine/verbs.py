@@ -8,13 +8,67 @@ from datetime import UTC, datetime
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, overload
 from uuid import UUID
 
-from outlive.engine.definitions import Effect, Flow, Step
-from outlive.engine.place import Body, awaited, branch_for, on_loop, place
+from outlive.engine.definitions import Effect, Flow, Step, check_name
+from outlive.engine.place import Body, Branch, Plain, awaited, branch_for, on_loop
+from outlive.engine.place import place as place_here
 from outlive.engine.signatures import CallVerb, SpawnVerb, typed
 from outlive.errors import DefinitionRefused, NotInRun, UsageError
 from outlive.model.defaults import MAP_LIMIT
 from outlive.model.ids import is_text
 from outlive.model.retry import Duration, parse_duration
+
+
+def in_flow() -> bool:
+    """Whether this code belongs to a flow that is run: what it awaits from here is recorded."""
+    return isinstance(place_here.get(), (Branch, Plain))
+
+
+def replaying() -> bool:
+    """Whether the flow goes through what its journal already has; False in bodies and outside."""
+    here = place_here.get()
+    return isinstance(here, (Branch, Plain)) and here.drive.is_behind()
+
+
+class place:  # noqa: N801  # used as a verb: ``with outlive.place("agent"):``
+    """Ids of steps, effects and waits in here do not depend on tasks that are made in here.
+
+    For code of others, as an agent framework, which makes tasks of its own: all of them share this
+    place, and calls are told apart by their names and ids. Entered again, it goes on counting. In
+    the body of a step, and outside a run, it does nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        if "@" in check_name(name):
+            raise DefinitionRefused(f"{name!r} can't be the name of a place: no @")
+        self._name = name
+        self._before: list[Branch | Plain] = []
+
+    def __enter__(self) -> None:
+        here = place_here.get()
+        if isinstance(here, Branch):
+            place_here.set(here.place(self._name))
+        elif isinstance(here, Plain):
+            here.bridge.check("outlive.place")
+            place_here.set(Plain(here.branch.place(self._name), here.bridge))
+        else:
+            return
+        self._before.append(here)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            place_here.set(self._before.pop())
+
+
+@awaited
+async def on_host(fn: Callable[..., Any], /, *args: Any) -> None:
+    """Call this on the loop that bodies run on, and wait for its end: a cleanup.
+
+    For what a step opened and the flow closes, as a session. Nothing is recorded, on replay it is
+    not called, and what it returns is not given to the flow; what it raises is logged. It is also
+    called where the run leaves memory, in a ``finally``. Nothing else of the run goes on meanwhile.
+    """
+    branch = branch_for("outlive.on_host")
+    await branch.drive.on_host(fn, args)
 
 
 @awaited
@@ -95,7 +149,7 @@ def pins() -> Mapping[str, str]:
 
 
 def _body(name: str) -> Body:
-    here = place.get()
+    here = place_here.get()
     if here is None:
         raise NotInRun(name, "in the body of a step, from a flow")
     if type(here) is not Body:
@@ -118,7 +172,7 @@ def attempt() -> int:
 
 def run_id() -> str:
     """The id of the run that this code belongs to, in a flow or in a body."""
-    here = place.get()
+    here = place_here.get()
     if here is None:
         raise NotInRun("outlive.run_id")
     return here.run_id if type(here) is Body else here.drive.run_id  # type: ignore[union-attr]
@@ -198,7 +252,7 @@ async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Out
 
     One ``Outcome`` per item, in the order of the items; one that fails stops none of the others.
     """
-    branch_for("outlive.map")
+    branch = branch_for("outlive.map")
     if not isinstance(fn, (Step, Effect, Flow)):
         raise DefinitionRefused(f"{fn!r} is no step, effect or flow; decorate it")
     if limit < 1:
@@ -207,7 +261,8 @@ async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Out
         raise DefinitionRefused("outlive.map: a set has another order on replay; sort it")
     room = asyncio.Semaphore(limit)
 
-    async def one(item: Any) -> Outcome[Any]:
+    async def one(position: int, item: Any) -> Outcome[Any]:
+        positions.take(position)
         async with room:
             try:
                 value = await (call(fn, item) if isinstance(fn, Flow) else fn(item))
@@ -215,4 +270,9 @@ async def map(fn: Any, items: Iterable[Any], limit: int = MAP_LIMIT) -> list[Out
                 return Outcome[Any](False, None, error)
             return Outcome(True, value, None)
 
-    return list(await asyncio.gather(*(one(item) for item in items)))
+    with branch.positions(f"map:{_name_of(fn)}") as positions:
+        return list(await asyncio.gather(*(one(i, item) for i, item in enumerate(items))))
+
+
+def _name_of(fn: Step[..., Any] | Effect[..., Any] | Flow[..., Any]) -> str:
+    return fn.name if isinstance(fn, Flow) else fn.definition.name

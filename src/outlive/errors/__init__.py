@@ -6,6 +6,7 @@
     │   ├── InsideStep          an effect or wait was used inside a step's body
     │   ├── IoInFlow            flow code did asyncio I/O outside a step
     │   ├── NeverAwaited        a step was called in a flow and never awaited
+    │   ├── AmbiguousCall       two calls in a place that nothing tells apart
     │   ├── ValueRefused        a value would not come back as it was
     │   ├── DefinitionRefused   a decorator was given something impossible
     │   ├── UnknownStore        no store speaks this URL
@@ -65,6 +66,7 @@ from outlive.errors.usage import (
     InsideStep,
     IoInFlow,
     NeverAwaited,
+    AmbiguousCall,
     ValueRefused,
     DefinitionRefused,
     UnknownStore,
@@ -118,6 +120,7 @@ from outlive.errors.failures import (
 # isort: on
 
 __all__ = [
+    "AmbiguousCall",
     "AnswerRefused",
     "AppClosed",
     "BlobMissing",

@@ -72,6 +72,19 @@ class NeverAwaited(UsageError):
         self.step = step
 
 
+class AmbiguousCall(UsageError):
+    """Two calls of one name were open in a place, and nothing tells them apart; give each an id."""
+
+    def __init__(self, name: str, place: str, before: str) -> None:
+        super().__init__(
+            f"{name} was called in the place {place!r} while {before} had not ended; which of the "
+            "two is the first depends on tasks, and may be another after a crash: give each an id, "
+            f"as in outlive.do({name!r}, ..., id=call_id), or a place of its own, as in "
+            "`with outlive.place(call_id):`"
+        )
+        self.name, self.place, self.before = name, place, before
+
+
 class ValueRefused(UsageError):
     """A value would not come back as it was; the path says which part of it."""
 

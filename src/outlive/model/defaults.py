@@ -73,6 +73,8 @@ RATE_MS: Final = 60_000
 WORKER_CONCURRENCY: Final = 100
 #: Threads for plain (``def``) bodies: they mostly wait for a network.
 BODY_THREADS: Final = 64
+#: A cleanup on the user's loop, which the flow waits for: closing a session takes less.
+CLEANUP_SECONDS: Final = 30.0
 #: Threads that read a store which does not say how many it can use.
 LANE_THREADS: Final = 2
 

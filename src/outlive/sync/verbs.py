@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -21,9 +21,10 @@ from typing import (
 
 from outlive.engine import people, verbs
 from outlive.engine import verbs as fanout
+from outlive.engine.anonymous import EffectOptions, StepOptions, definition_of, refuse_effect
 from outlive.engine.definitions import Effect, Flow
 from outlive.engine.people import Approval
-from outlive.engine.place import Bridge, plain_for
+from outlive.engine.place import Branch, Bridge, Plain, Positions, branch_for, place, plain_for
 from outlive.engine.signatures import PlainCallVerb, PlainSpawnVerb, typed
 from outlive.engine.verbs import Outcome
 from outlive.errors import DefinitionRefused
@@ -34,6 +35,45 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Item = TypeVar("Item")
+
+
+@overload
+def do(
+    name: str,
+    fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]],
+    /,
+    *args: *Ts,
+    id: str | None = None,
+    effect: EffectOptions | Mapping[str, Any] | None = None,
+    step: StepOptions | Mapping[str, Any] | None = None,
+) -> T: ...
+@overload
+def do(
+    name: str,
+    fn: Callable[[Unpack[Ts]], T],
+    /,
+    *args: *Ts,
+    id: str | None = None,
+    effect: EffectOptions | Mapping[str, Any] | None = None,
+    step: StepOptions | Mapping[str, Any] | None = None,
+) -> T: ...
+def do(  # type: ignore[misc]  # mypy does not take *args for *Ts
+    name: str, fn: Any, /, *args: Any, id: str | None = None, effect: Any = None, step: Any = None
+) -> Any:
+    """Do this as a step of that name, or as an effect, without a declaration."""
+    here = place.get()
+    if isinstance(here, Branch):
+        plain_for("do")
+    if type(here) is not Plain:
+        refuse_effect(name, effect)
+        return fn(*args)
+    definition = definition_of(name, fn, len(args), id, (effect, step))
+    return here.bridge.perform(definition, args, {})
+
+
+def on_host(fn: Callable[..., Any], /, *args: Any) -> None:
+    """Call this on the loop that bodies run on, and wait for its end; nothing is recorded."""
+    plain_for("on_host").wait(partial(verbs.on_host, fn, *args))
 
 
 def sleep(until: Duration | datetime) -> None:
@@ -217,8 +257,14 @@ def gather(*functions: Callable[[], Any]) -> list[Any]:
                 "give it functions, as in gather(lambda: find(1), lambda: find(2))"
             )
 
+    async def one(positions: Positions, position: int) -> Any:
+        positions.take(position)
+        return await bridge.beside(functions[position])
+
     async def all_of_them() -> list[Any]:
-        return list(await asyncio.gather(*(bridge.beside(each) for each in functions)))
+        with branch_for("outlive.gather").positions("gather") as positions:
+            each = (one(positions, position) for position in range(len(functions)))
+            return list(await asyncio.gather(*each))
 
     outcomes: list[Any] = bridge.wait(all_of_them)
     return outcomes
