@@ -30,7 +30,6 @@ GERUNDS_ALLOWED = {"testing"}
 SMALL_MODULES_ALLOWED = {
     "outlive.cli.entry": "the package's __init__ defers its import: the rest is slow to load",
     "outlive.engine.keys": "who looks for keys of effects looks for this name",
-    "outlive.engine.outlet": "who looks for what a run publishes and streams looks here",
     "outlive.testing.clock": "a documented import path",
     "outlive.testing.suite.suite": "a documented import path; joins the suite's parts",
 }

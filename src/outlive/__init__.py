@@ -21,6 +21,7 @@ from outlive.engine.people import (
     wait_signal,
 )
 from outlive.engine.publish import publish, tag
+from outlive.engine.streams import stream
 from outlive.engine.verbs import (
     Outcome,
     attempt,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from outlive.app.mail import Question
     from outlive.app.open import open_app as open
     from outlive.app.schedules import Schedule
+    from outlive.app.streams import Chunk
 
 __all__ = [
     "NOT_HAPPENED",
@@ -76,6 +78,7 @@ __all__ = [
     "App",
     "Approval",
     "Blob",
+    "Chunk",
     "Effect",
     "EffectOptions",
     "Flow",
@@ -131,6 +134,7 @@ __all__ = [
     "spawn",
     "start",
     "step",
+    "stream",
     "submit",
     "tag",
     "timeout",
@@ -142,6 +146,7 @@ __all__ = [
 #: Public name -> the module that defines it; imported on first use. All others: ``app.default``.
 _LATER = {
     "App": "outlive.app.app",
+    "Chunk": "outlive.app.streams",
     "Handle": "outlive.app.handle",
     "Question": "outlive.app.mail",
     "Schedule": "outlive.app.schedules",

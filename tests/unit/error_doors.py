@@ -167,6 +167,21 @@ async def give_object(place: Place) -> None:
     await place.app.start(echo, object())  # type: ignore[arg-type]  # that is the point
 
 
+@raises(errors.StreamFull, r"stream 'tokens' takes no more chunks: the store is \d+ bytes behind")
+async def stream_too_fast(place: Place) -> None:
+    @outlive.step
+    async def hasty() -> None:
+        async with outlive.stream("tokens") as out:
+            while True:
+                out.put(b"x" * 60_000)
+
+    @outlive.flow
+    async def flow() -> None:
+        await hasty()
+
+    await place.fail(flow)
+
+
 @raises(errors.DefinitionRefused, r'doubt="check" needs a check= function')
 async def declare_nonsense(place: Place) -> None:
     outlive.effect(doubt="check")

@@ -7,7 +7,8 @@ each time from where the last poll ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,6 +22,7 @@ from outlive.journal.log import RunLog
 from outlive.journal.reader import Tail
 from outlive.model.defaults import HANDLE_POLL_SECONDS
 from outlive.model.events import Event, Fault
+from outlive.model.ids import readers_of
 from outlive.stores.seam import Store
 from outlive.stores.types import Reading, instant
 from outlive.worker.worker import Worker
@@ -30,6 +32,8 @@ _UNREADABLE = (OutliveError, ValueError, TypeError, LookupError, AttributeError)
 
 #: The first poll comes sooner: a reply may take only a moment.
 POLL_SECONDS_FIRST = 0.01
+#: Between two looks while the store's hints come: one may get lost.
+TOLD_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,12 @@ class Follower:
         #: Done when that log gets nothing more: the next chapter has another.
         self._closed: asyncio.Future[Any] | None = None
         self._pause = POLL_SECONDS_FIRST
+        #: Whoever writes the run tells the store's watchers of what this follows.
+        self.is_woken = False
+        #: The store's hint that there may be more, and whether its hints have come in time so far.
+        self._hint: asyncio.Event | None = None
+        self._unwatch: Callable[[], object] | None = None
+        self._is_told = False
 
     async def events(self, tail: Tail) -> AsyncGenerator[tuple[int, Event], None]:
         """Every event after the tail with its seq, until the run is over."""
@@ -109,6 +119,8 @@ class Follower:
         finally:
             if self._left is not None:
                 self._left.cancel()
+            if self._unwatch is not None:
+                self._unwatch()
 
     async def _read(self, after: int) -> Reading:
         reading = await self._lane(read_whole(self._store, self._run_id, after))
@@ -121,8 +133,7 @@ class Follower:
         worker = self._worker
         log = None if worker is None or worker.failure else worker.log_of(self._run_id)
         if worker is None or log is None or log.is_closed:
-            await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, HANDLE_POLL_SECONDS)
+            await self._look_later()
             return
         durable: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         log.wait(seq + 1, partial(_tell, durable))
@@ -134,11 +145,38 @@ class Follower:
             left.exception()
             self._left = None
 
+    async def _look_later(self) -> None:
+        """Wait for the store's hint, if it gives any; otherwise look from time to time."""
+        watchable = self._store.watchable
+        if watchable is None or not self.is_woken:
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, HANDLE_POLL_SECONDS)
+            return
+        if self._hint is None:
+            hint, loop = asyncio.Event(), asyncio.get_running_loop()
+            self._hint = hint
+            self._unwatch = watchable.watch(
+                readers_of(self._run_id), lambda: _call_soon(loop, hint.set)
+            )
+        try:
+            seconds = TOLD_POLL_SECONDS if self._is_told else self._pause
+            await asyncio.wait_for(self._hint.wait(), seconds)
+            self._is_told = True
+        except TimeoutError:
+            self._is_told = False
+            self._pause = min(2 * self._pause, HANDLE_POLL_SECONDS)
+        self._hint.clear()
+
     def _closing(self, log: RunLog) -> asyncio.Future[Any]:
         if self._closed is None or self._log is not log:
             self._log, self._closed = log, asyncio.get_running_loop().create_future()
             log.on_close += (partial(_tell, self._closed),)
         return self._closed
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        loop.call_soon_threadsafe(callback)
 
 
 def _tell(future: asyncio.Future[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from outlive.app.feed import Follower, RunEvent, decoded, value_of
 from outlive.app.forks import Forks
 from outlive.app.mail import Letterbox, Letterboxes, Question
+from outlive.app.streams import Chunk, check_read, chunk_of
 from outlive.app.workers import Workers
 from outlive.engine.definitions import Flow, registry
 from outlive.engine.end import FlowEnd
@@ -263,6 +264,23 @@ class Handle(Generic[T]):
         run = await self.run()
         return {name: value_of(each, codec) for name, each in run.published.items()}
 
+    async def stream(self, name: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """The chunks of a stream behind an offset, as they become durable, until the run is over.
+
+        A chunk with ``reset`` withdraws what its ``step`` wrote before: another attempt of it
+        begins. Leaving the loop ends the reading, not the run.
+
+        Raises:
+            RunNotFound: there is no such run.
+            CorruptRecord: a record is damaged, or a chunk is not where it must be.
+        """
+        self._check_process()
+        check_read(name, after)
+        codec, feeds = self._codec(), self._letterbox.feeds
+        async with aclosing(feeds.read(self._woken_follower, self.id, name, after)) as found:
+            async for item in found:
+                yield chunk_of(item, codec)
+
     async def events(self, after: int = 0) -> AsyncGenerator[RunEvent, None]:
         """Every event after a seq, as it becomes durable, until the run is over.
 
@@ -279,6 +297,11 @@ class Handle(Generic[T]):
 
     def _follower(self) -> Follower:
         return Follower(self.id, self._store, self._lane, self._worker)
+
+    def _woken_follower(self) -> Follower:
+        follower = self._follower()
+        follower.is_woken = True
+        return follower
 
     async def fork(
         self,

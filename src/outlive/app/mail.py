@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from outlive.app.reader import StoreReader
+from outlive.app.streams import StreamFeeds
 from outlive.engine.inputs import encode_own
 from outlive.errors import (
     AnswerRefused,
@@ -105,6 +106,8 @@ class Letterbox:
         self.on_post: Callable[[], None] = lambda: None
         #: The letter as it may be stored.
         self.redact: Callable[[Letter], Letter] = lambda letter: letter
+        #: The streams that are read in this process.
+        self.feeds = StreamFeeds()
 
     def new_id(self) -> str:
         """A random id."""
@@ -240,13 +243,14 @@ class Letterboxes:
         self._reader, self._on_post = reader, on_post
         #: By event loop: mail that is posted at the same time is written together.
         self._outboxes: ByLoop[Outbox] = WeakKeyDictionary()
+        self._feeds = StreamFeeds()
 
     def of(self, run_id: str) -> Letterbox:
         """The letterbox of a run."""
         reader = self._reader
         letterbox = Letterbox(run_id, reader.store, reader.lane, reader.ports, self._post)
         letterbox.on_post = partial(self._on_post, run_id)
-        letterbox.redact = reader.hider.letter
+        letterbox.redact, letterbox.feeds = reader.hider.letter, self._feeds
         return letterbox
 
     async def nudge(self, run_id: str, why: str) -> None:

@@ -63,6 +63,8 @@ def launch(
     ``limit`` is called where the body of a task first waits: what never does needs no timer.
     """
     definition = op.definition
+    if context.outlet is not None:
+        context.outlet.begin(op.id)
     assert op.context is not None, "an op is launched from the flow that called it"
     own = op.context.copy()
     inside = Body(context.run_id, op.id, op.attempt, op.user_key)
@@ -168,8 +170,8 @@ def _end(
     if op.limit is not None:
         op.limit.cancel()
         op.limit = None
-    if context.outlet is not None:
-        context.flush()
+    if context.outlet is not None and not context.stopped:
+        context.outlet.end(op.id)
     try:
         ended(op, value, error)
     except Exception as bug:

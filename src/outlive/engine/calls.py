@@ -23,6 +23,7 @@ from outlive.engine.end import Ending
 from outlive.engine.inputs import decode_as, encode_own
 from outlive.engine.loop import FlowLoop
 from outlive.engine.ops import EffectFuture, Op
+from outlive.engine.outlet import StreamWriter
 from outlive.engine.place import SWALLOWS_MAX, Branch, RunStopped, branch_for, place
 from outlive.engine.redaction import checked_key, recorded_args
 from outlive.engine.replay import Comparing, parting
@@ -354,6 +355,16 @@ class Calls:
         self._check_alive()
         if self._is_new():
             self._context.tag(tags)
+
+    def open_stream(self, writer: StreamWriter) -> None:
+        """Open a stream at a place in the flow."""
+        self._check_alive()
+        self._context.open_stream(writer)
+
+    def put_chunk(self, writer: StreamWriter, chunk: bytes) -> None:
+        """Write a chunk, once per place: those that the journal has are not written again."""
+        self._check_alive()
+        self._context.put_chunk(writer, chunk)
 
     def _is_new(self) -> bool:
         """Nothing is recorded that the flow will be told later: it was not here before."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from outlive.engine.host import Host, Occupation
 from outlive.engine.loop import FlowLoop
 from outlive.engine.notices import Notices, Repeats
 from outlive.engine.ops import Limits, Op, PendingOps, expire
-from outlive.engine.outlet import Outlet
+from outlive.engine.outlet import Outlet, StreamWriter
 from outlive.engine.peers import Kin, Lease, Peer
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
@@ -178,6 +179,7 @@ class RunContext:
         """Where the run writes what it tells those who watch it."""
         if self.outlet is None:
             self.outlet = Outlet(self.log, self.env.host, self.at, self.log.append)
+            self.outlet.on_chunks = partial(self.env.peer.wake_readers, self.run_id)
         return self.outlet
 
     def flush(self) -> None:
@@ -191,6 +193,22 @@ class RunContext:
             hider = self.hider
             shown = {n: MARKED if n in hider.names else hider.value(v) for n, v in values.items()}
             self.telling().publish(shown)
+
+    def open_stream(self, writer: StreamWriter) -> None:
+        """Open a stream; of a run that left memory nobody hears."""
+        if not self.stopped:
+            self.telling().open(writer)
+
+    def put_chunk(self, writer: StreamWriter, chunk: bytes) -> None:
+        """Write a chunk into an open stream, if it can be taken."""
+        if not self.stopped:
+            self.telling().check(writer)
+            self.telling().put(writer, chunk)
+
+    def take_chunk(self, writer: StreamWriter, chunk: bytes) -> None:
+        """The same for one that was checked in its thread."""
+        if not self.stopped:
+            self.telling().put(writer, chunk)
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Change tags of the run."""

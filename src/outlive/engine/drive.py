@@ -143,6 +143,8 @@ class Drive:
         if was_driven(events):
             self.context.is_replaying = True
             self.env.repeats.begin()
+        if self.context.outlet is not None or self._replay.is_fork:
+            self.context.telling().replay(self._replay.written(events))
         self.mailbox.remember(events)
         try:
             main = self._call_flow()

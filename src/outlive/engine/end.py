@@ -151,6 +151,7 @@ class Ending:
             happened=[*last.happened, *(undoable(op, end) for op, end in self._happened)],
             is_cancelled=self.cancel_is_due,
             published={} if context.outlet is None else dict(context.outlet.shown),
+            streams={} if context.outlet is None else dict(context.outlet.offsets),
         )
 
     def undo(self, event: RunUndoing) -> None:

@@ -65,6 +65,9 @@ class Leaving:
         self._context.when_durable(lambda: self._leave("chapter"))
 
     def _ended(self) -> None:
+        outlet = self._context.outlet
+        if outlet is not None and outlet.offsets and outlet.on_chunks is not None:
+            outlet.on_chunks()  # who reads a stream waits for its end, too
         if self._context.start_event.is_awaited:
             self._context.env.host.create_task(self._tell_parent())
         else:

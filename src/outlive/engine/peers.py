@@ -43,6 +43,10 @@ class Peer(Protocol):
         """Whether a run has ended, or is gone."""
         ...
 
+    def wake_readers(self, run_id: str) -> None:
+        """Wake those who read a run's streams in other processes, where the store can."""
+        ...
+
     async def end_of(self, run_id: str, step: str) -> EffectDone | EffectRaised | None:
         """How another run's effect ended, if it did."""
         ...

@@ -90,6 +90,14 @@ class Driven(Protocol):
         """Change tags of the run."""
         ...
 
+    def open_stream(self, writer: Any) -> None:
+        """Open a stream at a place in the flow."""
+        ...
+
+    def put_chunk(self, writer: Any, chunk: bytes) -> None:
+        """Write a chunk, once per place."""
+        ...
+
     def is_replaying(self) -> bool:
         """The flow goes through what it did before."""
         ...

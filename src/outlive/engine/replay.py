@@ -51,6 +51,7 @@ from outlive.model.events import (
 from outlive.model.ids import digest, place_of_question
 from outlive.model.replay import Past, past_of
 from outlive.model.run import Run
+from outlive.model.streams import Written, written_in
 
 #: What a replay goes through, in order: deliveries, intents to compare the code with, and what
 #: says whether an effect is under way.
@@ -128,6 +129,7 @@ class Replay:
         self.known = self._past.known
         #: What a fork gave another outcome, in JSON.
         self.changed: list[Event] = []
+        self.is_fork = False
         self._refusals: dict[str, Replied] | None = None
         self._asked: dict[str, str] | None = None
         self._taken: dict[str, SignalTaken] | None = None
@@ -136,9 +138,14 @@ class Replay:
         """The events that the flow goes through again."""
         self._past = past_of(events, self._seq - len(events) + 1)
         self.known = self._past.known
-        if Forked in map(type, events):
+        self.is_fork = Forked in map(type, events)
+        if self.is_fork:
             self.changed = changed_in(events)
         return [event for _, event in self._past.events if type(event) in _REPLAYED]
+
+    def written(self, events: Sequence[Event]) -> Written:
+        """What was written into streams."""
+        return written_in(events, self._seq - len(events) + 1)
 
     def seq_of(self, event: Event) -> int:
         """Where in the journal an event stands (0: it is not there yet)."""

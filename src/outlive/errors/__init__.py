@@ -8,6 +8,7 @@
     │   ├── NeverAwaited        a step was called in a flow and never awaited
     │   ├── AmbiguousCall       two calls in a place that nothing tells apart
     │   ├── ValueRefused        a value would not come back as it was
+    │   ├── StreamFull          a stream takes no more chunks
     │   ├── DefinitionRefused   a decorator was given something impossible
     │   ├── UnknownStore        no store speaks this URL
     │   ├── FlowNotRegistered   this process does not know the run's flow
@@ -68,6 +69,7 @@ from outlive.errors.usage import (
     NeverAwaited,
     AmbiguousCall,
     ValueRefused,
+    StreamFull,
     DefinitionRefused,
     UnknownStore,
     FlowNotRegistered,
@@ -163,6 +165,7 @@ __all__ = [
     "StoreError",
     "StoreFailed",
     "StoreUnavailable",
+    "StreamFull",
     "TimedOut",
     "UnknownStore",
     "UnsafeSettings",

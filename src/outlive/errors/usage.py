@@ -97,6 +97,14 @@ class ValueRefused(UsageError):
         return self if self.where else ValueRefused(self.reason, self.path, where)
 
 
+class StreamFull(UsageError):
+    """A stream takes no more: it has its limit, or the store is too far behind."""
+
+    def __init__(self, stream: str, why: str) -> None:
+        super().__init__(f"stream {stream!r} takes no more chunks: {why}")
+        self.stream, self.why = stream, why
+
+
 class DefinitionRefused(UsageError):
     """A decorator got an impossible argument; the message says which."""
 

@@ -113,3 +113,8 @@ def checkpoint_journal(run_id: str) -> str:
 def family_of(seed: bytes) -> str:
     """A new family; short, because every node carries it."""
     return OWN_PREFIX + urlsafe_b64encode(seed).decode().rstrip("=")
+
+
+def readers_of(run_id: str) -> str:
+    """The name under which readers of a run are woken: no worker has it."""
+    return f"readers/{run_id}"

@@ -30,7 +30,7 @@ Failures: a commit that can't be made durable raises ``StoreFailed`` and acknowl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, overload
 
@@ -68,6 +68,10 @@ class Watchable(Protocol):
         A hint that may come late, in vain or never: a worker without one looks from time to time.
         Returns what ends it.
         """
+        ...
+
+    def tell(self, workers: Iterable[str]) -> None:
+        """Call back those who watch under these names, in any process; does not wait."""
         ...
 
 

@@ -16,6 +16,7 @@ from outlive.engine.definitions import NOT_HAPPENED, UNKNOWN, Effect, Flow, Step
 from outlive.engine.people import Approval
 from outlive.engine.publish import publish_plainly as publish
 from outlive.engine.publish import tag_plainly as tag
+from outlive.engine.streams import plain_stream as stream
 from outlive.engine.verbs import (
     Outcome,
     attempt,
@@ -56,6 +57,7 @@ from outlive.sync.verbs import (
 if TYPE_CHECKING:
     from outlive.app.mail import Question
     from outlive.app.schedules import Schedule
+    from outlive.app.streams import Chunk
     from outlive.sync.app import App
     from outlive.sync.app import open_app as open
     from outlive.sync.default import (
@@ -82,6 +84,7 @@ __all__ = [
     "App",
     "Approval",
     "Blob",
+    "Chunk",
     "Effect",
     "EffectOptions",
     "Flow",
@@ -139,6 +142,7 @@ __all__ = [
     "spawn",
     "start",
     "step",
+    "stream",
     "submit",
     "tag",
     "timeout",
@@ -150,6 +154,7 @@ __all__ = [
 #: Public name -> the module that defines it; imported on first use. All others: ``sync.default``.
 _LATER = {
     "App": "outlive.sync.app",
+    "Chunk": "outlive.app.streams",
     "Handle": "outlive.sync.handle",
     "Question": "outlive.app.mail",
     "Schedule": "outlive.app.schedules",

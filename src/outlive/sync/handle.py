@@ -11,6 +11,7 @@ from outlive.app import handle as async_handle
 from outlive.app.feed import RunEvent
 from outlive.app.mail import Question
 from outlive.app.signatures import EnsureOption, SubmitOptions
+from outlive.app.streams import Chunk
 from outlive.engine.notices import OnWait
 from outlive.engine.signatures import IdOption, Startable
 from outlive.model.events import Event
@@ -61,6 +62,18 @@ class Handle(Generic[T]):
     def published(self) -> dict[str, Any]:
         """The newest value of each name that the run published, as far as it is durable."""
         return self._call(self._handle.published)
+
+    def stream(self, name: str, after: int = 0) -> Iterator[Chunk]:
+        """The chunks of a stream behind an offset, as they become durable, until the run is over.
+
+        A chunk with ``reset`` withdraws what its ``step`` wrote before.
+        """
+        found: Any = self._handle.stream(name, after)
+        try:
+            while (chunk := self._call(partial(anext, found, None))) is not None:
+                yield chunk
+        finally:
+            self._call(found.aclose)
 
     def events(self, after: int = 0) -> Iterator[RunEvent]:
         """Every event after a seq, as it becomes durable, until the run is over."""

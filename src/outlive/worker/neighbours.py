@@ -30,6 +30,7 @@ from outlive.model.events import (
     Fault,
     RunStarted,
 )
+from outlive.model.ids import readers_of
 from outlive.model.mail import ChildNews, Letter, Nudge
 from outlive.model.run import ENDED, fold
 from outlive.stores.seam import Store
@@ -183,6 +184,11 @@ class StorePeer:
     def shelf(self, family: str) -> StoreShelf:
         """Where a family's blobs are kept."""
         return StoreShelf(self._store, self._lane, family)
+
+    def wake_readers(self, run_id: str) -> None:
+        """Wake those who read a run's streams in other processes, where the store can."""
+        if self._store.watchable is not None:
+            self._store.watchable.tell([readers_of(run_id)])
 
     async def holder_of(self, journal: str) -> tuple[str, str, bytes] | None:
         """Who holds a key: run, step, digest of its arguments."""

@@ -78,7 +78,8 @@ class News:
         self._channel = channel_of(pool.place.schema)
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._watchers: dict[str, Callback] = {}
+        #: By name, whoever watches under it.
+        self._watchers: dict[str, list[Callback]] = {}
         #: A pipe into which a byte is written when it is over.
         self._bell = os.pipe()
         self._teller: threading.Thread | None = None
@@ -119,13 +120,17 @@ class News:
     def watch(self, worker: str, callback: Callback) -> Callback:
         """Call back, on some thread, whenever there may be something for a worker."""
         with self._lock:
-            self._watchers[worker] = callback
+            self._watchers.setdefault(worker, []).append(callback)
             if self._hearer is None:
                 self._hearer = self._begin(self._hear, "outlive-listen")
 
         def stop() -> None:
             with self._lock:
-                self._watchers.pop(worker, None)
+                watchers = self._watchers.get(worker, [])
+                if callback in watchers:
+                    watchers.remove(callback)
+                if not watchers:
+                    self._watchers.pop(worker, None)
 
         return stop
 
@@ -156,8 +161,9 @@ class News:
         with self._lock:
             called = [
                 callback
-                for worker, callback in self._watchers.items()
+                for worker, callbacks in self._watchers.items()
                 if ANYBODY in told or worker in told
+                for callback in callbacks
             ]
         for callback in called:
             callback()
