@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +13,12 @@ import pytest
 import outlive
 from outlive import sync
 from outlive.engine.inputs import encode_own
-from outlive.errors import NotInRun, RunFailed, UsageError
+from outlive.errors import NotInRun, OutliveError, RunFailed, UsageError
+from outlive.journal.seal.keys import new_key
 from outlive.model.defaults import PUBLISHED_BYTES_MAX, PUBLISHED_NAMES_MAX
 from outlive.model.events import Published, StepDone, Tagged
 from outlive.model.run import publish as fold_published
+from outlive.views.runs import summary
 from tests.harness.theatre import Theatre
 from tests.order.journals import drive_on
 
@@ -313,3 +318,54 @@ def test_a_plain_flow_publishes_by_the_same_words() -> None:
         handle = app.start(flow, id="r")
         assert 3 == handle.outcome()
         assert {"stage": "plain", "progress": 3} == handle.published()
+
+
+async def test_lists_of_runs_show_what_was_published(theatre: Theatre) -> None:
+    """From headers alone, as plain data; a long value is cut there and whole in the journal."""
+
+    @outlive.flow
+    async def flow() -> None:
+        await outlive.publish(
+            progress=0.4, stage="searching", at=datetime(2026, 1, 2, tzinfo=UTC), long="x" * 900
+        )
+
+    app = theatre.open()
+    handle = await app.start(flow, id="r")
+    await theatre.outcome(handle)
+
+    (found,) = (await app.find()).items
+    shown = summary(found)["published"]
+    assert {"progress": 0.4, "stage": "searching", "at": "2026-01-02T00:00:00Z"} == {
+        name: shown[name] for name in ("progress", "stage", "at")
+    }
+    assert len(shown["long"]) < 210
+    assert 900 == len((await handle.published())["long"])
+
+
+async def test_a_sealed_store_holds_no_word_of_it(tmp_path: Path) -> None:
+    """Neither what is published or streamed nor a tag's value; reading it needs the key."""
+    url, key, secret = f"sqlite:///{tmp_path}/o.db", new_key(os.urandom), "tell-nobody"
+
+    @outlive.step
+    async def speak() -> None:
+        async with outlive.stream("tokens") as out:
+            out.put(secret)
+
+    @outlive.flow
+    async def flow() -> None:
+        await outlive.publish(stage=secret)
+        await outlive.tag(team=secret)
+        await speak()
+
+    async with outlive.open(url, key=key) as app:
+        handle = await app.start(flow, id="r")
+        await handle
+        assert {"stage": secret} == await handle.published()
+        assert [secret] == [chunk.value async for chunk in handle.stream("tokens")]
+        assert ["r"] == [run.head.run_id for run in (await app.find(tag=("team", secret))).items]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if secret.encode() in path.read_bytes()]
+    with pytest.raises(OutliveError):
+        async with outlive.open(url, key=new_key(os.urandom)) as app:
+            await anext((await app.get("r")).stream("tokens"))

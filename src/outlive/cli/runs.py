@@ -22,7 +22,7 @@ from outlive.engine.notices import MISMATCH
 from outlive.errors import UsageError
 from outlive.stores.seam import Store
 from outlive.stores.types import PAGE_MAX, Found, Header
-from outlive.views.runs import shown, summary
+from outlive.views.runs import published, shown, summary
 
 COLUMNS = ("RUN", "FLOW", "STATUS", "AGE", "TOOK", "SEQ", "WORKER", "REASON")
 REASON_CHARS = 80
@@ -113,7 +113,16 @@ def _reason(header: Header) -> str:
     """A reason on one line; a mismatch of code and journal with both sides."""
     reason = " ".join(shown(header.reason).split())
     chars = MISFIT_CHARS if reason.startswith(MISMATCH) else REASON_CHARS
-    return reason[:chars].rstrip(": ")
+    return reason[:chars].rstrip(": ") or _published(header)
+
+
+def _published(header: Header) -> str:
+    """What the run published, on one line."""
+    values = published(header)
+    if isinstance(values, str):
+        return values
+    told = (f"{name}={value}" for name, value in values.items())
+    return " ".join(", ".join(told).split())[:REASON_CHARS]
 
 
 # for programs

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from outlive.errors import RunIdTaken
+from outlive.journal.codec.scalars import READERS
 from outlive.journal.codec.values import Values, parted_body
 from outlive.journal.lane import Lane
 from outlive.journal.record import FORMAT, LINK_START, pack
@@ -54,8 +55,33 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         chapter=0 if run.chapter is None else run.chapter.seq,
         chapter_link=chapter_link,
         error="" if run.error is None else fingerprint(run.error),
+        published=_published(run) if run.published else "",
         questions=_questions(run) if run.questions else "",
     )
+
+
+#: Of a published value in a header; its journal has all of it.
+PUBLISHED_CHARS = 200
+
+
+def _published(run: Run) -> str:
+    shown = {name: _shown(value) for name, value in run.published.items()}
+    return msgspec.json.encode(shown).decode()
+
+
+def _shown(raw: bytes) -> object:
+    """A published value as plain data, cut if it is long."""
+    try:
+        value = msgspec.msgpack.decode(raw, ext_hook=_plain)
+        text = msgspec.json.encode(value)
+    except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError):
+        return "…"
+    is_short = len(text) <= PUBLISHED_CHARS
+    return value if is_short else f"{text[:PUBLISHED_CHARS].decode(errors='ignore')}…"
+
+
+def _plain(tag: int, payload: memoryview) -> object:
+    return READERS[tag](payload) if tag in READERS else "…"
 
 
 #: A frame of a recorded traceback.

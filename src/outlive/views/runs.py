@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from outlive.journal.headers import HIDDEN
 from outlive.model.run import Run
-from outlive.stores.types import Found, Reading
+from outlive.stores.types import Found, Header, Reading
 from outlive.views.values import as_json, read_value
 
 #: The replacement for a text that only a key opens.
@@ -40,7 +42,18 @@ def summary(found: Found | Reading) -> dict[str, Any]:
         "priority": header.priority,
         "parent": header.parent,
         "tags": {name: shown(value) for name, value in header.tags.items()},
+        "published": published(header),
     }
+
+
+def published(header: Header) -> dict[str, Any] | str:
+    """The newest published values as the header has them; sealed ones are masked."""
+    if not header.published or header.published.startswith(HIDDEN):
+        return shown(header.published) or {}
+    try:
+        return msgspec.json.decode(header.published, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return "(unreadable)"
 
 
 def shown(text: str) -> str:
