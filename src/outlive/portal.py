@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from outlive.errors import AppClosed, UsageError
@@ -156,12 +156,14 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+#: The ids of steps whose bodies run; of each, whether it is an effect.
+UnderWay: TypeAlias = Sequence[tuple[str, bool]]
 #: Steps that are named where many were under way.
 NAMED_MAX = 3
 
 
 def interrupted(
-    run_id: str | None, module: str, under_way: Sequence[tuple[str, bool]], *, is_over: bool
+    run_id: str | None, module: str, under_way: UnderWay, *, is_over: bool
 ) -> KeyboardInterrupt:
     """What Ctrl-C raises out of ``run()``: the state of the run, and how to continue it."""
     if run_id is None:
@@ -178,22 +180,26 @@ def interrupted(
         module = Path(getattr(sys.modules[module], "__file__", None) or "MODULE").stem
     again = shlex.join(["outlive", "resume", run_id, module])
     return KeyboardInterrupt(
-        f"run {run_id} was stopped and is safe: what was recorded is kept, {_cut_off(under_way)}. "
+        f"run {run_id} was stopped and is safe: what was recorded is kept, {fate_of(under_way)}. "
         f"`{again}` goes on with it, and so does this program if it asks for id={run_id!r} again"
     )
 
 
-def _cut_off(under_way: Sequence[tuple[str, bool]]) -> str:
+def named(steps: Sequence[str]) -> str:
+    """The ids of steps, or of the first ones."""
+    return ", ".join(steps[:NAMED_MAX]) + (", …" if len(steps) > NAMED_MAX else "")
+
+
+def fate_of(under_way: UnderWay) -> str:
     """What becomes of the steps that a Ctrl-C interrupted."""
     said = []
     for kind, fate in (("step", "repeated"), ("effect", "settled")):
         ids = [each for each, is_effect in under_way if is_effect == (kind == "effect")]
-        names = ", ".join(ids[:NAMED_MAX]) + (", …" if len(ids) > NAMED_MAX else "")
         if len(ids) > 1:
-            said.append(f"{len(ids)} {kind}s that were under way ({names}) are {fate}")
+            said.append(f"{len(ids)} {kind}s that were under way ({named(ids)}) are {fate}")
         elif ids:
-            said.append(f"{kind} {names}, which was under way, is {fate}")
-    return " and ".join(said) or "no step was under way"
+            said.append(f"{kind} {ids[0]}, which was under way, is {fate}")
+    return " and ".join(said) or "no step was cut off"
 
 
 def check_may_block(name: str) -> None:

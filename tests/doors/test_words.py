@@ -220,6 +220,31 @@ def test_ctrl_c_says_how_to_go_on(desk: Desk, tmp_path: Path, *, is_plain: bool)
     assert "waiting" == json.loads(desk("show", "r 1", "--json")[1])["status"]
 
 
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_a_stopped_command_names_the_step(desk: Desk, tmp_path: Path, *, is_hurried: bool) -> None:
+    """First what it waits for, then what was cut off; a step that ended in time was not."""
+    script = SCRIPT.partition("outlive.run")[0]
+    lasts = "60" if is_hurried else "0.5"
+    (tmp_path / "shop.py").write_text(script.replace("sleep(60)", f"sleep({lasts})\n", 1))
+    words = [sys.executable, "-m", "outlive", "run", "shop:waits", "--id", "r"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        assert ran.stderr is not None
+        assert "under way\n" == ran.stdout.readline()
+        ran.send_signal(signal.SIGINT)
+        assert "outlive: stopping once 0/slow#1 has ended, within " in ran.stderr.readline()
+        if is_hurried:
+            ran.send_signal(signal.SIGINT)
+        out, err = ran.communicate(timeout=60)
+    if is_hurried:
+        assert (130, "") == (ran.returncode, out)
+        assert err.startswith("outlive: run r stopped and is safe: what was recorded is kept, ")
+        assert "step 0/slow#1, which was under way, is repeated; `outlive resume r shop`" in err
+    else:
+        assert "0/slow#1" not in err
+        assert "slow" in desk("show", "r")[1]
+
+
 def _plain(script: str) -> str:
     for old, new in (
         ("import outlive", "import time\nfrom outlive import sync as outlive"),

@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,9 +33,11 @@ from outlive.engine.notices import OnWait, wait_of
 from outlive.errors import ForkRefused, RunCancelled, RunError, RunFailed, UsageError
 from outlive.journal.fork import events_of
 from outlive.journal.reader import read_events
+from outlive.model import events as ev
+from outlive.model.events import Event
 from outlive.model.ids import is_run
 from outlive.model.run import fold
-from outlive.portal import run_loop
+from outlive.portal import UnderWay, fate_of, named, run_loop
 from outlive.settings import Settings
 from outlive.stores.types import LAST_CHAPTER
 from outlive.views.runs import AFTER_ALL, iso, outcome, summary
@@ -151,11 +153,16 @@ class Told:
             self.signal = number
             self.once.set()
 
-    async def drain(self, drain: Callable[[float | None], Awaitable[bool]]) -> bool:
+    async def drain(
+        self, drain: Callable[[float | None], Awaitable[bool]], steps: Sequence[str] = ()
+    ) -> bool:
         """Stop within the set limit, or at once at the second signal."""
         if self.signal is not None:
             seconds = Settings.from_environment().drain_seconds
-            print_note(f"outlive: stopping within {seconds:g} s; a second signal stops at once")
+            over = f" once {named(steps)} has ended," if steps else ""
+            print_note(
+                f"outlive: stopping{over} within {seconds:g} s; a second signal stops at once"
+            )
         draining = asyncio.ensure_future(drain(None))
         hurry = asyncio.ensure_future(self._twice.wait())
         await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
@@ -250,14 +257,27 @@ async def _drive(asked: argparse.Namespace, drive: DriveOptions) -> tuple[int, b
             stop.cancel()
             if following.done():
                 return await _tell(app, handle.id, await following, as_json=asked.json), True
-            is_clean = await told.drain(app.drain)
             following.cancel()
             await asyncio.wait([following])
-            if (await app.read(handle.id, AFTER_ALL)).header.ended_at is not None:
+            under_way = app._workers.under_way(handle.id)  # noqa: SLF001  # of this process
+            is_clean = await told.drain(app.drain, [step for step, _ in under_way])
+            reading = await app.read(handle.id, LAST_CHAPTER)
+            if reading.header.ended_at is not None:
                 return await _tell(app, handle.id, None, as_json=asked.json), is_clean
+            cut_off = _without_end(under_way, read_events(reading))
             words = ["outlive", "resume", handle.id, *drive.modules]
-            print_note(f"outlive: run {handle.id} stopped; `{shlex.join(words)}` goes on with it")
+            print_note(
+                f"outlive: run {handle.id} stopped and is safe: what was recorded is kept, "
+                f"{fate_of(cut_off)}; `{shlex.join(words)}` goes on with it"
+            )
             return 128 + (told.signal or signal.SIGTERM), is_clean
+
+
+def _without_end(under_way: UnderWay, events: Sequence[Event]) -> UnderWay:
+    """The steps that were cut off: no end of them is recorded."""
+    ends = (ev.StepDone, ev.StepRaised, ev.EffectDone, ev.EffectRaised)
+    over = {event.step for event in events if isinstance(event, ends)}
+    return [each for each in under_way if each[0] not in over]
 
 
 async def _follow(app: App, handle: Handle[Any], *, until_stuck: bool) -> RunError | None:
