@@ -7,14 +7,16 @@ from typing import Any, get_type_hints
 
 import httpx
 import openai
+import pydantic
 import pytest
 from openai.types.chat import ChatCompletion
 
 import outlive
 from outlive import errors
 from outlive.engine.definitions import registry
-from outlive.engine.faults import exception_of, fault_of
+from outlive.engine.faults import declared, exception_of, fault_of
 from outlive.errors import (
+    DefinitionRefused,
     InDoubt,
     KeyTaken,
     NotHappened,
@@ -243,21 +245,102 @@ async def test_a_foreign_error_is_not_taken_for_a_declared_one(scene: Scene) -> 
     assert name == "StepFailed"
 
 
-async def test_an_error_that_cannot_be_made_again_is_told_by_name(scene: Scene) -> None:
-    """Arguments that can't be recorded, or that its type does not take."""
+class Odd(Exception):
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(object())
+        self.reason = reason
 
-    class Odd(Exception):
-        def __init__(self, *, reason: str) -> None:
-            super().__init__(object())
-            self.reason = reason
+    def __str__(self) -> str:
+        return f"odd: {self.reason}"
 
-        def __str__(self) -> str:
-            return f"odd: {self.reason}"
 
-    name, _, text = await caught(scene, Odd(reason="why"), raises=(Odd,))
+class Bare(Exception):
+    """Its text is made of an argument that can't be recorded."""
 
-    assert name == "StepFailed"
-    assert "odd: why" in text
+
+class Slotted(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+class Lost(OSError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "lost", path)
+
+
+class Picky(Exception):
+    def __new__(cls, code: int, text: str) -> Picky:
+        return super().__new__(cls, code, text)
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+class Remote(Exception):
+    """It makes its text, and itself, of what can't be recorded."""
+
+    def __init__(self, response: object) -> None:
+        self.response = response
+        super().__init__(response)
+
+    def __str__(self) -> str:
+        return f"from {type(self.response).__name__}"
+
+
+#: None of them is made from its ``args``.
+OF_USERS = [Odd(reason="why"), Slotted(3), Lost("/x"), Picky(3, "x"), Remote(REQUEST)]
+
+
+@pytest.mark.parametrize("error", OF_USERS, ids=lambda error: type(error).__name__)
+async def test_a_declared_error_comes_back_whatever_its_constructor_takes(
+    scene: Scene, error: Exception
+) -> None:
+    """As itself, and says the same, even where it says it of what can't be recorded."""
+    name, _, text = await caught(scene, error, raises=(type(error),))
+
+    assert [name, text] == [type(error).__name__, str(error)]
+
+
+async def test_an_argument_that_cannot_be_recorded_is_told_by_its_text(scene: Scene) -> None:
+    """The error comes back, with its text instead of what it was made from."""
+    given = object()
+
+    assert ["Bare", [str(given)], str(given)] == await caught(scene, Bare(given), raises=(Bare,))
+
+
+def test_what_an_error_has_comes_back() -> None:
+    """What was set on it later, slots and a file's name; and nothing in a wrong place."""
+    late = BankError(7, "closed")
+    late.account = "A-1"  # type: ignore[attr-defined]
+    restored: Any = made_again(late)
+    assert ("A-1", (7, "closed")) == (restored.account, restored.args)
+    assert 3 == made_again(Slotted(3)).code
+    assert (2, "/x") == (made_again(Lost("/x")).errno, made_again(Lost("/x")).filename)
+    late_answer = made_again(openai.APITimeoutError(request=MADE_BY_OPENAI))
+    assert not hasattr(late_answer, "request"), "its constructor would take the text for it"
+
+
+def made_again(error: BaseException) -> Any:
+    """What a flow gets if a step declares and raises this."""
+    own = declared((type(error),))
+    return exception_of(fault_of(error, CODEC, own), own, CODEC)
+
+
+@pytest.mark.parametrize("cls", [pydantic.ValidationError, type("Group", (ExceptionGroup,), {})])
+def test_an_error_that_nobody_can_make_again_is_not_declared(cls: type[Exception]) -> None:
+    """The refusal says what to do instead."""
+
+    async def body() -> None: ...
+
+    with pytest.raises(DefinitionRefused) as refused:
+        outlive.step(raises=(cls,))(body)
+    assert f"{cls.__qualname__} can be made again from a record" in str(refused.value)
+    assert "catch errors.StepFailed" in str(refused.value)
 
 
 async def test_an_effects_error_comes_back_like_a_steps(scene: Scene) -> None:

@@ -23,7 +23,7 @@ from outlive.engine.definitions import (
     registry,
     seconds_or_none,
 )
-from outlive.engine.faults import with_subclasses
+from outlive.engine.faults import check_restorable, with_subclasses
 from outlive.engine.undo import undoables
 from outlive.errors import DefinitionRefused
 from outlive.model.decide import Doubt
@@ -292,12 +292,14 @@ def _define(
         raise DefinitionRefused("timeout=0 leaves no time to do anything")
     if rules is not None:
         _check_effect_timeout(timeout)
+    wanted = error_types("raises=", raises)
+    check_restorable(wanted)
     return Definition(
         name=_name_of(fn, name),
         fn=fn,
         retry=retry,
         timeout_seconds=seconds_or_none(timeout),
-        raises=with_subclasses(error_types("raises=", raises)),
+        raises=with_subclasses(wanted),
         ignore=_names("ignore", ignore),
         redact=_names("redact", redact),
         effect=rules,

@@ -1,7 +1,8 @@
 """Exceptions to and from the journal: a name, a text, plain arguments, and the user's frames.
 
 A type comes back only if it is built in, one of ours, or declared by the step (``raises=``), and
-only if it can be made again so that it says the same; anything else comes back as ``StepFailed``.
+always says the same again; anything else comes back as ``StepFailed``. A declared type that no
+code can make an instance of is refused at the declaration.
 Nothing is looked up by a name found in data except in these closed tables, and the flow sees the
 same live as on replay. Where it was raised comes back as a note.
 """
@@ -14,12 +15,11 @@ import concurrent.futures
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from outlive import errors
-from outlive.errors import OutliveError, StepFailed, ValueRefused
+from outlive.errors import DefinitionRefused, OutliveError, StepFailed, ValueRefused
 from outlive.journal.codec.codec import Codec
 from outlive.model.events import Fault
 
@@ -28,6 +28,8 @@ MESSAGE_CHARS_MAX = 20_000
 FRAMES_MAX = 32
 CAUSES_MAX = 8
 NOTE_CHARS_MAX = 4_000
+#: Marks a type of ours that only says what was recorded.
+_IS_SAID = "_outlive_is_said"
 #: Frames of ours are left out; and those of Python's own that call a body.
 _OWN = str(Path(errors.__file__).parents[1]) + os.sep
 _BEGINS = tuple(
@@ -53,28 +55,51 @@ def fault_of(
     """What is recorded of an exception; ``own`` are the types that its step declares."""
     own = own or {}
     name, args, state = _name_of(type(error), own), _encode_args(error, codec), b""
-    if own.get(name) is type(error) and not _is_made_from_args(error):
+    if own.get(name) is type(error) and not (args and _is_made_from_args(error, codec)):
+        args = args or codec.encode((text_of(error),))  # what most make their text of
         state = _encode_state(error, codec)
     return Fault(name, text_of(error), args, trace_of(error), state)
 
 
-def _is_made_from_args(error: BaseException) -> bool:
-    """Whether its constructor takes what it keeps as its arguments, and says the same again."""
+def _is_made_from_args(error: BaseException, codec: Codec) -> bool:
+    """Whether its constructor, given its ``args``, makes one that says and has the same."""
     try:
-        return text_of(type(error)(*_args(error))) == text_of(error)
+        made = type(error)(*_args(error))
+        has = vars(made)
+        for name, value in vars(error).items():
+            is_left_out = name in has and has[name] is None and not _can_record(value, codec)
+            if name != "__notes__" and not is_left_out and (name not in has or has[name] != value):
+                return False
     except Exception:
         return False
+    return text_of(made) == text_of(error)
+
+
+def _can_record(value: object, codec: Codec) -> bool:
+    try:
+        codec.encode(value)
+    except ValueRefused:
+        return False
+    return True
 
 
 def _encode_state(error: BaseException, codec: Codec) -> bytes:
     """Those of its attributes that can be recorded."""
     state: dict[str, Any] = {}
-    for name, value in vars(error).items():
-        with suppress(ValueRefused):
-            codec.encode(value)
+    members = {name: getattr(error, name, None) for name in _members(type(error))}
+    for name, value in (members | vars(error)).items():
+        if name != "__notes__" and _can_record(value, codec):
             state[name] = value
-    state.pop("__notes__", None)
     return codec.encode(state)
+
+
+def _members(cls: type[BaseException]) -> list[str]:
+    """Its attributes that are not in its ``__dict__``."""
+    names = ["errno", "strerror", "filename", "filename2"] if issubclass(cls, OSError) else []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else list(slots)
+    return names
 
 
 def _name_of(cls: type[BaseException], own: Mapping[str, type[BaseException]]) -> str:
@@ -178,6 +203,20 @@ def _encode_args(error: BaseException, codec: Codec) -> bytes:
         return b""
 
 
+def check_restorable(raises: Sequence[type[BaseException]]) -> None:
+    """Refuse types of which no instance can be made from what is recorded."""
+    for cls in raises:
+        try:
+            if cls.__module__ != "builtins":
+                blank(cls)
+        except Exception:
+            raise DefinitionRefused(
+                f"raises=: no {_full_name(cls)} can be made again from a record of one; leave it "
+                f"out and catch errors.StepFailed, whose type_name is {cls.__qualname__!r}, or "
+                "raise an error of your own from it in the body"
+            ) from None
+
+
 def declared(raises: Sequence[type[BaseException]]) -> Mapping[str, type[BaseException]]:
     """The table of a step's own exception types; of two with one name the first has it alone."""
     table: dict[str, type[BaseException]] = {}
@@ -196,7 +235,8 @@ def with_subclasses(raises: Sequence[type[BaseException]]) -> tuple[type[BaseExc
     found = dict.fromkeys(raises)
     for cls in raises:
         if cls.__module__ != "builtins":
-            found |= dict.fromkeys(with_subclasses(cls.__subclasses__()))
+            derived = [each for each in cls.__subclasses__() if _IS_SAID not in vars(each)]
+            found |= dict.fromkeys(with_subclasses(derived))
     return tuple(found)
 
 
@@ -226,15 +266,48 @@ def _made_again(
         return failed
     try:
         if fault.state and cls in own.values():
-            error = cls.__new__(cls, *args)
-            error.args = tuple(args)
-            vars(error).update(codec.decode(fault.state))
+            error = _with_state(cls, args, codec.decode(fault.state))
         else:
             error = cls(**dict(zip(names, args, strict=True))) if names else cls(*args)
+        if cls.__module__ == "builtins" or text_of(error) == fault.message:
+            return error
+        return _saying(fault.message, error) if cls in own.values() else failed
     except Exception:
         return failed
-    is_faithful = cls.__module__ == "builtins" or text_of(error) == fault.message
-    return error if is_faithful else failed
+
+
+def _with_state(
+    cls: type[BaseException], args: Sequence[Any], state: Mapping[str, Any]
+) -> BaseException:
+    """An error with these attributes, whatever its constructor takes."""
+    error = blank(cls, args)
+    error.args = tuple(args)
+    members = _members(cls)
+    for name, value in state.items():
+        if name in members:
+            object.__setattr__(error, name, value)
+        else:
+            vars(error)[name] = value
+    return error
+
+
+def blank(cls: type[BaseException], args: Sequence[Any] = ()) -> BaseException:
+    """An error that no ``__init__`` has seen; ``TypeError``: nobody can make one."""
+    try:
+        return cls.__new__(cls, *args)
+    except Exception:
+        base = next(each for each in cls.__mro__ if each.__module__ == "builtins")
+        made: BaseException = base.__new__(cls, *args)
+        return made
+
+
+def _saying(text: str, error: BaseException) -> BaseException:
+    """The same error where it makes its text of what can't be recorded."""
+    cls = type(error)
+    told = {"__str__": lambda _: text, "__repr__": lambda _: f"{cls.__qualname__}({text!r})"}
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__slots__": ()}
+    error.__class__ = type(cls.__name__, (cls,), {**names, **told, _IS_SAID: True})
+    return error
 
 
 def _own_parameters(cls: type[BaseException]) -> list[str]:
