@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         unschedule,
     )
     from outlive.app.handle import Handle
+    from outlive.app.log import KeyedLog, LogEntry, LogKey, LogPage, LogView, LogWrite, PlainLog
     from outlive.app.mail import Question
     from outlive.app.open import open_app as open
     from outlive.app.schedules import Schedule
@@ -83,8 +84,15 @@ __all__ = [
     "EffectOptions",
     "Flow",
     "Handle",
+    "KeyedLog",
+    "LogEntry",
+    "LogKey",
+    "LogPage",
+    "LogView",
+    "LogWrite",
     "NotHappened",
     "Outcome",
+    "PlainLog",
     "Question",
     "Queue",
     "Rate",
@@ -148,6 +156,13 @@ _LATER = {
     "App": "outlive.app.app",
     "Chunk": "outlive.app.streams",
     "Handle": "outlive.app.handle",
+    "KeyedLog": "outlive.app.log",
+    "LogEntry": "outlive.app.log",
+    "LogKey": "outlive.app.log",
+    "LogPage": "outlive.app.log",
+    "LogView": "outlive.app.log",
+    "LogWrite": "outlive.app.log",
+    "PlainLog": "outlive.app.log",
     "Question": "outlive.app.mail",
     "Schedule": "outlive.app.schedules",
     "open": "outlive.app.open",

@@ -61,6 +61,7 @@ from outlive.model.events import (
     Tagged,
     TimerFired,
 )
+from outlive.model.logs import LogAppended, LogBegan, LogDropped, LogNoted
 
 
 def encoded(value: object, *hints: Any) -> bytes:
@@ -133,4 +134,8 @@ EVERY_EVENT: Sequence[Event] = (
     RolledBack(119, 2, "fetch", "no"),
     CheckpointsEnded(120, "failed", "no money"),
     CheckpointsCleared(121, 1),
+    LogBegan(1_000_000, "inbox", "token-7", "outlive/f"),
+    LogAppended(122, encoded({"n": 1})),
+    LogNoted(123, {"token": "7"}, 5_000_000, 6_000_000),
+    LogDropped(124, 1),
 )

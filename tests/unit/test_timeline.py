@@ -28,6 +28,7 @@ def test_every_kind_of_event_has_a_row() -> None:
         "published", "tagged", "streamed", "stream reset", "checkpoints began",
         "saved",
         "restored", "rolled back", "failed", "cleared",
+            "log began", "appended", "noted", "dropped",
     ] == [row.what for row in rows]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from weakref import finalize
 
 from outlive.app.forks import Forks
 from outlive.app.handle import Handle, Handles
+from outlive.app.log import KeyedLog, Logs
 from outlive.app.mail import Letterboxes
 from outlive.app.queues import Queues
 from outlive.app.reader import StoreReader
@@ -81,6 +82,7 @@ class App:
         self._handles = Handles(self._letterboxes, forks, self._workers, notices)
         self._starter = Starter(self._reader, self._writer, self._workers, self._handles)
         self._queues = Queues(self._reader)
+        self._logs = Logs(self._reader)
         self._schedules = Schedules(self._reader, self._starter, self._letterboxes)
 
     # start
@@ -323,6 +325,16 @@ class App:
         that has no living worker with its code.
         """
         return await self._reader.unattended(found)
+
+    # logs
+
+    def log(self, name: str, *, keep: Duration | None = None, type: Any = None) -> KeyedLog:
+        """A log of your own: entries by key, as durable, sealed and redacted as all values.
+
+        With ``keep`` a key is empty, and may be deleted, so long after the last append to it.
+        ``type`` is the class of its values, where they are not plain.
+        """
+        return self._logs.open(name, keep, type)
 
     # retention
 

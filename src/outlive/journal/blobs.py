@@ -95,7 +95,8 @@ class BlobsElsewhere:
         self._store, self._blobs, self._prefix, self._name = store, blobs, prefix, name
         self.clock, self.threads = store.clock, store.threads
         self.watchable, self.transactions = store.watchable, store.transactions
-        self.commit, self.find = store.commit, store.find
+        self.commit, self.commit_together = store.commit, store.commit_together
+        self.find = store.find
         self.read, self.read_all = store.read, store.read_all
         self.post, self.mail_of = store.post, store.mail_of
         self.claim, self.standing = store.claim, store.standing

@@ -133,7 +133,7 @@ class GroupCommit:
         """Carry it out on behalf of this loop."""
         self._check()
         if not isinstance(self._lane, ThreadLane):
-            await self._lane(self._carry_out(append))
+            await self._lane(self._carry_out([append]))
             return append.result()
         append.loop = loop = asyncio.get_running_loop()
         append.waiter = loop.create_future()
@@ -146,13 +146,21 @@ class GroupCommit:
 
     def append_here(self, append: Append[T]) -> T:
         """Carry it out on this thread, which waits; whether a loop runs here does not matter."""
-        self._check()
-        run_immediate(self._carry_out(append))
-        self._hand_over()
+        self.append_all_here([append])
         return append.result()
 
-    async def _carry_out(self, append: Append[Any]) -> None:
-        self._pending.append(append)
+    def append_all_here(self, appends: Sequence[Append[Any]]) -> None:
+        """Carry these out on this thread."""
+        self._check()
+        run_immediate(self._carry_out(appends))
+        self._hand_over()
+
+    async def _carry_out(self, appends: Sequence[Append[Any]]) -> None:
+        self._pending.extend(appends)
+        for append in appends:
+            await self._finish(append)
+
+    async def _finish(self, append: Append[Any]) -> None:
         while not append.is_done:
             done: list[Append[Any]] = []
             try:
@@ -401,7 +409,11 @@ class Round:
         batch, store = list(entries.values()), self._group.store
         is_joint = len(batch) > 1 and any(each.is_joint for each in self._decided)
         self._group.counts.commits += 1
-        answers = await (commit_jointly(store, batch) if is_joint else committed(store, batch))
+        if is_joint:
+            await aside()
+            answers = await store.commit_together(batch)
+        else:
+            answers = await committed(store, batch)
         if is_joint and any(answers):
             return dict(zip(entries, answers, strict=True))
         return {
@@ -430,12 +442,3 @@ class Round:
     def _is_certain(self, journal: Journal) -> bool:
         """Its state was up to date: it was read, or a commit has checked it."""
         return journal in self._fresh or journal in self._drafts
-
-
-async def commit_jointly(store: Store, batch: Sequence[Entry]) -> Sequence[Conflict | None]:
-    """Commit all of these or none.
-
-    Raises:
-        UsageError: the store can't.
-    """
-    raise UsageError("not yet")

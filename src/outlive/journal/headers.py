@@ -175,15 +175,17 @@ def _header_beside(run: Run) -> Header:
 
 
 def brief_header(brief: Brief) -> Header:
-    """The header of a journal that is not a run's: never due, never driven."""
+    """The header of a journal that is not a run's: never driven."""
     return Header(
-        flow="",
+        flow=brief.flow,
         version="",
         format=FORMAT,
         status=brief.status,
         family=brief.family,
         started_at=brief.started_at,
+        wake_at=brief.wake_at,
         ended_at=brief.ended_at,
+        tags=brief.tags,
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from outlive.model.checkpoints import OfCheckpoints
 from outlive.model.ids import derived_key
 from outlive.model.ids import digest as digest_of
+from outlive.model.logs import OfLogs
 from outlive.model.queues import QueuePlace
 from outlive.model.shared import Fault as Fault
 from outlive.model.shared import KeyHeld as KeyHeld
@@ -496,6 +497,7 @@ Event: TypeAlias = (
     | KeyKept
     | Marked
     | OfCheckpoints
+    | OfLogs
 )
 
 encode_events = msgspec.msgpack.Encoder().encode

@@ -14,6 +14,7 @@ from outlive.model.checkpoints import (
     SnapshotSaved,
 )
 from outlive.model.events import Event
+from outlive.model.logs import LogAppended, LogBegan, LogDropped, LogNoted
 
 KINDS: tuple[type[Event], ...] = get_args(Event)
 
@@ -67,4 +68,8 @@ KIND_BITS: dict[type, int] = {
     RolledBack: 2,
     CheckpointsEnded: 128,
     CheckpointsCleared: 128,
+    LogBegan: 1,
+    LogAppended: 4,
+    LogNoted: 2,
+    LogDropped: 128,
 }

@@ -61,6 +61,14 @@ from outlive.model.events import (
     Tagged,
     TimerFired,
 )
+from outlive.model.logs import (
+    LogAppended,
+    LogBegan,
+    LogDropped,
+    LogNoted,
+    OfLogs,
+    log_brief_after,
+)
 from outlive.model.shared import Brief
 
 
@@ -265,12 +273,16 @@ def apply(run: Run, event: Event) -> None:
         case KeyHeld() | KeyKept() | Marked() | Forked():
             _note_beside(run, event)
         case _:
-            _note_checkpoints(run, event)
+            _note_shared(run, event)
 
 
-def _note_checkpoints(run: Run, event: OfCheckpoints) -> None:
+def _note_shared(run: Run, event: OfCheckpoints | OfLogs) -> None:
     """A journal beside those of runs: only what its header shows is of interest here."""
-    run.brief = brief_after(run.brief, event)
+    match event:
+        case LogBegan() | LogAppended() | LogNoted() | LogDropped():
+            run.brief = log_brief_after(run.brief, event)
+        case _:
+            run.brief = brief_after(run.brief, event)
     run.at = getattr(event, "at", run.at)
 
 

@@ -6,6 +6,8 @@ garbage, a run that was forked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -56,5 +58,10 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     family: str
     status: str
-    #: Set when it may be deleted.
+    #: Set when it may be deleted, or to the instant from which on it may be.
     ended_at: int | None = None
+    #: When somebody has to look at it; such a journal is found by ``claim``, under its flow.
+    wake_at: int | None = None
+    tags: Mapping[str, str] = {}
+    #: What stands for a flow: the kind of journal.
+    flow: str = ""

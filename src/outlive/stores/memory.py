@@ -30,7 +30,7 @@ from outlive.stores.queues import (
     spent_at,
 )
 from outlive.stores.seam import Watchable
-from outlive.stores.shared import check_headers, parse_page
+from outlive.stores.shared import check_headers, check_together, parse_page
 from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
     DEFAULT_QUEUE,
@@ -278,6 +278,29 @@ class MemoryStore:
                     refused.add(entry.run_id)
             return answers
 
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        check_together(batch)
+        with self._lock:
+            answers = [None if self._fits(x) else self._conflict(x.run_id) for x in batch]
+            if not any(answers):
+                for entry in batch:
+                    self._commit_one(entry)
+            return answers
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether it would be committed, or was before."""
+        journal = self._journals.get(entry.run_id)
+        if journal is None:
+            return entry.after == 0 and self._is_free(entry)
+        fits = follows(journal.head, entry)
+        return fits or repeats(journal.head, journal.records, entry)
+
+    def _is_free(self, entry: Entry) -> bool:
+        """Whether a journal of that id may begin."""
+        if entry.header is None or self._tombstone(entry.run_id) is not None:
+            return False
+        return entry.joins is None or entry.joins in self._journals
+
     def _commit_one(self, entry: Entry) -> bool:
         journal = self._journals.get(entry.run_id)
         if journal is None:
@@ -296,9 +319,7 @@ class MemoryStore:
         return self._queues.take(queue, journal.found, worker, held, self._clock.now_ms())
 
     def _create(self, entry: Entry) -> bool:
-        if entry.header is None or self._tombstone(entry.run_id) is not None:
-            return False
-        if entry.joins is not None and entry.joins not in self._journals:
+        if entry.header is None or not self._is_free(entry):
             return False
         self._created += 1
         head = Head(run_id=entry.run_id, seq=0, epoch=0, link=b"")

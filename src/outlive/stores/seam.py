@@ -144,6 +144,17 @@ class Store(Protocol):
         """
         ...
 
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        """Make all of these durable with one flush, or nothing: a conflict refuses them all.
+
+        Entries of different journals that nobody holds. Where one conflicts, those without a
+        conflict of their own are answered None, and are not stored either.
+
+        Raises:
+            UsageError: the store is not one database; nothing was stored.
+        """
+        ...
+
     async def read(
         self, run_id: str, after: int = 0, *, limit: int | None = None
     ) -> Reading | None:

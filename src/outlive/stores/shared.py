@@ -249,6 +249,23 @@ def check_headers(batch: Sequence[Entry]) -> None:
             raise ValueError(f"the entry that creates run {entry.run_id!r} jumps its queue")
 
 
+def check_together(batch: Sequence[Entry]) -> None:
+    """Refuse what can't be committed together: a run twice, or one that somebody drives."""
+    check_headers(batch)
+    if len({entry.run_id for entry in batch}) < len(batch):
+        raise ValueError("a run may be in what is committed together only once")
+    if any(entry.lease != "keep" or entry.consumed for entry in batch):
+        raise ValueError("what is committed together takes no lease and no mail")
+
+
+def not_one_database(store: str) -> UsageError:
+    """The error of ``commit_together`` where journals are kept one by one."""
+    return UsageError(
+        f"{store} can't commit several journals as one: that takes a store that is one database, "
+        "sqlite://, postgresql:// or memory://"
+    )
+
+
 def end_of_prefix(prefix: str) -> str:
     """The first text after all that begin with the prefix; empty if there is none."""
     stem = prefix.rstrip(_LAST_CHARACTER)

@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from outlive.app import app as async_app
 from outlive.app import open as opening
+from outlive.app.log import PlainLog
 from outlive.app.schedules import Schedule
 from outlive.app.signatures import AppRunVerb
 from outlive.engine.blob import Blob
@@ -264,6 +265,10 @@ class App:
             yield worker
         finally:
             self.call(partial(working.__aexit__, None, None, None))
+
+    def log(self, name: str, *, keep: Duration | None = None, type: Any = None) -> PlainLog:
+        """A log of your own: entries by key. Its verbs work on the caller's thread."""
+        return self._app.log(name, keep=keep, type=type).sync
 
     # parts
 

@@ -17,6 +17,7 @@ from outlive.model.checkpoints import (
     SnapshotSaved,
 )
 from outlive.model.events import Event
+from outlive.model.logs import LogAppended, LogBegan, LogDropped, LogNoted, OfLogs
 
 
 def of_checkpoints(event: OfCheckpoints) -> dict[str, object]:
@@ -225,12 +226,29 @@ def _of_code(event: OfCode) -> dict[str, object]:
             assert_never(event)
 
 
-def _of_others(event: OfTold | OfCheckpoints) -> dict[str, object]:
+def _of_others(event: OfTold | OfCheckpoints | OfLogs) -> dict[str, object]:
     match event:
+        case LogBegan() | LogAppended() | LogNoted() | LogDropped():
+            return _of_log(event)
         case ev.Published() | ev.Tagged() | ev.Streamed() | ev.StreamReset():
             return _of_told(event)
         case _:
             return of_checkpoints(event)
+
+
+def _of_log(event: OfLogs) -> dict[str, object]:
+    match event:
+        case LogBegan():
+            return {"what": "log began", "note": f"log {event.log}, key {event.key}"}
+        case LogAppended():
+            return {"what": "appended", "value": event.value}
+        case LogNoted():
+            tags = ", ".join(f"{name}={value}" for name, value in event.tags.items())
+            return {"what": "noted", "note": tags, "due_at": event.wake_at}
+        case LogDropped():
+            return {"what": "dropped", "note": f"{event.count} entries"}
+        case _:
+            assert_never(event)
 
 
 def _of_told(event: OfTold) -> dict[str, object]:

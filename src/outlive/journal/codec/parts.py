@@ -37,6 +37,7 @@ from outlive.model.events import (
     StepRaised,
     Undoable,
 )
+from outlive.model.logs import LogAppended
 
 LEAF: Final = 48
 #: The length from which a text or bytes is stored separately. It must not depend on the context:
@@ -277,6 +278,7 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Undoable: ("args",),
     CheckpointsBegan: ("metadata",),
     SnapshotSaved: ("state", "metadata"),
+    LogAppended: ("value",),
 }
 
 

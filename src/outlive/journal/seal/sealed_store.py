@@ -50,6 +50,7 @@ from outlive.stores.types import (
     LAST_CHAPTER,
     Answers,
     Claims,
+    Conflict,
     Deletion,
     Entry,
     Found,
@@ -124,6 +125,14 @@ class SealedStore:
         answers = await self.below.commit(sealed, wait=wait)
         if answers is not None:
             self._heard(sealed, answers)
+        return answers
+
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        veil = await self.keyring.veil()
+        sealed = [await self.close_entry(entry, veil) for entry in batch]
+        answers = await self.below.commit_together(sealed)
+        none = [Conflict(seq=0, epoch=0)] * len(answers)
+        self._heard(sealed, none if any(answers) else answers)
         return answers
 
     async def close_entry(self, entry: Entry, veil: Veil) -> Entry:

@@ -10,11 +10,13 @@ the same runs one waits for the other, and neither for ever.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import TypeAlias
 
+from outlive.errors import StoreFailed, ValueRefused
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.errors import ServerRefused, Unreachable
 from outlive.stores.postgres.pool import Pool
@@ -117,14 +119,55 @@ def _commit_wave(
     run: Run, schema: str, wave: Sequence[Entry], now: int | None
 ) -> list[Conflict | None]:
     """Write entries of different runs."""
-    # New runs first, which are numbered in the order of their coming; others by their ids.
-    ranks = [entry.run_id if entry.after else "" for entry in wave]
-    order = sorted(range(len(wave)), key=ranks.__getitem__)
+    order = in_order(wave)
     done: list[Conflict | None] = []
     for part in _parts([wave[place] for place in order]):
         done += _commit_part(run, schema, part, now)
     answers = dict(zip(order, done, strict=True))
     return [answers[place] for place in range(len(wave))]
+
+
+def in_order(wave: Sequence[Entry]) -> list[int]:
+    """New runs first, which are numbered in the order of their coming; others by their ids."""
+    ranks = [entry.run_id if entry.after else "" for entry in wave]
+    return sorted(range(len(wave)), key=ranks.__getitem__)
+
+
+#: An error that says what was refused, so that the statement leaves nothing behind.
+_STRICTLY = """SELECT 0::int8, 0::int8, 0::int8, false WHERE (
+SELECT CASE WHEN count(*) = 0 THEN 0 ELSE ('refused ' || string_agg(
+concat_ws(',', r.place, r.seq, r.epoch, coalesce(r.gone, false)::int), ';'))::int END
+FROM ({sql}) AS r) > 0"""
+_REFUSED_TEXT = re.compile(r"refused ((?:-?\d+,-?\d+,-?\d+,[01];?)+)")
+_NO_NUMBER = "22P02"
+
+
+def check_one_statement(batch: Sequence[Entry]) -> None:
+    """Refuse what one statement can't carry."""
+    size = sum(map(bytes_in, batch))
+    if size > _BYTES_MAX:
+        raise ValueRefused(f"{size} bytes in several journals at once; {_BYTES_MAX} are allowed")
+
+
+def strictly(statement: Statement) -> Statement:
+    """A statement that commits all of its entries or fails."""
+    sql = _STRICTLY.format(sql=statement.sql)
+    name = b"outlive.strictly." + blake2b(sql.encode(), digest_size=8).hexdigest().encode()
+    return Statement(sql, statement.parameters, name)
+
+
+def refused_strictly(error: StoreFailed) -> dict[int, Conflict] | None:
+    """By place in the statement, what it refused; None: it failed for another reason."""
+    cause = error.__cause__
+    if not isinstance(cause, ServerRefused) or cause.state != _NO_NUMBER:
+        return None
+    found = _REFUSED_TEXT.search(cause.message)
+    if found is None:
+        return None
+    rows = [tuple(map(int, row.split(","))) for row in found[1].rstrip(";").split(";")]
+    return {
+        place: Conflict(seq=seq, epoch=epoch, gone=bool(gone)) for place, seq, epoch, gone in rows
+    }
 
 
 def _parts(wave: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

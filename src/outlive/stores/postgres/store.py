@@ -37,7 +37,11 @@ from outlive.stores.postgres.commit import (
     Ask,
     Commits,
     TooLate,
+    check_one_statement,
     commit_batch,
+    in_order,
+    refused_strictly,
+    strictly,
 )
 from outlive.stores.postgres.connection import PostgresConnection, Statement
 from outlive.stores.postgres.deletion import delete_runs, read_runs
@@ -51,7 +55,14 @@ from outlive.stores.postgres.transactions import PostgresTransactions
 from outlive.stores.postgres.url import parse_place
 from outlive.stores.postgres.wire import Parameter, Row, int8, int8s, text, texts
 from outlive.stores.queues import Turns, crowded
-from outlive.stores.shared import LIMITS, SoundRows, beside_problems, check_headers, parse_page
+from outlive.stores.shared import (
+    LIMITS,
+    SoundRows,
+    beside_problems,
+    check_headers,
+    check_together,
+    parse_page,
+)
 from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
@@ -196,6 +207,22 @@ class PostgresStore:
         rest = [entry for entry in batch if entry.run_id not in taken]
         answers = iter(await self.commit(rest))
         return [taken[x.run_id] if x.run_id in taken else next(answers) for x in batch]
+
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        check_together(batch)
+        check_one_statement(batch)
+
+        def run(_: Sequence[Entry], statement: Statement) -> list[Row]:
+            return self._commits.run(batch, strictly(statement))
+
+        try:
+            return self._commit_settled(batch, run) if batch else []
+        except StoreFailed as error:
+            refused = refused_strictly(error)
+            if refused is None:
+                raise
+        order = in_order(batch)
+        return [refused.get(order.index(place) + 1) for place in range(len(batch))]
 
     def _commit_settled(self, batch: Sequence[Entry], run: Ask | None = None) -> Answers:
         """To a server that is known to have all that it acknowledged."""

@@ -23,7 +23,7 @@ from outlive.stores.shared import header_values, waves
 from outlive.stores.sqlite.connections import Connection, Value
 from outlive.stores.sqlite.queues import refused_by_queues
 from outlive.stores.sqlite.rows import HEADER_COLUMNS, NAMED
-from outlive.stores.types import Conflict, Entry, Header, Mail, Posted, Posting
+from outlive.stores.types import Answers, Conflict, Entry, Header, Mail, Posted, Posting
 
 #: Rows in one INSERT; SQLite has 32,766 parameters, the widest view has 30 columns.
 ROWS_MAX = 1000
@@ -141,6 +141,14 @@ VIEWS = {
         """,
     ),
 }
+
+
+class RefusedTogether(Exception):
+    """Raised in a transaction of which nothing is to be kept."""
+
+    def __init__(self, answers: Answers) -> None:
+        super().__init__("one of the entries was refused")
+        self.answers = answers
 
 
 def create_view(db: Connection, name: str) -> None:

@@ -18,10 +18,11 @@ from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Presence, introduced
 from outlive.stores.queues import Turns
 from outlive.stores.seam import Watchable
-from outlive.stores.shared import SoundRows, check_headers, parse_page
+from outlive.stores.shared import SoundRows, check_headers, check_together, parse_page
 from outlive.stores.sqlite import deletion as nodes
 from outlive.stores.sqlite.claim import SQLiteSearch, holders, own_mail, runs_by_holder
 from outlive.stores.sqlite.commit import (
+    RefusedTogether,
     append_all,
     commit_batch,
     create_view,
@@ -163,6 +164,20 @@ class SQLiteStore:
                 answers = commit_batch(db, batch, self._ports.clock.now_ms())
         if answers is not None:
             self._log.committed()
+        self._ports.failpoint("commit.after")
+        return answers
+
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        check_together(batch)
+        self._ports.failpoint("commit.before")
+        try:
+            with self._connections.writing(views_for(batch)) as db:
+                answers: Answers = commit_batch(db, batch, self._ports.clock.now_ms())
+                if any(answers):
+                    raise RefusedTogether(answers)
+        except RefusedTogether as refused:
+            return refused.answers
+        self._log.committed()
         self._ports.failpoint("commit.after")
         return answers
 

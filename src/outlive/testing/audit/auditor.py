@@ -29,6 +29,7 @@ from outlive.model.events import (
     StepDone,
     recorded_key,
 )
+from outlive.model.logs import LogBegan
 from outlive.model.run import fold
 from outlive.testing.audit.families import check_families
 from outlive.testing.audit.journal import JOURNAL_RULES, fresh_nonce, nonces_in
@@ -133,7 +134,7 @@ def audit_order(events: Sequence[Event], seen: Sequence[str]) -> list[str]:
 
 
 def _is_key(events: Sequence[Event]) -> bool:
-    return bool(events) and isinstance(events[0], (KeyHeld, Marked, CheckpointsBegan))
+    return bool(events) and isinstance(events[0], (KeyHeld, Marked, CheckpointsBegan, LogBegan))
 
 
 def is_fork(events: Sequence[Event]) -> bool:

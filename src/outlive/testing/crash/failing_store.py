@@ -125,6 +125,15 @@ class FailingStore:
         self._note(batch, answers or ())
         return answers
 
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        return await self._call("commit_together", self._commit_together(batch))
+
+    async def _commit_together(self, batch: Sequence[Entry]) -> Answers:
+        answers = await self._store.commit_together(batch)
+        if not any(answers):
+            self._note(batch, answers)
+        return answers
+
     def _note(self, batch: Sequence[Entry], answers: Answers) -> None:
         for entry, conflict in zip(batch, answers, strict=False):
             if conflict is None:

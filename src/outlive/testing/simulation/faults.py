@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from outlive.model import checkpoints
+from outlive.model import checkpoints, logs
 from outlive.model.events import Forked, ForkMade
 from outlive.model.kinds import KINDS
 from outlive.model.retention import Retention
@@ -23,8 +23,10 @@ FaultKind: TypeAlias = Literal[
     "crash", "silent_crash", "pause", "lost_reply", "slow_store", "store_down", "clock_jump"
 ]
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
-#: Forks are made at any time in some seeds, and no fault is aimed at them; nobody has checkpoints.
-_UNAIMED = (Forked, ForkMade, *(kind for kind in KINDS if kind.__module__ == checkpoints.__name__))
+#: Forks are made at any time in some seeds, and no fault is aimed at them; nobody has checkpoints
+#: or logs.
+_SHARED = (checkpoints.__name__, logs.__name__)
+_UNAIMED = (Forked, ForkMade, *(kind for kind in KINDS if kind.__module__ in _SHARED))
 EVENTS: tuple[str, ...] = tuple(sorted(kind.__name__ for kind in KINDS if kind not in _UNAIMED))
 #: Every kind of event with every kind of fault: what the seeds must cover.
 PAIRS: tuple[tuple[str, FaultKind], ...] = tuple(

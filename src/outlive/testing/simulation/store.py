@@ -261,6 +261,9 @@ class SimStore:
         self.in_air = frozenset()
         return answer
 
+    async def commit_together(self, batch: Sequence[Entry]) -> Answers:
+        return await self._ask(_now(self._disk.commit_together, batch))
+
     def _strike_line(self, strikes: Sequence[Strike], kinds: frozenset[str]) -> bool:
         """Apply network faults; True if this commit's reply will be lost."""
         line, witness = self._line, self._witness

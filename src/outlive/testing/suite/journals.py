@@ -63,6 +63,46 @@ class JournalRules:
         )
         assert first.header == reading.header
 
+    async def test_what_is_committed_together_is_there_together(self, store: Store) -> None:
+        """New journals and known ones, with their headers and nodes; and the same again is done."""
+        await store.commit([entry("old", 0)])
+        node = Node(b"a" * 16, b"node")
+        batch = [entry("b", 0, nodes=(node,)), entry("old", 1, header=header(tags={"t": "1"}))]
+        for _ in range(2):
+            assert [None, None] == list(await store.commit_together(batch))
+
+        found = await store.read_all(["b", "old"])
+        assert {"b": 1, "old": 2} == {name: each.head.seq for name, each in found.items()}
+        assert {"t": "1"} == found["old"].header.tags
+        assert {node.address: b"node"} == dict(await store.get_blobs("family-1", [node.address]))
+        assert [] == list(await store.commit_together([]))
+
+    async def test_one_conflict_refuses_all_that_is_committed_together(self, store: Store) -> None:
+        """Nothing of the others is there: no journal, no record, no header, no node."""
+        await store.commit([entry("late", 0), entry("old", 0)])
+        await store.commit([entry("late", 1, b"somebody was faster")])
+        node = Node(b"b" * 16, b"node")
+        batch = [
+            entry("new", 0, nodes=(node,)),
+            entry("old", 1, header=header(status="changed")),
+            entry("late", 1),
+        ]
+        answers = await store.commit_together(batch)
+
+        assert [None, None, Conflict(seq=2, epoch=1)] == list(answers)
+        found = await store.read_all(["new", "old", "late"])
+        assert {"old": 1, "late": 2} == {name: each.head.seq for name, each in found.items()}
+        assert "running" == found["old"].header.status
+        assert {} == dict(await store.get_blobs("family-1", [node.address]))
+        assert [None, None] == list(await store.commit_together(batch[:2]))
+
+    async def test_a_driven_run_is_not_committed_together(self, store: Store) -> None:
+        """Nor is a run twice: refused before anything is touched."""
+        for batch in ([entry("a", 0), entry("a", 1)], [entry("b", 0), held("c", "w")]):
+            with pytest.raises(ValueError, match="together"):
+                await store.commit_together(batch)
+        assert {} == dict(await store.read_all(["a", "b", "c"]))
+
     async def test_an_unknown_run_reads_as_none(self, store: Store) -> None:
         """There is no such run: None."""
         assert await store.read("nobody") is None
