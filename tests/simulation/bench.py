@@ -41,6 +41,7 @@ class Bench:
         self.hider = Hider()
         self.failure = None
         self.lapses = 0
+        self.outlet = None
         self.events: list[Event] = []
         self.timers: list[Timer] = []
         self.tasks: list[asyncio.Task[Any]] = []
