@@ -24,9 +24,10 @@ from types import ModuleType
 from typing import Any
 
 import outlive
-from outlive import checkpoints, errors, loop, sync
+from outlive import checkpoints, errors, jobs, loop, sync
 from outlive.cli.grammar import Parser
 from outlive.cli.parser import build_parser
+from outlive.jobs import escrow, masumi
 from outlive.model.kinds import KINDS
 from outlive.model.retry import ONCE
 from outlive.settings import Settings
@@ -44,7 +45,8 @@ DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 EVERYWHERE = {"--help", "--store", "--debug", "--json"}
 #: By what stands before a class: where it is.
 PACKAGES: dict[str, ModuleType] = {
-    "": outlive, "checkpoints": checkpoints, "loop": loop, "sync": sync,
+    "": outlive, "checkpoints": checkpoints, "jobs": jobs, "jobs.masumi": masumi, "loop": loop,
+    "sync": sync,
 }  # fmt: skip
 
 
@@ -266,6 +268,44 @@ def defects(_: str) -> str:
     return table(("defect", "test", "seen failing"), told)
 
 
+def standings(_: str) -> str:
+    """What a job does at each standing of its payment."""
+    rows = [(f"`{name}`", *rules) for name, rules in escrow.RULES.items()]
+    return table(("standing", "before there is a result", "once the result is saved"), rows)
+
+
+def decisions(_: str) -> str:
+    """The standing of each on-chain state with each next action."""
+    titles = ("on-chain state", *(f"`{action}`" for action in masumi.ACTIONS))
+    rows = [
+        (
+            f"`{state}`" if state else "null, 404",
+            *(masumi.standing_of(state, action) for action in masumi.ACTIONS),
+        )
+        for state in masumi.STATES
+    ]
+    return table(titles, rows)
+
+
+def job_items(_: str) -> str:
+    """What must hold of jobs, by number, and the tests that show it."""
+    texts = runpy.run_path(str(ROOT / "tests" / "jobs" / "items.py"))["ITEMS"]
+    tests: dict[int, list[str]] = {number: [] for number in texts}
+    for path in sorted((ROOT / "tests" / "jobs").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            for number in marked(node) if isinstance(node, DEFS) else ():
+                tests[number].append(f"`{path.stem}::{node.name}`")
+    rows = [(str(number), texts[number], "<br>".join(found)) for number, found in tests.items()]
+    return table(("item", "what must hold", "shown by"), rows)
+
+
+def marked(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterable[int]:
+    """The numbers of the items that a test shows."""
+    for each in node.decorator_list:
+        if isinstance(each, ast.Call) and ast.unparse(each.func).endswith("mark.item"):
+            yield from map(ast.literal_eval, each.args)
+
+
 def told_by(test: str) -> tuple[str, list[tuple[str, str]]]:
     """What a test expects, and (by default, in full) of all that it does more often in full.
 
@@ -351,6 +391,10 @@ TABLES: dict[str, Callable[[str], str]] = {
     "tree": tree,
     "promises": promises,
     "defects": defects,
+    "standings": standings,
+    "decisions": decisions,
+    "job-items": job_items,
+    "jobs": lambda wanted: names(jobs, wanted.split()),
 }
 
 

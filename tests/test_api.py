@@ -31,6 +31,8 @@ MODULES = [
         "outlive.sync",
         "outlive.checkpoints",
         "outlive.loop",
+        "outlive.jobs",
+        "outlive.jobs.masumi",
     )
     if importlib.util.find_spec(name)
 ]

@@ -115,3 +115,14 @@ ZSTD_LEVEL: Final = 1
 STATEMENT_SECONDS: Final = 30.0
 #: A failover of a managed server takes less.
 OUTAGE_SECONDS: Final = 60.0
+
+# Jobs.
+
+#: Jobs: left between the last moment for a result and the escrow's deadline; the time before it in
+#: which the payment service sends nothing to the chain; how long after its deadline a payment is
+#: looked for; how long a delivery is watched; how often a payment is looked at in any case.
+JOB_MARGIN: Final = "1m"
+JOB_SERVICE_MARGIN_SECONDS: Final = 300.0
+JOB_GRACE: Final = "10m"
+JOB_SETTLED_AFTER: Final = "30m"
+JOB_LOOK_EVERY: Final = "5m"

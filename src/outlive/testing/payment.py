@@ -24,11 +24,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import urlopen
+from weakref import WeakSet
 
 from outlive.model.retry import Duration, parse_duration
 from outlive.testing.payment_ledger import PaymentLedger, ServiceRefusal
@@ -221,6 +223,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, port: int, ledger: PaymentLedger, api_key: str) -> None:
         self.ledger, self.api_key = ledger, api_key
         self._stopped = threading.Event()
+        self._clients = WeakSet[socket.socket]()
         super().__init__(("127.0.0.1", port), _Handler)
 
     def begin(self) -> None:
@@ -235,10 +238,17 @@ class _Server(ThreadingHTTPServer):
             if self.ledger.setting("is_alive", False):
                 self.ledger.step()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._clients.add(request)
+        super().process_request(request, client_address)
+
     def end(self) -> None:
         self._stopped.set()
         self.shutdown()
         self.server_close()
+        for client in list(self._clients):  # connections that are kept alive end, too
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, *_: object) -> None:
         """A client that hangs up is nothing to tell."""

@@ -257,7 +257,8 @@ class PaymentLedger:
         """POST /purchase/: the buyer's node will lock the funds."""
         with self._write() as db:
             doc, now = _find(db, body), _now(db)
-            wrong = [name for name in _SHARED if str(body.get(name)) != str(doc.get(name))]
+            said = {**doc, "identifierFromPurchaser": doc["_identifier"]}
+            wrong = [name for name in _SHARED if str(body.get(name)) != str(said.get(name))]
             if wrong:
                 raise ServiceRefusal(400, f"does not fit the payment: {', '.join(wrong)}")
             if doc["onChainState"] is not None or doc["_wants_lock"]:
@@ -499,7 +500,6 @@ def _new_payment(
         "updatedAt": iso(now),
         "blockchainIdentifier": "bid" + secrets.token_hex(40),
         "agentIdentifier": body["agentIdentifier"],
-        "identifierFromPurchaser": body["identifierFromPurchaser"],
         "agentName": "Fake",
         "pricingType": agent["pricing"],
         "lastCheckedAt": None,
@@ -521,6 +521,7 @@ def _new_payment(
         "metadata": body.get("metadata"),
         "totalBuyerCardanoFees": 0,
         "totalSellerCardanoFees": 0,
+        "_identifier": body["identifierFromPurchaser"],
         "_wants_lock": False,
         "_may_refund": False,
     }
