@@ -36,6 +36,7 @@ from outlive.testing.suite.journals import JournalRules
 from tests.harness.clocks import ShiftedClock
 from tests.mutants import (
     killers_retention,
+    killers_streams,
     killers_transactions,
     killers_waits,
     redaction,
@@ -350,4 +351,5 @@ KILLERS: dict[str, Scene] = {
     "node without its commit": values.nodes_travel_with_their_record,
     "boundaries by position": values.what_is_new_does_not_depend_on_its_place,
     **killers_transactions.KILLERS,
+    **killers_streams.KILLERS,
 }

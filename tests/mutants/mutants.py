@@ -30,6 +30,7 @@ from outlive.stores import memory
 from outlive.stores.sqlite import commit as sqlite_commit
 from outlive.stores.types import Conflict, Entry, Head, StoredRecord
 from tests.mutants import mutants_retention as retention
+from tests.mutants import mutants_streams as streams
 from tests.mutants import mutants_transactions as transactions
 from tests.mutants import mutants_waits as waits
 from tests.mutants import redaction, values
@@ -245,6 +246,17 @@ MUTANTS = {
             is_simulated=False,
         ),
         Mutant(name="epoch not held", apply=transactions.epoch_not_held, is_simulated=False),
+        Mutant(
+            name="stream doubled on retry",
+            apply=streams.stream_doubled_on_retry,
+            is_simulated=False,
+        ),
+        Mutant(name="reset lost", apply=streams.reset_lost, is_simulated=False),
+        Mutant(
+            name="publish visible before its commit",
+            apply=streams.published_before_its_commit,
+            is_simulated=False,
+        ),
         Mutant(
             name="outcome not looked up",
             apply=transactions.outcome_not_looked_up,
