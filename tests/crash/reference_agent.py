@@ -34,6 +34,8 @@ LATE = Manner(delay_seconds=0.08)
 LATE_AND_BROKEN = Manner(delay_seconds=0.08, then="break")
 LIMITS: dict[str, Any] = {"timeout": "300ms", "settle_after": "150ms", "ignore": ("book",)}
 SETTLE_SECONDS = 0.15
+#: What each search streams.
+SEARCHED = ("looking", "reading", "found")
 AGAIN = Retry(attempts=3, delay="20ms", factor=1.0, jitter=False)
 
 POLICIES: dict[str, Policy] = {
@@ -96,12 +98,18 @@ def look_up(topic: str) -> str:
 
 @outlive.step(timeout="20s")
 async def search(topic: str, seconds: float) -> str:
-    await asyncio.sleep(seconds)
+    async with outlive.stream("tokens") as out:
+        for word in SEARCHED:
+            out.put(word)
+            await outlive.publish(word=word)
+            await asyncio.sleep(seconds / len(SEARCHED))
     return fresh_nonce(os.urandom)
 
 
 @outlive.step(retry=AGAIN)
 async def flaky(topic: str) -> str:
+    async with outlive.stream("tokens") as out:
+        out.put(f"attempt {outlive.attempt()}")
     if outlive.attempt() < 3:
         raise OSError("not yet")
     return fresh_nonce(os.urandom)
@@ -233,9 +241,16 @@ class Tools:
 
 @outlive.flow
 async def reference(order: str, book: str, style: str) -> dict[str, list[str]]:
-    use = Tools(style, book)
+    async with outlive.stream("log") as log:
+        log.put("begun")
+        return await _reference(order, Tools(style, book), log)
+
+
+async def _reference(order: str, use: Tools, log: Any) -> dict[str, list[str]]:
     seen: list[str] = []
     plan = await think(f"plan {order}")
+    log.put("planned")
+    await outlive.publish(stage="planned")
     seen.append(plan)
     parts = await asyncio.gather(
         shop(use, plan), post(use, order, plan), race(seen), relay(use, seen), groups(use, plan)
@@ -243,6 +258,8 @@ async def reference(order: str, book: str, style: str) -> dict[str, list[str]]:
     await outlive.sleep("40ms")
     told = await asyncio.gather(*(tell(use, plan, name) for name in ("letter", "bell", "wire")))
     last = await think("farewell")
+    log.put("done")
+    await outlive.publish(stage="done")
     seen.append(last)
     done = await use("report", f"{last} {plan}")
     outcomes = [each for part in parts for each in part]

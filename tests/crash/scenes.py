@@ -10,13 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
+
+from outlive.engine.inputs import encode_own
 from outlive.errors import RunNotFound, StepNotInDoubt
-from outlive.model.events import EffectDone, EffectIntended, recorded_key
+from outlive.model.events import EffectDone, EffectIntended, Event, StepDone, recorded_key
+from outlive.model.run import fold
+from outlive.model.streams import StreamFold
 from outlive.testing.audit.auditor import audit_order
 from outlive.testing.crash.child import Stage
 from outlive.testing.crash.lab import Evidence
 from outlive.testing.ledger import Ledger
-from tests.crash.reference_agent import SETTLE_SECONDS, ledger, neighbour, reference
+from tests.crash.reference_agent import SEARCHED, SETTLE_SECONDS, ledger, neighbour, reference
 
 RUN_ID, NEIGHBOUR_ID = "reference", "neighbour"
 
@@ -98,4 +103,34 @@ def check_outcome(evidence: Evidence) -> Sequence[str]:
     done = {event.step for event in events if isinstance(event, EffectDone)}
     if len(intended) < 16 or len(done) < 13:
         broken.append(f"only {len(intended)} effects were intended and {len(done)} done")
+    return [*broken, *check_streams(events)]
+
+
+def check_streams(events: Sequence[Event]) -> list[str]:
+    """A reader has each chunk of the attempts that count once, and the last published value."""
+    ended = {event.step for event in events if isinstance(event, StepDone)}
+    shown = {name: shown_in(events, name) for name in ("tokens", "log")}
+    broken = []
+    for step, words in shown["tokens"].items():
+        wanted = ["attempt 3"] if "flaky" in step else list(SEARCHED)
+        if step in ended and words != wanted:
+            broken.append(f"step {step} shows {words}")
+    if list(shown["log"].values()) != [["begun", "planned", "done"]]:
+        broken.append(f"the log shows {shown['log']}")
+    if fold(events).published.get("stage") != encode_own("done"):
+        broken.append("the last stage is not published")
     return broken
+
+
+def shown_in(events: Sequence[Event], stream: str) -> dict[str, list[str]]:
+    """What somebody sees who reads a stream, by the step that wrote it."""
+    shown: dict[str, list[str]] = {}
+    taken = StreamFold(RUN_ID, stream)
+    for seq, event in enumerate(events, 1):
+        for item in taken.take(seq, event):
+            words = shown.setdefault(item.step, [])
+            if item.value is None:
+                words.clear()
+            else:
+                words.append(msgspec.msgpack.decode(item.value))
+    return shown

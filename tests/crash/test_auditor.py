@@ -22,9 +22,12 @@ from outlive.model.events import (
     RunCompleted,
     RunStarted,
     StepDone,
+    Streamed,
+    StreamReset,
     TimerFired,
 )
 from outlive.testing.audit.auditor import (
+    JOURNAL_RULES,
     Policy,
     Receipt,
     audit,
@@ -208,3 +211,25 @@ def test_nonces_are_known_when_seen() -> None:
 
     assert (nonce, A) == nonces_in(f"{nonce} {A} {nonce}")
     assert (A,) == nonces_in(text(A))
+
+
+def test_streams_that_are_doubled_or_have_gaps_are_told() -> None:
+    """Chunks behind an attempt that is over, and offsets that do not follow one another."""
+    begin = [START, CLAIM]
+    first = Streamed(1, "tokens", "0/a#1", 1, 1, [b"\xa1a"])
+    second = Streamed(2, "tokens", "0/a#1", 1, 2, [b"\xa1a"])
+    withdrawn = [StreamReset(2, "tokens", "0/a#1", 2, 2), told(second, attempt=2, offset=3)]
+    claimed = Claimed(1, 2, "v", True)
+
+    assert [] == told_of([*begin, first, second])
+    assert [] == told_of([*begin, first, claimed, *withdrawn])
+    assert ["streams behind an attempt"] == told_of([*begin, first, claimed, second])
+    assert ["offset 3 of stream"] == told_of([*begin, first, told(second, offset=3)])
+    assert ["attempt 2 in place of 1"] == told_of([*begin, first, told(second, attempt=2)])
+
+
+def told_of(events: list[Event]) -> list[str]:
+    """What the rules say of the streams of a journal, the part that matters."""
+    said = [words for rule in JOURNAL_RULES for words in rule(events) if "stream" in words]
+    parts = ("streams behind an attempt", "offset 3 of stream", "attempt 2 in place of 1")
+    return [part for words in said for part in parts if part in words]

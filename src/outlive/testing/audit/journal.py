@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from outlive.engine.replay import DONE_BEFORE_RETRY
+from outlive.errors import CorruptRecord
 from outlive.journal.codec.parts import whole
 from outlive.model import events as ev
 from outlive.model.events import Event
+from outlive.model.streams import StreamFold
 from outlive.testing.audit.waits import ENDS, WAIT_RULES, Rule, first_seq, numbered
 
 NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
@@ -210,6 +212,53 @@ def _check_fits(events: Sequence[Event]) -> Iterator[str]:
             yield f"event {seq} parked it: {reason}"
 
 
+def _check_streams(events: Sequence[Event]) -> Iterator[str]:
+    """Check streams: offsets follow one another, and no two attempts stand side by side."""
+    folds: dict[str, StreamFold] = {}
+    chapter: tuple[int, Event] = (0, ev.ParentTold(0))
+    #: What steps wrote and was not withdrawn; and what of it is of an attempt that is over.
+    written: set[tuple[str, str]] = set()
+    over: set[tuple[str, str]] = set()
+    for seq, event in numbered(events):
+        match event:
+            case ev.ChapterBegan():
+                chapter, folds = (seq, event), {}
+                written, over = set(), set()
+            case ev.Claimed() | ev.RunRetried():
+                over |= written
+            case ev.AttemptFailed() | ev.StepDone() | ev.StepRaised():
+                over |= {each for each in written if each[1] == event.step}
+            case ev.EffectDone() | ev.EffectRaised():
+                over |= {each for each in written if each[1] == event.step}
+            case ev.Streamed() | ev.StreamReset():
+                yield from _check_chunks(seq, event, folds, chapter)
+                writing = (event.stream, event.step)
+                if isinstance(event, ev.StreamReset):
+                    over.discard(writing)
+                    written.discard(writing)
+                elif not event.in_flow:
+                    if writing in over:
+                        yield f"event {seq} streams behind an attempt of {event.step} that is over"
+                    written.add(writing)
+            case _:
+                pass
+
+
+def _check_chunks(
+    seq: int,
+    event: ev.Streamed | ev.StreamReset,
+    folds: dict[str, StreamFold],
+    chapter: tuple[int, Event],
+) -> Iterator[str]:
+    if event.stream not in folds:
+        folds[event.stream] = StreamFold("", event.stream)
+        folds[event.stream].take(*chapter)
+    try:
+        folds[event.stream].take(seq, event)
+    except CorruptRecord as error:
+        yield str(error)
+
+
 JOURNAL_RULES: tuple[Rule, ...] = (
     _check_frame,
     _check_epochs,
@@ -218,5 +267,6 @@ JOURNAL_RULES: tuple[Rule, ...] = (
     _check_ends,
     _check_nonces,
     _check_fits,
+    _check_streams,
     *WAIT_RULES,
 )
