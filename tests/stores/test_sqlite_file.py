@@ -219,8 +219,8 @@ async def test_after_a_failed_flush_nothing_is_written(
     store: Store, faults: Faults, write: str
 ) -> None:
     """An I/O error is never tried again: each later write fails at once, without touching."""
-    error = {"INSERT INTO appending": sqlite3.SQLITE_IOERR, "COMMIT": sqlite3.SQLITE_IOERR}
-    faults.errors = error | {"DELETE": sqlite3.SQLITE_IOERR}
+    # What takes a single statement is flushed by it.
+    faults.errors = dict.fromkeys(("INSERT", "DELETE", "COMMIT"), sqlite3.SQLITE_IOERR)
     with pytest.raises(StoreFailed):
         await WRITES[write](store)
     faults.errors = {}
@@ -251,7 +251,7 @@ async def test_any_error_of_a_flush_is_fatal(store: Store, faults: Faults) -> No
     """Also one that would be harmless elsewhere."""
     faults.errors = {"COMMIT": sqlite3.SQLITE_BUSY}
     with pytest.raises(StoreError):
-        await store.commit([entry("s", 0)])
+        await store.commit([entry("s", 0, nodes=(Node(b"a", b"b"),))])
     faults.errors = {}
 
     with pytest.raises(StoreFailed, match="not written any more"):
