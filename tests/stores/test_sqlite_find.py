@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outlive.stores.sqlite.rows import find_runs
+from outlive.stores.sqlite.rows import find_journals
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import PAGE_MAX, Query
 from outlive.testing.suite.entries import entry
@@ -37,7 +37,7 @@ async def test_few_are_found_by_their_prefix(count: int, is_by_name: bool, tmp_p
     await store.commit([entry(f"mark/{number}", 0) for number in range(count)])
     db = Planned(tmp_path / "o.db")
 
-    found = find_runs(db, Query(prefix="mark/"), 0, 2)  # type: ignore[arg-type]
+    found = find_journals(db, Query(prefix="mark/"), 0, 2)  # type: ignore[arg-type]
 
     assert ["mark/0", "mark/1"] == [run.head.run_id for _, run in found]
     assert is_by_name == ("run_id>?" in db.plan)

@@ -101,7 +101,7 @@ class BlobsElsewhere:
         self.post, self.mail_of = store.post, store.mail_of
         self.claim, self.standing = store.claim, store.standing
         self.beat, self.release = store.beat, store.release
-        self.workers = store.workers
+        self.workers, self.count, self.changes = store.workers, store.count, store.changes
         self.set_queue, self.find_queue = store.set_queue, store.find_queue
         self.queues, self.without_runs = store.queues, store.without_runs
         self.loss, self.accept_loss = store.loss, store.accept_loss

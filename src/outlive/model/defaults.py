@@ -93,6 +93,8 @@ LANE_THREADS: Final = 2
 
 #: Runs on one page of ``find``.
 FIND_LIMIT: Final = 100
+#: What counts of runs go up to.
+COUNTED_MAX: Final = 10_000
 #: How often a handle asks the store about a run that is driven elsewhere.
 HANDLE_POLL_SECONDS: Final = 0.25
 

@@ -16,9 +16,10 @@ from typing import overload
 
 import msgspec
 
-from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Silence
+from outlive.stores.plans import Cursor, parse_cursor
 from outlive.stores.queues import (
     Load,
     Turn,
@@ -30,15 +31,17 @@ from outlive.stores.queues import (
     spent_at,
 )
 from outlive.stores.seam import Watchable
-from outlive.stores.shared import check_headers, check_together, parse_page
+from outlive.stores.shared import check_headers, check_together, has_tags, parse_page
 from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
     DEFAULT_QUEUE,
     LAST_CHAPTER,
     PAGE_MAX,
     Answers,
+    Changes,
     Claims,
     Conflict,
+    Count,
     Deletion,
     Entry,
     Found,
@@ -159,12 +162,28 @@ class MemoryQueues:
 def is_asked(query: Query, run_id: str, header: Header) -> bool:
     """Whether a query asks for this run."""
     return (
-        query.status in (None, header.status)
+        (not query.statuses or header.status in query.statuses)
         and query.flow in (None, header.flow)
-        and (query.tag is None or header.tags.get(query.tag[0]) == query.tag[1])
+        and query.version in (None, header.version)
+        and query.parent in (None, header.parent)
+        and query.queue in (None, header.queue)
+        and (not query.error or header.error == query.error)
+        and (not query.is_asking or header.questions != "")
+        and has_tags(query, header.tags)
         and run_id.startswith(query.prefix or "")
-        and (query.ended_by is None or _ended_by(header, query.ended_by))
+        and _is_within(query.started_since, header.started_at, query.started_before, is_open=True)
+        and _is_within(query.ended_since, header.ended_at, query.ended_by, is_open=False)
+        and (not query.runs or header.flow != "")
     )
+
+
+def _is_within(since: int | None, at: int | None, until: int | None, *, is_open: bool) -> bool:
+    """Whether an instant is between two; ``is_open``: the last one is not among them."""
+    if since is None and until is None:
+        return True
+    if at is None or (since is not None and at < since):
+        return False
+    return until is None or at < until or (at == until and not is_open)
 
 
 def is_wanted(wanted: Wanted, run_id: str, header: Header) -> bool:
@@ -183,13 +202,11 @@ def _is_in_queues(wanted: Wanted, header: Header) -> bool:
     return wanted.queues is None or header.queue in wanted.queues
 
 
-def _ended_by(header: Header, instant: int) -> bool:
-    return header.ended_at is not None and header.ended_at <= instant
-
-
 @dataclass(slots=True, kw_only=True)
 class _Journal:
     number: int
+    #: The number of its last record among those of all journals.
+    moved: int = 0
     head: Head
     header: Header
     records: list[StoredRecord] = field(default_factory=list)
@@ -257,7 +274,7 @@ class MemoryStore:
         #: By worker: when it beat last, and what it said of itself.
         self._about: dict[str, tuple[int, str]] = {}
         self._silence = Silence(self._clock, lease_seconds)
-        self._created = 0
+        self._created = self._moved = 0
         self._queues, self._turns = MemoryQueues(), Turns()
 
     # ------------------------------------------------------------------ journals
@@ -334,6 +351,8 @@ class MemoryStore:
             if journal.mail.get(mail_id) is not None:
                 journal.mail[mail_id] = None
                 consumed += 1
+        self._moved += 1
+        journal.moved = self._moved
         journal.records.append(StoredRecord(entry.after + 1, entry.record))
         journal.head = head_after(journal.head, entry, consumed)
         journal.header = entry.header or journal.header
@@ -369,18 +388,47 @@ class MemoryStore:
             )
 
     async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
-        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        size = max(1, min(limit, PAGE_MAX))
+        if query.runs:
+            return self._find_runs(query, after, size)
+        begin = parse_page(after)
+        found = [journal for journal in self._asked(query) if journal.number > begin]
+        page = found[:size]
+        following = str(page[-1].number) if len(found) > size else None
+        return Page(items=[journal.found for journal in page], next=following)
+
+    def _asked(self, query: Query) -> list[_Journal]:
         with self._lock:
-            found = [
+            return [
                 journal
                 for journal in self._journals.values()
-                if journal.number > begin and is_asked(query, journal.head.run_id, journal.header)
+                if query.worker in (None, journal.head.worker)
+                and is_asked(query, journal.head.run_id, journal.header)
             ]
+
+    def _find_runs(self, query: Query, after: str | None, size: int) -> Page:
+        begin = parse_cursor(after)
+        found = [(Cursor(each.header.started_at, each.number), each) for each in self._asked(query)]
+        found.sort(key=lambda each: each[0], reverse=query.newest)
+        if begin is not None:
+            found = [x for x in found if (x[0] < begin if query.newest else x[0] > begin)]
         page = found[:size]
-        return Page(
-            items=[Found(head=journal.head, header=journal.header) for journal in page],
-            next=str(page[-1].number) if len(found) > size else None,
-        )
+        following = str(page[-1][0]) if len(found) > size else None
+        return Page(items=[journal.found for _, journal in page], next=following)
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        found = len(self._asked(msgspec.structs.replace(query, runs=True)))
+        return Count(value=min(found, most), is_capped=found > most)
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        if after is None:
+            return Changes(items=(), next=str(self._moved))
+        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        with self._lock:
+            found = [each for each in self._journals.values() if each.moved > begin]
+            found = sorted(found, key=lambda each: each.moved)[:size]
+        following = found[-1].moved if found else begin
+        return Changes(items=[x.found for x in found if x.header.flow], next=str(following))
 
     async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         with self._lock:

@@ -34,12 +34,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, overload
 
-from outlive.model.defaults import FIND_LIMIT
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT
 from outlive.ports import Clock, Ports
 from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
     Answers,
+    Changes,
     Claims,
+    Count,
     Deletion,
     Entry,
     Health,
@@ -170,7 +172,23 @@ class Store(Protocol):
         ...
 
     async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
-        """A page of runs, stable under concurrent writes: none twice, none skipped."""
+        """A page of runs, stable under concurrent writes: none twice, none skipped.
+
+        Where no index knows all that is asked, so many rows are looked at at most; then the page
+        is short, and says where to go on.
+        """
+        ...
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        """How many runs a query asks for (``runs`` is implied), up to so many."""
+        ...
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        """Runs whose journals grew since ``after``, the ``next`` of an earlier answer.
+
+        In the order in which that became visible: nothing is lost that becomes visible late.
+        None: nothing yet; where to look on from now.
+        """
         ...
 
     async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:

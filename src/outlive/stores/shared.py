@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from outlive.errors import CorruptRecord, StoreUnavailable, UsageError, WrongVersion
-from outlive.stores.types import DAMAGED, DEFAULT_QUEUE, Entry, Found, Head, Header, QueueLimits
+from outlive.stores.types import (
+    DAMAGED,
+    DEFAULT_QUEUE,
+    Entry,
+    Found,
+    Head,
+    Header,
+    Query,
+    QueueLimits,
+)
 
 #: What a header's columns hold.
 Value: TypeAlias = str | bytes | int | None
@@ -231,8 +240,18 @@ def parse_page(after: str | None) -> int:
     if after is None:
         return 0
     if not (after.isascii() and after.isdigit() and len(after) <= _PAGE_DIGITS_MAX):
-        raise UsageError(f"{after!r} is no page of this store; use the `next` of the page before")
+        raise not_a_page(after)
     return int(after)
+
+
+def not_a_page(after: str) -> UsageError:
+    """What is given as a cursor is none of this store's."""
+    return UsageError(f"{after!r} is no page of this store; use the `next` of the page before")
+
+
+def has_tags(query: Query, tags: Mapping[str, str]) -> bool:
+    """Whether these are tags as the query asks for."""
+    return all(tags.get(name) == value for name, value in query.all_tags)
 
 
 def check_headers(batch: Sequence[Entry]) -> None:

@@ -252,16 +252,47 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs to find. Empty fields ask nothing."""
+    """Which runs to find. Empty fields ask nothing; all that is asked must hold."""
 
-    status: str | None = None
+    #: One status, or any of several.
+    status: str | tuple[str, ...] | None = None
     flow: str | None = None
-    #: (name, value)
+    version: str | None = None
+    #: (name, value); ``tags`` has more of them.
     tag: tuple[str, str] | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    parent: str | None = None
+    queue: str | None = None
+    #: Who holds it.
+    worker: str | None = None
     #: Only journals whose id starts with this. Runs have no prefix, keys have ``key/``.
     prefix: str | None = None
-    #: Only what ended, before or at this instant.
+    #: The fingerprint of its error, as a header has it.
+    error: str | None = None
+    #: It waits for somebody's answer.
+    is_asking: bool = False
+    #: When it was started: at this instant or after it; before that one.
+    started_since: int | None = None
+    started_before: int | None = None
+    #: Only what ended: at this instant or after it; before or at that one.
+    ended_since: int | None = None
     ended_by: int | None = None
+    #: Only runs, in the order of their starts, the newest first if so asked; pages may be short.
+    #: Otherwise journals of all kinds, in the order of creation, in full pages.
+    runs: bool = False
+    newest: bool = False
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """The statuses that are asked for; none: any."""
+        if self.status is None:
+            return ()
+        return (self.status,) if isinstance(self.status, str) else self.status
+
+    @property
+    def all_tags(self) -> tuple[tuple[str, str], ...]:
+        """The tags that a run must have."""
+        return self.tags if self.tag is None else (self.tag, *self.tags)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,6 +325,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Why it stands there, if there is something to say."""
         return self.header.reason
+
+    @property
+    def error(self) -> str:
+        """Of a run that failed: the exception's type, and where it was raised."""
+        return self.header.error
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -340,10 +376,31 @@ def instant(milliseconds: int) -> datetime:
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of runs in the order in which they were created, and where the next one begins."""
+    """A page of runs in the order that was asked for, and where the next one begins.
+
+    It may be short, even empty, and yet not be the last one: only ``next`` tells.
+    """
 
     items: Sequence[Found]
     next: str | None = None
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs there are, as far as they were counted."""
+
+    value: int
+    #: There may be more.
+    is_capped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value:,}+" if self.is_capped else f"{self.value:,}"
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs whose journals have grown, each as it is now, and where to look on."""
+
+    items: Sequence[Found]
+    next: str
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

@@ -258,6 +258,13 @@ def hide_header(header: Header, run_id: str, veil: Veil) -> Header:
     )
 
 
+def hide_query(query: Query, veil: Veil) -> Query:
+    """What a query asks for, as the store has it."""
+    tags = tuple((name, veil.hide(value, name)) for name, value in query.all_tags)
+    error = None if query.error is None else veil.hide(query.error, _ERROR_PLACE)
+    return replace(query, tag=None, tags=tags, error=error) if tags or error else query
+
+
 def show_header(header: Header, run_id: str, veil: Veil) -> Header:
     """As it was before. A format that somebody changed is shown as one that there is not."""
     return replace(

@@ -28,6 +28,7 @@ from outlive.journal.seal.seal import (
     close_node,
     data_key_id,
     hide_header,
+    hide_query,
     is_sealed,
     mail_place,
     open_node,
@@ -36,7 +37,7 @@ from outlive.journal.seal.seal import (
     show_header,
     stored_id,
 )
-from outlive.model.defaults import FIND_LIMIT
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT
 from outlive.stores.seam import Store
 from outlive.stores.transactions import (
     AsyncTransaction,
@@ -49,8 +50,10 @@ from outlive.stores.transactions import (
 from outlive.stores.types import (
     LAST_CHAPTER,
     Answers,
+    Changes,
     Claims,
     Conflict,
+    Count,
     Deletion,
     Entry,
     Found,
@@ -259,15 +262,12 @@ class SealedStore:
 
     async def _find_tagged(self, query: Query, after: str | None, limit: int, veil: Veil) -> Page:
         """A page from below. What was tagged before there was a key comes behind all else."""
-        hidden = query
-        if query.tag is not None:
-            name, value = query.tag
-            hidden = replace(query, tag=(name, veil.hide(value, name)))
+        hidden = hide_query(query, veil)
         is_behind = after is not None and after.startswith(_PLAIN)
         items: Sequence[Found] = ()
         if not is_behind:
             page = await self.below.find(hidden, after, limit)
-            if query.tag is None or self.keyring.is_pure or page.next is not None:
+            if hidden == query or self.keyring.is_pure or page.next is not None:
                 return page
             items = page.items
             if len(items) == limit:
@@ -276,6 +276,25 @@ class SealedStore:
         rest = await self.below.find(query, begin, limit - len(items))
         following = None if rest.next is None else _PLAIN + rest.next
         return Page(items=[*items, *rest.items], next=following)
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        hidden = hide_query(query, await self.keyring.veil())
+        found = await self.below.count(hidden, most)
+        if hidden == query or self.keyring.is_pure:
+            return found
+        plain = await self.below.count(query, most)
+        value = found.value + plain.value
+        return Count(
+            value=min(value, most),
+            is_capped=value > most or found.is_capped or plain.is_capped,
+        )
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        veil = await self.keyring.veil()
+        found = await self.below.changes(after, limit)
+        shown = [self._show(each.head, each.header, veil) for each in found.items]
+        items = [Found(head=head, header=header) for head, header in shown]
+        return Changes(items=items, next=found.next)
 
     def _show(self, head: Head, header: Header, veil: Veil) -> tuple[Head, Header]:
         """Both as they were written: sealed if the run's records are, else as the header says."""

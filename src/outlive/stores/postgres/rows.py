@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
 import msgspec
 
 from outlive.errors import CorruptRecord
+from outlive.stores.plans import Ask as AskPlanned
+from outlive.stores.plans import IndexedText, RunSearch, conditions
 from outlive.stores.postgres.wire import (
     TEXT,
     Parameter,
@@ -17,17 +20,27 @@ from outlive.stores.postgres.wire import (
     int8s,
     text,
     texts,
-    writable,
 )
 from outlive.stores.shared import (
     check_numbers,
     damaged_run,
-    end_of_prefix,
+    has_tags,
     header_values,
+    not_a_page,
     read_tags,
-    written_tag,
 )
-from outlive.stores.types import PAGE_MAX, Entry, Found, Head, Header, Mail, Posted, Posting, Query
+from outlive.stores.types import (
+    PAGE_MAX,
+    Changes,
+    Entry,
+    Found,
+    Head,
+    Header,
+    Mail,
+    Posted,
+    Posting,
+    Query,
+)
 
 _HEADER = (
     "flow, version, format, status, family, started_at, wake_at, ended_at, queue, queue_key,"
@@ -104,18 +117,20 @@ class Ask(Protocol):
     def __call__(self, sql: str, *parameters: Parameter) -> list[Row]: ...
 
 
-def find_runs(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
-    """At most ``count`` runs, numbered above ``begin``, each with its number."""
-    # A sum keeps the server from going through all runs in their order, where it had better not.
-    number = "r.id + 0" if _are_few(ask, query) else "r.id"
-    conditions, values = _conditions(query, 3)
-    where = " AND ".join([f"{number} > $1", *conditions])
-    sql = f"SELECT r.id, {FOUND_COLUMNS} FROM {{s}}.runs r WHERE {where} ORDER BY {number} LIMIT $2"
+def find_journals(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
+    """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
+    # A sum keeps the server from going through all of them, where it had better not.
+    number = "id + 0" if _are_few(ask, query) else "id"
+    asked = conditions(query, "strpos")
+    where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
+    columns = ", ".join(_NAMES)
+    sql = f"SELECT id, {columns} FROM {{tables}}runs WHERE {where} ORDER BY {number} LIMIT ?"
+    values = [value for _, each in asked for value in each]
     found: list[tuple[int, Found]] = []
     while True:
-        rows = ask(sql, int8(begin), int8(count), *values)
-        listed = [(row[0], listed_of(row[1:])) for row in rows]
-        found += [(number, run) for number, run in listed if _is_tagged(run, query)]
+        rows = asking(ask)(sql, (begin, *values, count))
+        listed = [(row[0], listed_of(tuple(row[1:]))) for row in rows]
+        found += [(number, run) for number, run in listed if has_tags(query, run.header.tags)]
         if len(rows) < count or len(found) >= count:
             return found[:count]
         begin = rows[-1][0]
@@ -126,45 +141,65 @@ def _are_few(ask: Ask, query: Query) -> bool:
     if not query.prefix and query.ended_by is None:
         return False
     narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
-    conditions, values = _conditions(narrow, 2)
-    where = " AND ".join(conditions)
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM {{s}}.runs r WHERE {where} LIMIT $1) AS x"
-    ((count,),) = ask(sql, int8(PAGE_MAX + 1), *values)
+    asked = conditions(narrow, "strpos")
+    where = " AND ".join(sql for sql, _ in asked)
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM {{tables}}runs WHERE {where} LIMIT ?) AS x"
+    values = [value for _, each in asked for value in each]
+    ((count,),) = asking(ask)(sql, (*values, PAGE_MAX + 1))
     return bool(count <= PAGE_MAX)
 
 
-def _conditions(query: Query, first: int) -> tuple[list[str], list[Parameter]]:
-    """What is asked, with parameters from the first on."""
-    asked = [
-        ("r.status = ${}", _text(query.status)),
-        ("r.flow = ${}", _text(query.flow)),
-        # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
-        ("strpos(r.tags, ${}) > 0", _text(query.tag and written_tag(*query.tag))),
-        # Two bounds, so that an index finds them.
-        ("r.run_id >= ${}", _text(query.prefix or None)),
-        ("r.run_id < ${}", _end_of_prefix(query.prefix)),
-        ("r.ended_at <= ${}", None if query.ended_by is None else int8(query.ended_by)),
-    ]
-    conditions, values = list[str](), list[Parameter]()
-    for condition, value in asked:
-        if value is not None:
-            conditions.append(condition.format(first + len(values)))
-            values.append(value)
-    return conditions, values
+def asking(ask: Ask) -> AskPlanned:
+    """Sends SQL with a "?" for each value."""
+
+    def send(sql: str, values: Sequence[str | int | None], /) -> list[Row]:
+        parts = sql.replace("{tables}", "{s}.").split("?")
+        numbered = [f"{part}${number}" for number, part in enumerate(parts[:-1], 1)]
+        return ask("".join([*numbered, parts[-1]]), *map(_parameter, values))
+
+    return send
 
 
-def _end_of_prefix(prefix: str | None) -> Parameter | None:
-    """Of the prefix as it is written."""
-    end = end_of_prefix(writable(prefix)) if prefix else ""
-    return (TEXT, end.encode()) if end else None
+def _parameter(value: str | int | None) -> Parameter:
+    if isinstance(value, IndexedText):
+        return TEXT, value.encode()
+    return int8(value) if isinstance(value, int) else text(value)
 
 
-def _text(value: str | None) -> Parameter | None:
-    return None if value is None else text(value)
+def search_of(ask: Ask) -> RunSearch:
+    """What finds runs on this server."""
+    return RunSearch(asking(ask), _NAMES, lambda row: listed_of(tuple(row)), lateral=True)
 
 
-def _is_tagged(run: Found, query: Query) -> bool:
-    return query.tag is None or run.header.tags.get(query.tag[0]) == query.tag[1]
+_SNAPSHOT = r"\d{1,19}:\d{1,19}:(?:\d{1,19}(?:,\d{1,19})*)?"
+#: Where a look ended; or two of those and the run in the middle of what moved between them.
+_FEED = re.compile(rf"({_SNAPSHOT})(?:\|({_SNAPSHOT})\|(.*))?", re.ASCII | re.DOTALL)
+_MOVED = f"""
+SELECT {FOUND_COLUMNS} FROM {{s}}.moved_v1($1, $2, $3, $4) AS m (run_id)
+CROSS JOIN LATERAL (SELECT * FROM {{s}}.runs r WHERE r.run_id = m.run_id LIMIT 1) AS r
+ORDER BY r.run_id
+"""
+
+
+def moved_after(ask: Ask, after: str | None, limit: int) -> Changes:
+    """Runs with records that became visible since a look; snapshots tell which did.
+
+    A snapshot knows every transaction that was under way: none is lost that ends late, whatever
+    its number is, and none is told twice.
+    """
+    found = None if after is None else _FEED.fullmatch(after)
+    if after is not None and found is None:
+        raise not_a_page(after)
+    until = found[2] if found else None
+    if until is None:
+        ((until,),) = ask("SELECT txid_current_snapshot()::text")
+    if found is None:
+        return Changes(items=(), next=until)
+    begin = text(found[3] or "")
+    rows = ask(_MOVED, text(found[1]), text(until), begin, int8(limit))
+    items = [listed_of(row) for row in rows]
+    following = f"{found[1]}|{until}|{rows[-1][0]}" if len(rows) == limit else until
+    return Changes(items=[each for each in items if each.header.flow], next=following)
 
 
 _MARK_BYTES = 8

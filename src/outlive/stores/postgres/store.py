@@ -15,7 +15,7 @@ from functools import partial
 from typing import overload
 
 from outlive.errors import CorruptRecord, StoreFailed
-from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Ports, RemoteClock, describe_offset
 from outlive.stores.postgres import deletion as nodes
 from outlive.stores.postgres.claim import (
@@ -49,7 +49,15 @@ from outlive.stores.postgres.errors import Moved, is_duplicate
 from outlive.stores.postgres.notify import ANYBODY, News, is_offered
 from outlive.stores.postgres.pool import Pool
 from outlive.stores.postgres.regression import BESIDE, Regression, lost_at
-from outlive.stores.postgres.rows import FOUND_COLUMNS, find_runs, found_of, mail_of, post_all
+from outlive.stores.postgres.rows import (
+    FOUND_COLUMNS,
+    find_journals,
+    found_of,
+    mail_of,
+    moved_after,
+    post_all,
+    search_of,
+)
 from outlive.stores.postgres.schema import Upgrade, check_schema
 from outlive.stores.postgres.transactions import PostgresTransactions
 from outlive.stores.postgres.url import parse_place
@@ -67,8 +75,10 @@ from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
     Answers,
+    Changes,
     Claims,
     Conflict,
+    Count,
     Deletion,
     Entry,
     Found,
@@ -296,11 +306,19 @@ class PostgresStore:
         )
 
     async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
-        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
-        found = find_runs(self._other, query, begin, size + 1)
+        size = max(1, min(limit, PAGE_MAX))
+        if query.runs:
+            return search_of(self._other).page(query, after, size)
+        found = find_journals(self._other, query, parse_page(after), size + 1)
         more = len(found) > size
         page = found[:size]
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        return search_of(self._other).count(query, most)
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        return moved_after(self._other, after, max(1, min(limit, PAGE_MAX)))
 
     async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         answers = delete_runs(self._other, batch, self._now()) if batch else []

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.shared import check_numbers, damaged_run, end_of_prefix, read_tags, written_tag
-from outlive.stores.sqlite.connections import Connection, Value
+from outlive.stores.plans import IS_RUN, LOOKED_AT_MAX, RunSearch, conditions
+from outlive.stores.shared import check_numbers, damaged_run, has_tags, read_tags
+from outlive.stores.sqlite.connections import Connection
 from outlive.stores.types import PAGE_MAX, Found, Head, Header, Query, StoredRecord
 
 HEAD_COLUMNS = "run_id, seq, epoch, link, worker, posted, consumed"
@@ -89,48 +90,22 @@ def _damaged(run_id: str, seq: Any) -> NoReturn:
     raise CorruptRecord(run_id, int(seq or 0), "its row is damaged")
 
 
-_PREFIXED = "run_id >= ? AND run_id < ?"
-#: Bytes come after all texts.
-_AFTER_ALL = b""
-
-
-def find_runs(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
-    """At most ``count`` runs, numbered above ``begin``, each with its number."""
-    # A plus keeps SQLite from going through all runs in their order, where it had better not.
+def find_journals(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
+    """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
+    # A plus keeps SQLite from going through all of them in their order, where it had better not.
     number = "+id" if _are_few(db, query) else "id"
-    conditions, values = _conditions(query)
-    where = " AND ".join([f"{number} > ?", *conditions])
+    asked = conditions(query, "instr")
+    values = [value for _, each in asked for value in each]
+    where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
     sql = f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE {where} ORDER BY {number} LIMIT ?"
     found: list[tuple[int, Found]] = []
     while True:
         rows = db.execute(sql, (begin, *values, count)).fetchall()
-        found += [(row[0], run) for row in rows if _is_tagged(run := listed_of(row), query)]
+        listed = [(row[0], listed_of(row)) for row in rows]
+        found += [(number, run) for number, run in listed if has_tags(query, run.header.tags)]
         if len(rows) < count or len(found) >= count:
             return found[:count]
         begin = rows[-1][0]
-
-
-def _conditions(query: Query) -> tuple[list[str], list[Value]]:
-    conditions, values = list[str](), list[Value]()
-    for column, value in (("status", query.status), ("flow", query.flow)):
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if query.tag is not None:
-        # Finds every run that has the tag and perhaps a few that do not: see _is_tagged.
-        conditions.append("instr(tags, ?) > 0")
-        values.append(written_tag(*query.tag))
-    if query.ended_by is not None:
-        conditions.append("ended_at <= ?")
-        values.append(query.ended_by)
-    if query.prefix:
-        conditions.append(_PREFIXED)
-        values += _bounds(query.prefix)
-    return conditions, values
-
-
-def _bounds(prefix: str) -> tuple[str, str | bytes]:
-    return prefix, end_of_prefix(prefix) or _AFTER_ALL
 
 
 def _are_few(db: Connection, query: Query) -> bool:
@@ -138,13 +113,38 @@ def _are_few(db: Connection, query: Query) -> bool:
     if not query.prefix and query.ended_by is None:
         return False
     narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
-    conditions, values = _conditions(narrow)
+    asked = conditions(narrow, "instr")
     row = db.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM runs WHERE {' AND '.join(conditions)} LIMIT ?)",
-        (*values, PAGE_MAX + 1),
+        "SELECT count(*) FROM (SELECT 1 FROM runs"
+        f" WHERE {' AND '.join(sql for sql, _ in asked)} LIMIT ?)",
+        (*(value for _, each in asked for value in each), PAGE_MAX + 1),
     ).fetchone()
     return bool(row[0] <= PAGE_MAX)
 
 
-def _is_tagged(run: Found, query: Query) -> bool:
-    return query.tag is None or run.header.tags.get(query.tag[0]) == query.tag[1]
+def search_of(db: Connection) -> RunSearch:
+    """What finds runs over this connection."""
+
+    def ask(sql: str, values: Sequence[Any]) -> list[Any]:
+        return db.execute(sql.replace("{tables}", ""), values).fetchall()
+
+    return RunSearch(ask, [*_HEAD_NAMES, *_HEADER_NAMES], listed_of, lateral=False)
+
+
+def moved_after(db: Connection, last: int | None, limit: int) -> tuple[list[Found], int]:
+    """Runs that have records with a higher number, by the last of these, and where to go on."""
+    if last is None:
+        (newest,) = db.execute("SELECT max(id) FROM records").fetchone()
+        return [], newest or 0
+    rows = db.execute(
+        "SELECT run, max(id) FROM (SELECT id, run FROM records WHERE id > ? ORDER BY id LIMIT ?)"
+        " GROUP BY run ORDER BY 2 LIMIT ?",
+        (last, LOOKED_AT_MAX, limit),
+    ).fetchall()
+    numbers = {number: place for place, (number, _) in enumerate(rows)}
+    marks = ",".join("?" * len(numbers))
+    found = db.execute(
+        f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE id IN ({marks}) AND {IS_RUN}", list(numbers)
+    ).fetchall()
+    found.sort(key=lambda row: numbers[row[0]])
+    return [listed_of(row) for row in found], rows[-1][1] if rows else last

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, overload
 
-from outlive.model.defaults import FIND_LIMIT, LEASE_SECONDS
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT, LEASE_SECONDS
 from outlive.ports import Clock, Ports
 from outlive.stores.liveness import Presence, introduced
 from outlive.stores.queues import Turns
@@ -51,9 +51,11 @@ from outlive.stores.sqlite.queues import find_limits, queue_states, set_limits
 from outlive.stores.sqlite.rows import (
     FOUND_COLUMNS,
     check_missing,
-    find_runs,
+    find_journals,
     found_of,
+    moved_after,
     records_of,
+    search_of,
 )
 from outlive.stores.sqlite.schema import SCHEMA_VERSION, Making, check_release, is_ready
 from outlive.stores.sqlite.transactions import SQLiteTransactions
@@ -61,7 +63,9 @@ from outlive.stores.types import (
     LAST_CHAPTER,
     PAGE_MAX,
     Answers,
+    Changes,
     Claims,
+    Count,
     Deletion,
     Entry,
     Health,
@@ -204,12 +208,26 @@ class SQLiteStore:
         )
 
     async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
-        begin, size = parse_page(after), max(1, min(limit, PAGE_MAX))
+        size = max(1, min(limit, PAGE_MAX))
+        if query.runs:
+            with self._connections.reading() as db:
+                return search_of(db).page(query, after, size)
+        begin = parse_page(after)
         with self._connections.reading() as db:
-            found = find_runs(db, query, begin, size + 1)
+            found = find_journals(db, query, begin, size + 1)
         more = len(found) > size
         page = found[:size]
         return Page(items=[run for _, run in page], next=str(page[-1][0]) if more else None)
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        with self._connections.reading() as db:
+            return search_of(db).count(query, most)
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        last = None if after is None else parse_page(after)
+        with self._connections.reading() as db:
+            items, following = moved_after(db, last, max(1, min(limit, PAGE_MAX)))
+        return Changes(items=items, next=str(following))
 
     async def delete(self, batch: Sequence[Deletion]) -> Sequence[bool]:
         now = self._ports.clock.now_ms()

@@ -16,12 +16,14 @@ from typing import Any, Literal, TypeVar, overload
 import msgspec
 
 from outlive.errors import StoreUnavailable
-from outlive.model.defaults import FIND_LIMIT
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT
 from outlive.stores.seam import Store
 from outlive.stores.transactions import AsyncTransaction, Attempt, Transactional
 from outlive.stores.types import (
     Answers,
+    Changes,
     Claims,
+    Count,
     Deletion,
     Entry,
     Health,
@@ -170,6 +172,12 @@ class FailingStore:
 
     async def beat(self, worker: str, about: str = "") -> int:
         return await self._call("beat", self._store.beat(worker, about))
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        return await self._call("count", self._store.count(query, most))
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        return await self._call("changes", self._store.changes(after, limit))
 
     async def workers(self) -> Sequence[WorkerState]:
         return await self._call("workers", self._store.workers())

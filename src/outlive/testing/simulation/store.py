@@ -18,14 +18,16 @@ from outlive.journal.lane import run_immediate
 from outlive.journal.seal.keys import KEY_BYTES, MasterKeys
 from outlive.journal.seal.seal import Veil, shown_id
 from outlive.journal.seal.sealed_store import SealedStore
-from outlive.model.defaults import FIND_LIMIT
+from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT
 from outlive.ports import RemoteClock
 from outlive.stores.memory import MemoryStore
 from outlive.stores.seam import Store, Watchable
 from outlive.stores.transactions import Transactional
 from outlive.stores.types import (
     Answers,
+    Changes,
     Claims,
+    Count,
     Deletion,
     Entry,
     Head,
@@ -382,6 +384,12 @@ class SimStore:
     def _notice(self, now: int, sent_at: float) -> None:
         if self.clock is not None:
             self.clock.notice(now, sent_at)
+
+    async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
+        return await self._ask(_now(self._disk.count, query, most))
+
+    async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
+        return await self._ask(_now(self._disk.changes, after, limit))
 
     async def workers(self) -> Sequence[WorkerState]:
         return await self._ask(_now(self._disk.workers))

@@ -23,6 +23,7 @@ from outlive.testing.suite.entries import HandClock
 from outlive.testing.suite.find import FindingRules
 from outlive.testing.suite.journals import JournalRules
 from outlive.testing.suite.leases import LeaseRules
+from outlive.testing.suite.lists import ListRules
 from outlive.testing.suite.mail import MailroomRules, MailRules, NodeRules
 from outlive.testing.suite.queues import QueueLimitRules, QueueTurnRules
 
@@ -38,6 +39,7 @@ class StoreSuite(
     ClearingRules,
     LeaseRules,
     FindingRules,
+    ListRules,
     QueueLimitRules,
     QueueTurnRules,
 ):
