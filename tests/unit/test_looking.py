@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -33,11 +34,16 @@ async def app() -> AsyncIterator[App]:
             {"status": "complete"},
             "'complete' is not a status; use one of pending, .*completed",
         ),
-        ({"status": ["completed"]}, r"status=\['completed'\] is not a status"),
+        ({"status": ["complete"]}, r"status=\['complete'\] is not a status"),
+        ({"status": []}, r"status=\[\] is not a status"),
         ({"flow": ["greet"]}, "give one flow, or its name"),
-        ({"tag": "customer=7"}, "give a pair of texts: tag="),
-        ({"tag": {"customer": "7"}}, "give a pair of texts"),
-        ({"tag": ("customer", 7)}, "give a pair of texts"),
+        ({"tag": "customer=7"}, "give a mapping of texts, or a pair: tag="),
+        ({"tag": {"customer": 7}}, "give a mapping of texts"),
+        ({"tag": ("customer", 7)}, "give a mapping of texts"),
+        ({"worker": 7}, "worker=7; give a text"),
+        ({"since": "soon"}, "since='soon'; give a datetime, or how long ago"),
+        ({"until": datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ({"colour": "red"}, "colour is nothing that runs are found by"),
         ({"limit": 0}, "limit=0 is not a whole number from 1"),
         ({"limit": "10"}, "limit='10' is not a whole number"),
         ({"after": 5}, "after=5; it is the `next` of the page before"),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from weakref import finalize
 
 from outlive.app.forks import Forks
 from outlive.app.handle import Handle, Handles
+from outlive.app.lists import Change, Doubt, RunFilters, RunLists, RunQuestion, WorkerListed
 from outlive.app.log import KeyedLog, Logs
 from outlive.app.mail import Letterboxes
 from outlive.app.queues import Queues
@@ -32,6 +33,7 @@ from outlive.journal.retention.archive import Archived
 from outlive.journal.retention.sweep import Swept
 from outlive.journal.seal.places import is_sealed
 from outlive.model.defaults import (
+    COUNTED_MAX,
     FIND_LIMIT,
     SCHEDULE_MISSED,
     SCHEDULE_OVERLAP,
@@ -47,7 +49,7 @@ from outlive.model.schedules import Missed, Overlap
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.seam import Store, timed_by
-from outlive.stores.types import Found, Health, Page, QueueState, Reading
+from outlive.stores.types import PAGE_MAX, Count, Found, Health, Page, QueueState, Reading
 from outlive.worker.worker import Worker
 
 
@@ -71,6 +73,7 @@ class App:
         self.store = store
         self._leave_logs = _redact_logs(self, hider)
         self._reader = StoreReader(store, ports, hider)
+        self._lists = RunLists(self._reader)
         self._writer = Writer(self._reader)
         self._retention = StoreRetention(self._reader, settings, retention)
         options = WorkerOptions(
@@ -290,21 +293,36 @@ class App:
     # queries
 
     async def find(
-        self,
-        *,
-        status: str | None = None,
-        flow: str | Flow[Any, Any] | None = None,
-        tag: tuple[str, str] | None = None,
-        limit: int = FIND_LIMIT,
-        after: str | None = None,
-        keys: bool = False,
+        self, *, limit: int = FIND_LIMIT, after: str | None = None, **query: Unpack[RunFilters]
     ) -> Page:
-        """A page of runs, in the order of their start.
+        """A page of runs, in the order of their start, the newest first with ``newest``.
 
-        With ``keys`` also the journals of keys.
+        All that is given must hold: ``status`` (one, or any of several), ``flow``, ``version``,
+        ``tag`` (a mapping, or a pair), ``parent``, ``queue``, ``worker``, ``prefix`` of the id,
+        ``error``, started ``since`` and before ``until``, ``ended_since`` and ``ended_until``.
+        With ``keys`` also the journals of keys. A page may be short: only ``next`` tells the end.
         """
-        query: dict[str, Any] = {"status": status, "flow": flow, "tag": tag, "limit": limit}
-        return await self._reader.find(after=after, keys=keys, **query)
+        return await self._lists.find(limit=limit, after=after, **query)
+
+    async def count(self, *, most: int = COUNTED_MAX, **query: Unpack[RunFilters]) -> Count:
+        """How many runs ``find`` would find, up to ``most``: "10,000+"."""
+        return await self._lists.count(most=most, **query)
+
+    async def questions(self, limit: int = PAGE_MAX) -> list[RunQuestion]:
+        """The questions of all runs that wait for an answer, those of the oldest runs first."""
+        return await self._lists.questions(limit)
+
+    async def doubts(self, limit: int = PAGE_MAX) -> list[Doubt]:
+        """The effects in doubt that somebody has to settle, and the command that does."""
+        return await self._lists.doubts(limit)
+
+    async def workers(self) -> list[WorkerListed]:
+        """The workers of all processes: where they run, what they drive and hold."""
+        return await self._lists.workers()
+
+    def changes(self, after: str | None = None) -> AsyncGenerator[Change, None]:
+        """Runs as they move, from the ``cursor`` of a change on, or from now on."""
+        return self._lists.changes(after)
 
     def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
         """The bytes of a blob, one verified chunk at a time."""

@@ -149,10 +149,10 @@ async def fork(
 
 @outside
 async def find(**query: Any) -> Page:
-    """A page of runs: ``find(status=, flow=, tag=, limit=, after=)`` on the default store.
+    """A page of runs: ``find(status=, flow=, tag=, newest=, limit=, after=)`` on the default store.
 
     It has ``items``, each with ``head`` and ``header``, and ``next``, the ``after`` of the next
-    page. ``tag`` is a pair of name and value.
+    page. ``tag`` is a mapping, or a pair of name and value; ``App.find`` has all that there is.
     """
     return await default_app().find(**query)
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 from outlive.engine.blob import Blob, read_chunks
-from outlive.engine.definitions import Flow
 from outlive.engine.place import refuse_in_flow
-from outlive.errors import AppClosed, UsageError
+from outlive.errors import AppClosed
 from outlive.journal.codec.restore import not_found, read_whole
 from outlive.journal.fork import events_of
 from outlive.journal.lane import Lane, ThreadLane
 from outlive.journal.record import FORMAT
 from outlive.journal.redaction import Hider
-from outlive.model.defaults import FIND_LIMIT, LANE_THREADS
+from outlive.model.defaults import LANE_THREADS
 from outlive.model.events import Event
-from outlive.model.ids import check_run_id, is_run, is_text
-from outlive.model.queues import COUNT_MAX, check_count
-from outlive.model.run import STATUSES
+from outlive.model.ids import check_run_id, is_run
 from outlive.ports import Ports
 from outlive.stores.seam import Store
-from outlive.stores.types import Found, Health, Page, Query, Reading, Wanted
+from outlive.stores.types import Found, Health, Reading, Wanted
 from outlive.worker.neighbours import StoreShelf
 
 
@@ -66,26 +62,6 @@ class StoreReader:
         self.is_closed = True
         if self._threads is not None:
             self._threads.close()
-
-    async def find(
-        self,
-        *,
-        status: str | None = None,
-        flow: str | Flow[Any, Any] | None = None,
-        tag: tuple[str, str] | None = None,
-        limit: int = FIND_LIMIT,
-        after: str | None = None,
-        keys: bool = False,
-    ) -> Page:
-        """A page of runs in the order of their start; ``keys`` adds the journals of keys."""
-        self.check_open()
-        query = _query(status, flow, tag, keys=keys)
-        check_count("find", "limit", limit, COUNT_MAX)
-        if after is not None and not is_text(after):
-            raise UsageError(f"find: after={after!r}; it is the `next` of the page before")
-        page = await self.lane(self.store.find(query, after, limit))
-        found = [each for each in page.items if keys or is_run(each.head.run_id)]
-        return Page(items=found, next=page.next)
 
     async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
         """The bytes of a blob, a chunk at a time, each verified."""
@@ -132,18 +108,3 @@ class StoreReader:
         # An offer is not a lease: asking for offers changes nothing.
         claims = await self.lane(self.store.claim("nobody", wanted, len(run_ids)))
         return {offer.head.run_id for offer in claims.offers}
-
-
-def _query(status: Any, flow: Any, tag: Any, *, keys: bool) -> Query:
-    """The query; refuses one that can never match."""
-    if status is not None and status not in STATUSES and not (keys and is_text(status)):
-        raise UsageError(
-            f"find: status={status!r} is not a status; use one of {', '.join(STATUSES)}"
-        )
-    name = flow.name if isinstance(flow, Flow) else flow
-    if name is not None and not is_text(name):
-        raise UsageError(f"find: flow={flow!r}; give one flow, or its name")
-    is_pair = isinstance(tag, tuple) and len(tag) == 2 and all(map(is_text, tag))
-    if tag is not None and not is_pair:
-        raise UsageError(f"find: tag={tag!r}; give a pair of texts: tag=('customer', '7')")
-    return Query(status=status, flow=name, tag=tag)

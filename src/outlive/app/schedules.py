@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from outlive.app.handle import Handle
+from outlive.app.lists import RunLists
 from outlive.app.mail import Letterboxes
 from outlive.app.queues import Queues
 from outlive.app.reader import StoreReader
@@ -171,7 +172,7 @@ class Schedules:
         found: list[Schedule] = []
         after: str | None = None
         while True:
-            page = await self._reader.find(flow=SCHEDULE_FLOW, limit=1000, after=after)
+            page = await RunLists(self._reader).find(flow=SCHEDULE_FLOW, limit=1000, after=after)
             for each in page.items:
                 name = each.head.run_id.removeprefix(SCHEDULE_PREFIX)
                 reading = await self._read_schedule(name)

@@ -23,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from outlive.app import app as async_app
 from outlive.app import open as opening
+from outlive.app.lists import Change, Doubt, RunQuestion, WorkerListed
 from outlive.app.log import PlainLog
 from outlive.app.schedules import Schedule
 from outlive.app.signatures import AppRunVerb
@@ -44,7 +45,7 @@ from outlive.model.schedules import Missed, Overlap
 from outlive.portal import AtExit, LoopThread, check_may_block, interrupted, interrupts
 from outlive.ports import Ports
 from outlive.settings import Settings
-from outlive.stores.types import Health, Page, QueueState
+from outlive.stores.types import PAGE_MAX, Count, Health, Page, QueueState
 from outlive.sync.handle import Handle, PlainEnsureVerb, PlainStartVerb, PlainSubmitVerb
 from outlive.worker.worker import Worker
 
@@ -171,8 +172,33 @@ class App:
         return self.call(partial(self._app.drain, seconds))
 
     def find(self, **query: Any) -> Page:
-        """A page of runs, in the order of their start."""
+        """A page of runs, in the order of their start, the newest first with ``newest``."""
         return self.call(partial(self._app.find, **query))
+
+    def count(self, **query: Any) -> Count:
+        """How many runs ``find`` would find, up to ``most``."""
+        return self.call(partial(self._app.count, **query))
+
+    def questions(self, limit: int = PAGE_MAX) -> list[RunQuestion]:
+        """The questions of all runs that wait for an answer, those of the oldest runs first."""
+        return self.call(partial(self._app.questions, limit))
+
+    def doubts(self, limit: int = PAGE_MAX) -> list[Doubt]:
+        """The effects in doubt that somebody has to settle, and the command that does."""
+        return self.call(partial(self._app.doubts, limit))
+
+    def workers(self) -> list[WorkerListed]:
+        """The workers of all processes: where they run, what they drive and hold."""
+        return self.call(self._app.workers)
+
+    def changes(self, after: str | None = None) -> Iterator[Change]:
+        """Runs as they move, from the ``cursor`` of a change on, or from now on."""
+        changes = self._app.changes(after)
+        try:
+            while (change := self.call(partial(_next_change, changes))) is not None:
+                yield change
+        finally:
+            self.call(changes.aclose)
 
     def chunks(self, blob: Blob) -> Iterator[bytes]:
         """The bytes of a blob, one verified chunk at a time."""
@@ -316,6 +342,10 @@ class App:
         tb: TracebackType | None,
     ) -> None:
         self.close()
+
+
+async def _next_change(changes: AsyncIterator[Change]) -> Change | None:
+    return await anext(changes, None)
 
 
 async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
