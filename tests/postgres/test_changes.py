@@ -16,9 +16,9 @@ async def test_the_lower_number_that_commits_last_is_told(url: str) -> None:
     slow = psycopg.connect(url.partition("?")[0])
     schema = store.pool.place.schema
     # The same as a commit does, by hand: it has its number, and is not over.
-    slow.execute(f'UPDATE "{schema}".runs SET seq = 2 WHERE run_id = \'first\''.encode())
+    slow.execute(f"UPDATE \"{schema}\".runs SET seq = 2 WHERE run_id = 'first'".encode())
     slow.execute(
-        f'INSERT INTO "{schema}".records (run_id, seq, body) VALUES (\'first\', 2, \'x\')'.encode()
+        f"INSERT INTO \"{schema}\".records (run_id, seq, body) VALUES ('first', 2, 'x')".encode()
     )
     ((lower,),) = slow.execute("SELECT txid_current()").fetchall()
     await store.commit([entry("second", 1)])
