@@ -13,7 +13,7 @@ from weakref import finalize
 
 from outlive.app.forks import Forks
 from outlive.app.handle import Handle, Handles
-from outlive.app.lists import Change, Doubt, RunFilters, RunLists, RunQuestion, WorkerListed
+from outlive.app.lists import RunChange, RunDoubt, RunFilters, RunLists, RunQuestion, WorkerListed
 from outlive.app.log import KeyedLog, Logs
 from outlive.app.mail import Letterboxes
 from outlive.app.queues import Queues
@@ -312,7 +312,7 @@ class App:
         """The questions of all runs that wait for an answer, those of the oldest runs first."""
         return await self._lists.questions(limit)
 
-    async def doubts(self, limit: int = PAGE_MAX) -> list[Doubt]:
+    async def doubts(self, limit: int = PAGE_MAX) -> list[RunDoubt]:
         """The effects in doubt that somebody has to settle, and the command that does."""
         return await self._lists.doubts(limit)
 
@@ -320,7 +320,7 @@ class App:
         """The workers of all processes: where they run, what they drive and hold."""
         return await self._lists.workers()
 
-    def changes(self, after: str | None = None) -> AsyncGenerator[Change, None]:
+    def changes(self, after: str | None = None) -> AsyncGenerator[RunChange, None]:
         """Runs as they move, from the ``cursor`` of a change on, or from now on."""
         return self._lists.changes(after)
 

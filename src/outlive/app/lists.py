@@ -91,7 +91,7 @@ class RunQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class RunDoubt:
     """An effect of which nobody knows whether it happened."""
 
     run: str
@@ -122,7 +122,7 @@ class WorkerListed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """A run that has moved, as it is now."""
 
     run: Found
@@ -183,18 +183,18 @@ class RunLists:
         except OutliveError:  # whoever looks at the run itself is told why
             return [_question(each) for each in told or ()]
 
-    async def doubts(self, limit: int = PAGE_MAX) -> list[Doubt]:
+    async def doubts(self, limit: int = PAGE_MAX) -> list[RunDoubt]:
         """The effects in doubt that somebody has to settle, those of the oldest runs first."""
         self._reader.check_open()
         check_count("doubts", "limit", limit, COUNT_MAX)
-        found: list[Doubt] = []
+        found: list[RunDoubt] = []
         async for run in self._all(Query(runs=True, status="in_doubt")):
             found += await self._doubts_of(run)
             if len(found) >= limit:
                 break
         return found[:limit]
 
-    async def _doubts_of(self, run: Found) -> list[Doubt]:
+    async def _doubts_of(self, run: Found) -> list[RunDoubt]:
         try:
             reading = await self._reader.read(run.id, LAST_CHAPTER)
             state = fold(read_events(reading))
@@ -205,7 +205,7 @@ class RunLists:
             if effect.doubt is not None:
                 wait = doubt_of(run.id, run.flow, step, effect)
                 found.append(
-                    Doubt(
+                    RunDoubt(
                         run=run.id,
                         flow=run.flow,
                         step=step,
@@ -222,7 +222,7 @@ class RunLists:
         self._reader.check_open()
         return [_worker(each) for each in await self._reader.lane(self._reader.store.workers())]
 
-    async def changes(self, after: str | None = None) -> AsyncGenerator[Change, None]:
+    async def changes(self, after: str | None = None) -> AsyncGenerator[RunChange, None]:
         """Runs as they move, from a cursor on, or from now on; it never ends by itself."""
         reader, pause = self._reader, _POLL_SECONDS_FIRST
         reader.check_open()
@@ -233,9 +233,9 @@ class RunLists:
             runs = [each for each in page.items if is_run(each.id)]
             begin, after = after, page.next
             for run in runs[:-1]:
-                yield Change(run=run, cursor=begin or page.next)
+                yield RunChange(run=run, cursor=begin or page.next)
             if runs:
-                yield Change(run=runs[-1], cursor=page.next)
+                yield RunChange(run=runs[-1], cursor=page.next)
                 pause = _POLL_SECONDS_FIRST
             elif begin is not None:
                 await asyncio.sleep(pause)

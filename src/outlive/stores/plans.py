@@ -68,7 +68,7 @@ class Way(NamedTuple):
     answers: frozenset[str]
 
 
-class Cursor(NamedTuple):
+class StartPlace(NamedTuple):
     """The place of a run in the order of the starts."""
 
     started_at: int
@@ -78,7 +78,7 @@ class Cursor(NamedTuple):
         return f"{self.started_at}.{self.id}"
 
 
-def parse_cursor(after: str | None) -> Cursor | None:
+def parse_cursor(after: str | None) -> StartPlace | None:
     """Where a page of runs begins; refuses what is no cursor."""
     if after is None:
         return None
@@ -88,7 +88,7 @@ def parse_cursor(after: str | None) -> Cursor | None:
     started_at, number = int(found[1]), int(found[2])
     if max(abs(started_at), number) >= 1 << 63:
         raise not_a_page(after)
-    return Cursor(started_at, number)
+    return StartPlace(started_at, number)
 
 
 def indexed_tag(name: str, value: str) -> tuple[IndexedText, IndexedText]:
@@ -255,7 +255,7 @@ class Search:
         self.rest = rest_of(query, way)
         self._direction = " DESC" if query.newest else ""
 
-    def page(self, after: Cursor | None, count: int) -> Asking:
+    def page(self, after: StartPlace | None, count: int) -> Asking:
         """The rows of a page, each behind its number."""
         if not self.rest:
             return self._merged(after, count, self._columns)
@@ -265,7 +265,7 @@ class Search:
         sql = f"SELECT * FROM ({inner}) AS found WHERE {where} {self._ordered()} LIMIT ?"
         return sql, (*values, *more, count)
 
-    def last_looked_at(self, after: Cursor | None) -> Asking:
+    def last_looked_at(self, after: StartPlace | None) -> Asking:
         """The place of the last row that may be looked at; nothing if there are fewer."""
         inner, values = self._merged(after, LOOKED_AT_MAX, _ORDER[:1])
         sql = f"SELECT started_at, id FROM ({inner}) AS found {self._ordered()} LIMIT 1 OFFSET ?"
@@ -278,7 +278,7 @@ class Search:
         sql = f"SELECT count(*) FROM (SELECT id FROM ({inner}) AS found LIMIT ?) AS counted"
         return sql, (*(value for _, values in arms for value in values), most)
 
-    def _merged(self, after: Cursor | None, count: int, columns: Sequence[str]) -> Asking:
+    def _merged(self, after: StartPlace | None, count: int, columns: Sequence[str]) -> Asking:
         arms = [self._arm(arm, after, count, columns) for arm in self.way.arms]
         values = tuple(value for _, each in arms for value in each)
         if len(arms) == 1 and self.way.arms[0].table == "runs":
@@ -286,7 +286,9 @@ class Search:
         inner = " UNION ALL ".join(f"SELECT * FROM ({sql}) AS arm" for sql, _ in arms)
         return f"SELECT * FROM ({inner}) AS arms {self._ordered()} LIMIT ?", (*values, count)
 
-    def _arm(self, arm: Arm, after: Cursor | None, count: int, columns: Sequence[str]) -> Asking:
+    def _arm(
+        self, arm: Arm, after: StartPlace | None, count: int, columns: Sequence[str]
+    ) -> Asking:
         number = "run" if arm.table == "tags" else "id"
         order = [name if arm.is_ordered else f"{name} + 0" for name in ("started_at", number)]
         where, values = [arm.where], [*arm.values]
@@ -316,7 +318,7 @@ class Search:
         joined = "CROSS JOIN {tables}runs r ON r.id = t.run"
         return f"SELECT r.id{shown} FROM ({tagged}) AS t {joined}"
 
-    def _range(self, order: Sequence[str], after: Cursor | None) -> Iterator[Asking]:
+    def _range(self, order: Sequence[str], after: StartPlace | None) -> Iterator[Asking]:
         query = self._query
         if query.started_since is not None:
             yield f"{order[0]} >= ?", (query.started_since,)
@@ -333,7 +335,7 @@ class Search:
 # ---------------------------------------------------------------- going it
 
 
-class Ask(Protocol):
+class SendSQL(Protocol):
     """Sends SQL with its values, answers with the rows."""
 
     def __call__(self, sql: str, values: Sequence[Any], /) -> Sequence[Sequence[Any]]: ...
@@ -344,7 +346,7 @@ class RunSearch:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: SendSQL,
         columns: Sequence[str],
         read: Callable[[Sequence[Any]], Found],
         *,
@@ -359,7 +361,7 @@ class RunSearch:
         rows = self._ask(*search.page(begin, size + 1))
         if len(rows) > size:
             rows = rows[:size]
-            following: Cursor | None = self._place(rows[-1])
+            following: StartPlace | None = self._place(rows[-1])
         else:
             following = self._last(search, begin) if search.rest else None
         found = [self._read(row[1:]) for row in rows]
@@ -383,12 +385,12 @@ class RunSearch:
         wide = ("reason", "published", "link", "chapter_link")
         return [name for name in self._columns if name not in wide]
 
-    def _place(self, row: Sequence[Any]) -> Cursor:
-        return Cursor(row[1 + self._columns.index("started_at")], row[0])
+    def _place(self, row: Sequence[Any]) -> StartPlace:
+        return StartPlace(row[1 + self._columns.index("started_at")], row[0])
 
-    def _last(self, search: Search, begin: Cursor | None) -> Cursor | None:
+    def _last(self, search: Search, begin: StartPlace | None) -> StartPlace | None:
         rows = self._ask(*search.last_looked_at(begin))
-        return Cursor(*rows[0]) if rows else None
+        return StartPlace(*rows[0]) if rows else None
 
     def _search(self, query: Query) -> Search:
         """By the index with the fewest entries."""

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from outlive.app import app as async_app
 from outlive.app import open as opening
-from outlive.app.lists import Change, Doubt, RunQuestion, WorkerListed
+from outlive.app.lists import RunChange, RunDoubt, RunQuestion, WorkerListed
 from outlive.app.log import PlainLog
 from outlive.app.schedules import Schedule
 from outlive.app.signatures import AppRunVerb
@@ -183,7 +183,7 @@ class App:
         """The questions of all runs that wait for an answer, those of the oldest runs first."""
         return self.call(partial(self._app.questions, limit))
 
-    def doubts(self, limit: int = PAGE_MAX) -> list[Doubt]:
+    def doubts(self, limit: int = PAGE_MAX) -> list[RunDoubt]:
         """The effects in doubt that somebody has to settle, and the command that does."""
         return self.call(partial(self._app.doubts, limit))
 
@@ -191,7 +191,7 @@ class App:
         """The workers of all processes: where they run, what they drive and hold."""
         return self.call(self._app.workers)
 
-    def changes(self, after: str | None = None) -> Iterator[Change]:
+    def changes(self, after: str | None = None) -> Iterator[RunChange]:
         """Runs as they move, from the ``cursor`` of a change on, or from now on."""
         changes = self._app.changes(after)
         try:
@@ -344,7 +344,7 @@ class App:
         self.close()
 
 
-async def _next_change(changes: AsyncIterator[Change]) -> Change | None:
+async def _next_change(changes: AsyncIterator[RunChange]) -> RunChange | None:
     return await anext(changes, None)
 
 

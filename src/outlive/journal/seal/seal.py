@@ -25,7 +25,7 @@ from outlive.journal.record import SEALED_BEGIN
 from outlive.journal.seal.keys import KEY_BYTES, NONCE_BYTES, Entropy, MasterKeys
 from outlive.journal.seal.places import COMMON, SECRET_ID, key_places
 from outlive.stores.seam import Store
-from outlive.stores.types import Head, Header, Node, Query
+from outlive.stores.types import Count, Found, Head, Header, Node, Page, Query
 
 _ID_BYTES = 8
 _ID_END = len(SEALED_BEGIN) + _ID_BYTES
@@ -263,6 +263,46 @@ def hide_query(query: Query, veil: Veil) -> Query:
     tags = tuple((name, veil.hide(value, name)) for name, value in query.all_tags)
     error = None if query.error is None else veil.hide(query.error, _ERROR_PLACE)
     return replace(query, tag=None, tags=tags, error=error) if tags or error else query
+
+
+#: Begins the cursor of a page of runs that were tagged before there was a key.
+_PLAIN = "plain:"
+
+
+async def find_hidden(
+    store: Store, asked: tuple[Query, str | None, int], veil: Veil, *, is_pure: bool
+) -> Page:
+    """A page as the store has it. What was tagged before there was a key comes behind all else."""
+    query, after, limit = asked
+    hidden = hide_query(query, veil)
+    is_behind = after is not None and after.startswith(_PLAIN)
+    items: Sequence[Found] = ()
+    if not is_behind:
+        page = await store.find(hidden, after, limit)
+        if hidden == query or is_pure or page.next is not None:
+            return page
+        items = page.items
+        if len(items) == limit:
+            return Page(items=items, next=_PLAIN)
+    begin = after[len(_PLAIN) :] or None if is_behind and after is not None else None
+    rest = await store.find(query, begin, limit - len(items))
+    following = None if rest.next is None else _PLAIN + rest.next
+    return Page(items=[*items, *rest.items], next=following)
+
+
+async def count_hidden(
+    store: Store, asked: tuple[Query, int], veil: Veil, *, is_pure: bool
+) -> Count:
+    """The same for a count."""
+    query, most = asked
+    hidden = hide_query(query, veil)
+    found = await store.count(hidden, most)
+    if hidden == query or is_pure:
+        return found
+    plain = await store.count(query, most)
+    value = found.value + plain.value
+    is_capped = value > most or found.is_capped or plain.is_capped
+    return Count(value=min(value, most), is_capped=is_capped)
 
 
 def show_header(header: Header, run_id: str, veil: Veil) -> Header:

@@ -26,9 +26,10 @@ from outlive.journal.seal.seal import (
     Seal,
     Veil,
     close_node,
+    count_hidden,
     data_key_id,
+    find_hidden,
     hide_header,
-    hide_query,
     is_sealed,
     mail_place,
     open_node,
@@ -76,8 +77,6 @@ from outlive.stores.types import (
 T = TypeVar("T")
 logger = logging.getLogger("outlive")
 
-#: Begins the cursor of a page of runs that were tagged before there was a key.
-_PLAIN = "plain:"
 #: Runs and families whose keys are kept at hand.
 _UNSEALED = "its seal does not hold: damaged, moved, forged or not sealed"
 _KEPT_MAX = 100_000
@@ -255,39 +254,15 @@ class SealedStore:
 
     async def find(self, query: Query, after: str | None = None, limit: int = FIND_LIMIT) -> Page:
         veil = await self.keyring.veil()
-        page = await self._find_tagged(query, after, limit, veil)
+        asked = (query, after, limit)
+        page = await find_hidden(self.below, asked, veil, is_pure=self.keyring.is_pure)
         shown = [self._show(each.head, each.header, veil) for each in page.items]
         items = [Found(head=head, header=header) for head, header in shown]
         return Page(items=items, next=page.next)
 
-    async def _find_tagged(self, query: Query, after: str | None, limit: int, veil: Veil) -> Page:
-        """A page from below. What was tagged before there was a key comes behind all else."""
-        hidden = hide_query(query, veil)
-        is_behind = after is not None and after.startswith(_PLAIN)
-        items: Sequence[Found] = ()
-        if not is_behind:
-            page = await self.below.find(hidden, after, limit)
-            if hidden == query or self.keyring.is_pure or page.next is not None:
-                return page
-            items = page.items
-            if len(items) == limit:
-                return Page(items=items, next=_PLAIN)
-        begin = after[len(_PLAIN) :] or None if is_behind and after is not None else None
-        rest = await self.below.find(query, begin, limit - len(items))
-        following = None if rest.next is None else _PLAIN + rest.next
-        return Page(items=[*items, *rest.items], next=following)
-
     async def count(self, query: Query, most: int = COUNTED_MAX) -> Count:
-        hidden = hide_query(query, await self.keyring.veil())
-        found = await self.below.count(hidden, most)
-        if hidden == query or self.keyring.is_pure:
-            return found
-        plain = await self.below.count(query, most)
-        value = found.value + plain.value
-        return Count(
-            value=min(value, most),
-            is_capped=value > most or found.is_capped or plain.is_capped,
-        )
+        veil = await self.keyring.veil()
+        return await count_hidden(self.below, (query, most), veil, is_pure=self.keyring.is_pure)
 
     async def changes(self, after: str | None = None, limit: int = FIND_LIMIT) -> Changes:
         veil = await self.keyring.veil()

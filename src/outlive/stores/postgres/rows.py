@@ -9,8 +9,7 @@ from typing import Protocol, cast
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.plans import Ask as AskPlanned
-from outlive.stores.plans import IndexedText, RunSearch, conditions
+from outlive.stores.plans import IndexedText, RunSearch, SendSQL, conditions
 from outlive.stores.postgres.wire import (
     TEXT,
     Parameter,
@@ -149,7 +148,7 @@ def _are_few(ask: Ask, query: Query) -> bool:
     return bool(count <= PAGE_MAX)
 
 
-def asking(ask: Ask) -> AskPlanned:
+def asking(ask: Ask) -> SendSQL:
     """Sends SQL with a "?" for each value."""
 
     def send(sql: str, values: Sequence[str | int | None], /) -> list[Row]:
