@@ -44,6 +44,7 @@ RELIED_ON = {
     "Request", "Question", "schedule", "unschedule", "schedules", "pause_schedule",
     "resume_schedule", "fire_schedule", "fired_at", "Schedule", "Queue", "Rate",
     "in_flow", "replaying", "place", "do", "on_host", "EffectOptions", "StepOptions",
+    "usage", "Usage",
     "key", "run_id", "attempt", "now", "random", "uuid", "errors",
 }  # fmt: skip
 COMMANDS = (

@@ -41,6 +41,7 @@ from outlive.engine.verbs import (
     run_id,
     sleep,
     spawn,
+    usage,
     uuid,
 )
 from outlive.errors import NotHappened
@@ -48,6 +49,7 @@ from outlive.model.queues import Queue, Rate
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
+from outlive.model.usage import Usage
 
 if TYPE_CHECKING:
     from outlive.app.app import App
@@ -103,6 +105,7 @@ __all__ = [
     "Schedule",
     "Step",
     "StepOptions",
+    "Usage",
     "approve",
     "ask",
     "attempt",
@@ -147,6 +150,7 @@ __all__ = [
     "tag",
     "timeout",
     "unschedule",
+    "usage",
     "uuid",
     "wait_signal",
 ]

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -344,7 +345,12 @@ async def test_each_side_says_where_the_other_belongs(scene: Scene) -> None:
 
 # ---------------------------------------------------------------- its price
 
-STEPS = 300
+STEPS = 50
+#: Where a call is made: what comes later depends on when the disk answers.
+FILES = {
+    *("anonymous.py", "arguments.py", "calls.py", "companions.py", "decorators.py"),
+    *("definitions.py", "hints.py", "place.py"),
+}
 
 
 @outlive.step
@@ -372,7 +378,7 @@ async def _calls(flow: Any, run_id: str) -> int:
     counted: Counter[str] = Counter()
 
     def count(frame: FrameType, what: str, _: object) -> None:
-        if what == "call" and "outlive" in frame.f_code.co_filename:
+        if what == "call" and Path(frame.f_code.co_filename).name in FILES:
             counted["calls"] += 1
 
     sys.setprofile(count)
@@ -388,11 +394,10 @@ async def test_an_anonymous_step_costs_as_much_as_a_declared_one(figure: Any) ->
     for flow in (with_declared, with_do):
         await drive(MemoryStore(), flow, run_id="first")
 
-    plain = min([await _calls(with_declared, "r") for _ in range(3)])
-    made_here = min([await _calls(with_do, "r") for _ in range(3)])
+    plain, made_here = await _calls(with_declared, "r"), await _calls(with_do, "r")
     more = (made_here - plain) / STEPS
     figure("do: calls more than a declared step", f"{more:.1f} beside {plain / STEPS:.1f}")
-    assert more <= 14
+    assert 0 < more <= 9
 
 
 def test_shapes_are_bounded() -> None:

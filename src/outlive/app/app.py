@@ -175,6 +175,7 @@ class App:
         at: int | None = None,
         set: Mapping[str, object] | None = None,
         id: str | None = None,
+        by: str = "",
     ) -> Handle[Any]:
         """Start a run that continues after event ``at`` of another one; durable when this returns.
 
@@ -184,18 +185,18 @@ class App:
         Raises:
             ForkRefused: it can't be forked there; the message says where it can.
         """
-        return await self._handles.fork(None, run_id, at=at, set=set, id=id)
+        return await self._handles.fork(None, run_id, at=at, set=set, id=id, by=by)
 
     # mail
 
     async def resolve(
-        self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null"
+        self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null", by: str = ""
     ) -> None:
         """Settle an effect in doubt by a human's word: "happened", "not_happened" or "fail".
 
-        ``value`` is the outcome as JSON, if it happened.
+        ``value`` is the outcome as JSON, if it happened; ``by`` says whose word it is.
         """
-        await self._letterboxes.resolve(run_id, step, verdict, value)
+        await self._letterboxes.resolve(run_id, step, verdict, value, by)
 
     async def nudge(self, run_id: str, why: str) -> None:
         """Make a run due now."""

@@ -136,6 +136,7 @@ async def fork(
     at: int | None = None,
     set: Mapping[str, object] | None = None,
     id: str | None = None,
+    by: str = "",
 ) -> Handle[Any]:
     """Start a run that continues after event ``at`` of another one, on the default store.
 
@@ -144,7 +145,7 @@ async def fork(
     Raises:
         ForkRefused: it can't be forked there; the message says where it can.
     """
-    return await default_app().fork(run_id, at=at, set=set, id=id)
+    return await default_app().fork(run_id, at=at, set=set, id=id, by=by)
 
 
 @outside

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from outlive.app.mail import check_by
 from outlive.app.reader import StoreReader
 from outlive.errors import ForkRefused, RunIdTaken, RunNotFound
 from outlive.journal.fork import link_of
@@ -53,7 +54,12 @@ class Forks:
         self._reader, self._ports, self._commit = reader, reader.ports, commit
 
     async def fork(
-        self, run_id: str, at: int | None, set: Mapping[str, object] | None, id: str | None
+        self,
+        run_id: str,
+        at: int | None,
+        set: Mapping[str, object] | None,
+        id: str | None,
+        by: str = "",
     ) -> str:
         """The id of a new run that continues after event ``at`` of another one; it is durable.
 
@@ -62,6 +68,7 @@ class Forks:
         """
         name = check_run_id(self._ports.entropy(8).hex() if id is None else id)
         check_run_id(run_id)
+        check_by(by)
         json = _changes(run_id, {} if set is None else set)
         if at is not None and type(at) is not int:
             raise ForkRefused(run_id, f"at={at!r} is not a seq; `outlive show` lists them")
@@ -69,7 +76,7 @@ class Forks:
         await self._commit(mark)
         self._ports.failpoint("fork.marked")
         try:
-            event = await self._plan(run_id, name, at, json)
+            event = await self._plan(run_id, name, at, json, by)
         except (ForkRefused, RunNotFound):
             await self._reader.lane(drop_mark(self._reader.store, mark.run_id, 0))
             raise
@@ -81,7 +88,7 @@ class Forks:
         return name
 
     async def _plan(
-        self, run_id: str, name: str, at: int | None, json: Mapping[str, bytes]
+        self, run_id: str, name: str, at: int | None, json: Mapping[str, bytes], by: str
     ) -> Forked:
         """The fork's first event.
 
@@ -94,7 +101,8 @@ class Forks:
             source = ForkSource(reading, read_events(reading), events)
             now, seed = self._ports.clock.now_ms(), self._ports.entropy(16)
             event = source.fork(at, json, now=now, seed=seed)
-            event = msgspec.structs.replace(event, value=self._reader.hider.json(event.value))
+            value = self._reader.hider.json(event.value)
+            event = msgspec.structs.replace(event, value=value, by=by)
             is_live = reading.header.ended_at is None
             if is_live or await self._commit(source.noted(name, event)):
                 return event
@@ -114,7 +122,7 @@ class ForkSource:
     def noted(self, name: str, event: Forked) -> Entry:
         """The other run's own word of its fork."""
         run = fold([*self._inherited, *self._own])
-        made = ForkMade(max(run.at, event.at), name, event.seq)
+        made = ForkMade(max(run.at, event.at), name, event.seq, event.by)
         header = self._reading.header
         return next_entry(self._reading.head, made, header, epoch=self._reading.head.epoch)
 

@@ -51,6 +51,7 @@ from outlive.model.defaults import HANDLE_POLL_SECONDS
 from outlive.model.events import Event, Fault, QuestionAsked, Replied
 from outlive.model.retry import Duration, parse_duration
 from outlive.model.run import ENDED, Run, fold
+from outlive.model.usage import Usage
 from outlive.ports import Ports
 from outlive.stores.types import LAST_CHAPTER, Head, Header, Reading, Wanted
 from outlive.worker.poison import frees
@@ -258,6 +259,10 @@ class Handle(Generic[T]):
         """All events so far, verified."""
         return read_events(await self._read())
 
+    async def usage(self) -> dict[str, Usage]:
+        """What models were used for in this run, by model, as far as it is durable."""
+        return dict((await self.run()).usage)
+
     async def published(self) -> dict[str, Any]:
         """The newest value of each name that the run published, as far as it is durable."""
         codec = self._codec()
@@ -308,6 +313,7 @@ class Handle(Generic[T]):
         at: int | None = None,
         set: Mapping[str, object] | None = None,
         id: str | None = None,
+        by: str = "",
     ) -> Handle[T]:
         """Start a run that continues after event ``at`` of this one, which does not change.
 
@@ -317,7 +323,7 @@ class Handle(Generic[T]):
             ForkRefused: it can't be forked there; the message says where it can.
         """
         assert self._fork is not None, "whoever makes a handle can fork"
-        return await self._fork(self.id, at=at, set=set, id=id)
+        return await self._fork(self.id, at=at, set=set, id=id, by=by)
 
     # mail
 
@@ -329,19 +335,21 @@ class Handle(Generic[T]):
         """
         await self._letterbox.cancel(by)
 
-    async def signal(self, name: str, value: object = None, id: str | None = None) -> bool:
-        """Send a signal, kept until the flow takes it with ``wait_signal``.
+    async def signal(
+        self, name: str, value: object = None, id: str | None = None, by: str = ""
+    ) -> bool:
+        """Send a signal, kept until the flow takes it with ``wait_signal``; ``by`` says who does.
 
         False: one of that id was sent before, and this one changes nothing.
 
         Raises:
             RunEnded: the run is over.
         """
-        return await self._letterbox.signal(name, value, id)
+        return await self._letterbox.signal(name, value, id, by)
 
-    async def signal_json(self, name: str, raw: bytes, id: str | None = None) -> bool:
+    async def signal_json(self, name: str, raw: bytes, id: str | None = None, by: str = "") -> bool:
         """``signal`` with JSON, for callers that do not have the flow's types."""
-        return await self._letterbox.signal_json(name, raw, id)
+        return await self._letterbox.signal_json(name, raw, id, by)
 
     async def questions(self) -> list[Question]:
         """The questions that the run asks and nobody has answered yet."""
@@ -478,17 +486,9 @@ class Handles:
         fork, letterbox = partial(self.fork, flow), self.letterboxes.of(run_id)
         return Handle(letterbox, flow=flow, worker=worker, fork=fork, notices=self._notices)
 
-    async def fork(
-        self,
-        flow: Flow[Any, Any] | None,
-        run_id: str,
-        *,
-        at: int | None,
-        set: Mapping[str, object] | None,
-        id: str | None,
-    ) -> Handle[Any]:
+    async def fork(self, flow: Flow[Any, Any] | None, run_id: str, **how: Any) -> Handle[Any]:
         """Fork a run, and have a worker of this loop continue the fork."""
-        name = await self._forks.fork(run_id, at, set, id)
+        name = await self._forks.fork(run_id, **how)
         workers = self._workers.here
         for worker in workers:
             worker.want(name)

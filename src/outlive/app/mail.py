@@ -115,13 +115,19 @@ class Letterbox:
 
     # mail
 
-    async def signal(self, name: str, value: object, signal_id: str | None = None) -> bool:
+    async def signal(
+        self, name: str, value: object, signal_id: str | None = None, by: str = ""
+    ) -> bool:
         """Send a signal; False if one of that id was sent before, which changes nothing."""
-        return await self._signal(Signal(check_signal_name(name), encode_own(value)), signal_id)
+        letter = Signal(check_signal_name(name), encode_own(value), by=check_by(by))
+        return await self._signal(letter, signal_id)
 
-    async def signal_json(self, name: str, raw: bytes, signal_id: str | None = None) -> bool:
+    async def signal_json(
+        self, name: str, raw: bytes, signal_id: str | None = None, by: str = ""
+    ) -> bool:
         """``signal`` with JSON, from a caller that does not have the flow's types."""
-        return await self._signal(Signal(check_signal_name(name), raw, True), signal_id)
+        letter = Signal(check_signal_name(name), raw, True, check_by(by))
+        return await self._signal(letter, signal_id)
 
     async def _signal(self, letter: Signal, signal_id: str | None) -> bool:
         made = self.new_id() if signal_id is None else check_signal_name(signal_id, "a signal's id")
@@ -257,14 +263,18 @@ class Letterboxes:
         """Make a run due now."""
         await self.of(run_id).nudge(why)
 
-    async def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes) -> None:
+    async def resolve(
+        self, run_id: str, step: str, verdict: Verdict, value: bytes, by: str = ""
+    ) -> None:
         """Settle an effect in doubt by a human's word.
 
         Raises:
             StepNotInDoubt: there is nothing to settle, or somebody settled it before.
         """
         reader, now = self._reader, self._reader.ports.clock.now_ms()
+        check_by(by)
         mail_id, letter = resolve_letter(await reader.read(run_id), step, verdict, value, now)
+        letter = msgspec.structs.replace(letter, by=by)
         body = write_letter(run_id, mail_id, reader.hider.letter(letter))
         answer = await self._post(run_id, mail_id, body)
         if answer != "posted":

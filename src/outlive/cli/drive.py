@@ -19,6 +19,7 @@ from outlive.app.app import App
 from outlive.app.forks import ONE_CHANGE
 from outlive.app.handle import Handle
 from outlive.app.open import open_app
+from outlive.cli.mail import who
 from outlive.cli.modules import AnyFlow, find_flow, find_flows, find_queues, parse_input
 from outlive.cli.output import (
     log_to_stderr,
@@ -65,7 +66,9 @@ async def _fork(asked: argparse.Namespace) -> tuple[str, str]:
     if len(changes) > 1:
         raise ForkRefused(asked.run, ONE_CHANGE)
     async with open_app(asked.store, drive=False, must_exist=True) as app:
-        handle = await app.fork(asked.run, at=asked.at, set=dict(changes), id=asked.id)
+        handle = await app.fork(
+            asked.run, at=asked.at, set=dict(changes), id=asked.id, by=who(asked)
+        )
         return handle.id, (await app.read(handle.id, 1 << 62)).header.flow
 
 

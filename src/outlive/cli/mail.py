@@ -32,7 +32,7 @@ def answer(asked: argparse.Namespace) -> int:
     async def post(app: App) -> dict[str, Any]:
         handle = await app.get(asked.run)
         value = _meant(asked.value, await handle.questions(), asked.question)
-        question = await handle.answer(value, asked.question, by=_who(asked))
+        question = await handle.answer(value, asked.question, by=who(asked))
         said = msgspec.json.encode(value).decode()
         return {"question": question.id, "answer": value, "told": f"{question.id}: {said}"}
 
@@ -44,7 +44,9 @@ def signal(asked: argparse.Namespace) -> int:
 
     async def post(app: App) -> dict[str, Any]:
         handle = await app.get(asked.run)
-        is_new = await handle.signal_json(asked.name, _as_json(asked.value), asked.id)
+        is_new = await handle.signal_json(
+            asked.name, _as_json(asked.value), asked.id, by=who(asked)
+        )
         told = f"signal {asked.name}" if is_new else f"signal {asked.id} was sent before: no change"
         return {"signal": asked.name, "is_new": is_new, "told": told}
 
@@ -55,7 +57,7 @@ def cancel(asked: argparse.Namespace) -> int:
     """Ask a run to stop."""
 
     async def post(app: App) -> dict[str, Any]:
-        await (await app.get(asked.run)).cancel(by=_who(asked))
+        await (await app.get(asked.run)).cancel(by=who(asked))
         return {"cancel": True, "told": "it shall stop; what happened is undone"}
 
     return asyncio.run(_post(asked, post))
@@ -65,7 +67,7 @@ def retry(asked: argparse.Namespace) -> int:
     """Retry a failed run."""
 
     async def post(app: App) -> dict[str, Any]:
-        await app.retry(asked.run, by=_who(asked))
+        await app.retry(asked.run, by=who(asked))
         return {"retry": True, "told": "what failed is tried again"}
 
     return asyncio.run(_post(asked, post))
@@ -89,7 +91,7 @@ async def _post(asked: argparse.Namespace, post: Any) -> int:
     return 0
 
 
-def _who(asked: argparse.Namespace) -> str:
+def who(asked: argparse.Namespace) -> str:
     """The sender: as given, or the user who is logged in."""
     if asked.by is not None:
         return str(asked.by)
@@ -149,7 +151,7 @@ async def _post_verdict(asked: argparse.Namespace, verdict: Verdict, value: byte
     async with open_app(asked.store, drive=False, must_exist=True) as app:
         reading = await app.read(asked.run)
         step = _full_id(reading, asked.step)
-        await app.resolve(asked.run, step, verdict, value)
+        await app.resolve(asked.run, step, verdict, value, by=who(asked))
         await _tell_next(app, asked, step, verdict)
     return 0
 

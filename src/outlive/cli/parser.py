@@ -176,6 +176,7 @@ _MAIL = (
             arg("name", "NAME", "the signal that the flow waits for"),
             arg("value", "VALUE", "JSON, or any other text"),
             arg("--id", "ID", "the signal's own id (default: a new one)"),
+            _BY,
         ),
     ),
     Command(
@@ -196,7 +197,7 @@ _MAIL = (
         "resolve",
         resolve,
         "Settle an effect in doubt: say whether it happened. `outlive show RUN` lists the doubts.",
-        (_RUN, arg("step", "STEP", "the effect, as `outlive show` names it")),
+        (_RUN, arg("step", "STEP", "the effect, as `outlive show` names it"), _BY),
         one_of=(
             arg("--happened", "JSON", "it happened, with this outcome"),
             flag("--not-happened", "it did not happen; try it again"),
@@ -286,6 +287,7 @@ _STORE = (
             arg("--at", "SEQ", "after this event of it", type=positive),
             arg("--set", "STEP=JSON", "after this step, with that outcome", action="append"),
             arg("--id", "ID", "the fork's id (default: a new one)"),
+            _BY,
         ),
     ),
     Command(

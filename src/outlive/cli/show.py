@@ -34,6 +34,7 @@ from outlive.model.events import ChildIntended, Event
 from outlive.model.ids import checkpoint_journal, is_run
 from outlive.model.run import Run
 from outlive.model.schema import example, wanted
+from outlive.model.usage import Usage
 from outlive.settings import did_you_mean
 from outlive.stores.types import Reading
 from outlive.views.damage import Checked, check_journal, fold_or_none
@@ -170,6 +171,7 @@ def _as_data(reading: Reading, events: list[Event]) -> dict[str, Any]:
         "args": args,
         "outcome": value,
         "error": error,
+        "usage": [msgspec.structs.asdict(each) for each in run.usage.values()],
         "published": {name: _value(value) for name, value in run.published.items()},
         "doubts": [_doubt_data(doubt) for doubt in _doubts(reading, events)],
         "questions": [question_data(each) for each in _questions(reading, events)],
@@ -307,8 +309,16 @@ def _facts_of_journal(run: Run) -> dict[str, str]:
         "pins": ", ".join(f"{name}={value}" for name, value in start.pins.items()),
         "arguments": preview(start.args, 4 * PREVIEW_CHARS),
         "published": ", ".join(f"{n}={preview(v)}" for n, v in run.published.items()),
+        "usage": "; ".join(map(_used, run.usage.values())),
         "outcome": "" if run.value is None else preview(run.value, 4 * PREVIEW_CHARS),
     }
+
+
+def _used(usage: Usage) -> str:
+    """What one model was used for."""
+    told = f"{usage.model}: {usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    cost = f", cost {usage.cost:.6g}" if usage.cost else ""
+    return f"{told}{cost}, {usage.calls:,} call{'' if usage.calls == 1 else 's'}"
 
 
 def _print_trace(run: Run) -> None:

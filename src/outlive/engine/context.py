@@ -18,6 +18,7 @@ from outlive.engine.notices import Notices, Repeats
 from outlive.engine.ops import Limits, Op, PendingOps, expire
 from outlive.engine.outlet import Outlet, StreamWriter
 from outlive.engine.peers import Kin, Lease, Peer
+from outlive.engine.place import Body
 from outlive.engine.transactions import Transactions
 from outlive.errors import OutliveError
 from outlive.journal.codec.scalars import pack
@@ -35,6 +36,7 @@ from outlive.model.events import (
 )
 from outlive.model.redaction import MARK
 from outlive.model.run import Run
+from outlive.model.usage import Usage, add_usage
 from outlive.ports import Ports, SystemClock
 
 #: What is left of a run that left memory, for those who call too late.
@@ -122,6 +124,8 @@ class RunContext:
         self.chapter = run.chapter
         self.started_at = run.start.started_at
         self._last_at = run.at
+        #: By model: what it was used for so far.
+        self.usage = dict(run.usage)
         self.loop = FlowLoop(self.run_id)  # type: ignore[abstract]  # the rest is refused by name
         self.main: asyncio.Task[Any] | None = None
         #: Events that the flow has not seen.
@@ -218,6 +222,15 @@ class RunContext:
         if fresh and not self.stopped:
             self.start_event = replace(self.start_event, tags={**known, **fresh})
             self.note(Tagged(self.at(), fresh))
+
+    def used(self, inside: Body | None) -> tuple[Usage, ...] | None:
+        """What an attempt's body used of models, to be recorded with its end, once."""
+        if inside is None or inside.usage is None:
+            return None
+        used = tuple(inside.usage.values())
+        inside.usage = None
+        add_usage(self.usage, used)
+        return used
 
     def when_durable(self, callback: Callable[..., None], *args: Any) -> None:
         """Call once everything appended so far is durable."""

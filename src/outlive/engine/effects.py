@@ -219,6 +219,8 @@ class EffectRunner:
         if type(value) in IMMUTABLE and not context.hider.is_on:
             op.value, op.is_immutable = value, True
         done = EffectDone(context.at(), op.id, op.attempt, encoded)
+        if op.inside is not None and op.inside.usage is not None:
+            done = replace(done, usage=context.used(op.inside))
         if op.definition.transaction:
             self._end(op, done)
         else:
@@ -274,6 +276,7 @@ class EffectRunner:
         assert effect is not None, "an effect is tried again behind its intent"
         retry_at = context.env.ports.clock.now_ms() if at is None else at
         failed = AttemptFailed(context.at(), op.id, op.attempt, fault, retry_at, by, happened)
+        failed = replace(failed, usage=context.used(op.inside))
         self._wait_for_next(op, effect, failed)
         context.record(failed)
         if at is None and op.effect is effect:
@@ -290,7 +293,8 @@ class EffectRunner:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
         if happened is False and op.effect is not None and op.effect.maybe:
             happened = None  # this attempt did not, but an earlier one may have
-        self._end(op, EffectRaised(self._context.at(), op.id, op.attempt, fault, happened, by))
+        raised = EffectRaised(self._context.at(), op.id, op.attempt, fault, happened, by)
+        self._end(op, replace(raised, usage=self._context.used(op.inside)))
 
     def give_up(self, op: Op) -> None:
         """If nobody waits for it and it waits for its next attempt, it ends here."""
@@ -338,7 +342,8 @@ class EffectRunner:
         assert rules is not None, "only an effect can be in doubt"
         effect.doubt, effect.asks = fault, rules.doubt == "ask"
         is_over = effect.over_at is not None
-        context.record(EffectDoubted(context.at(), op.id, op.attempt, fault, effect.asks, is_over))
+        doubted = EffectDoubted(context.at(), op.id, op.attempt, fault, effect.asks, is_over)
+        context.record(replace(doubted, usage=context.used(op.inside)))
         if effect.asks:
             self._settler.tell(op, effect)
         else:

@@ -150,6 +150,7 @@ class Ending:
             signals=self._waits.kept(),
             happened=[*last.happened, *(undoable(op, end) for op, end in self._happened)],
             is_cancelled=self.cancel_is_due,
+            usage=tuple(context.usage.values()) or None,
             published={} if context.outlet is None else dict(context.outlet.shown),
             streams={} if context.outlet is None else dict(context.outlet.offsets),
         )

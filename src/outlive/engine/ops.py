@@ -147,6 +147,8 @@ class Op:
     lapses = 0
     #: Of an effect: the attempt's limit in monotonic time, which no clock can move.
     begins_until = 0.0
+    #: Of a plain step: when its body was begun (ms since 1970).
+    began_at = 0
     #: Of an effect in doubt: since when this driver has watched it, in monotonic time.
     watched_from = 0.0
     #: An effect's intent and doubts, once there is an intent.

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from outlive.errors import AmbiguousCall, InsideStep, NotInRun, OutliveError, UsageError
 from outlive.model.ids import derived_key
+from outlive.model.usage import Usage, add_usage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -309,7 +310,7 @@ class RunStopped(BaseException):
 class Body:
     """The inside of a step: nothing is recorded here, and nothing durable may begin."""
 
-    __slots__ = ("_user_key", "attempt", "context", "refusal", "run_id", "shelf", "step")
+    __slots__ = ("_user_key", "attempt", "context", "refusal", "run_id", "shelf", "step", "usage")
 
     def __init__(self, run_id: str, step: str, attempt: int, user_key: str | None) -> None:
         self.run_id, self.step, self.attempt, self._user_key = run_id, step, attempt, user_key
@@ -319,11 +320,19 @@ class Body:
         self.shelf: Callable[[], Any] | None = None
         #: The run in memory, of a step's or effect's own body.
         self.context: Any = None
+        #: By model: what it has told of, and is not recorded yet.
+        self.usage: dict[str, Usage] | None = None
 
     def refuse(self, name: str) -> InsideStep:
         """Nothing durable may begin here."""
         self.refusal = self.refusal or InsideStep(name, self.step)
         return self.refusal
+
+    def use(self, usage: Usage) -> None:
+        """The body used a model."""
+        if self.usage is None:
+            self.usage = {}
+        add_usage(self.usage, (usage,))
 
     @property
     def key(self) -> str:

@@ -7,6 +7,7 @@ it is repeated only if that outcome was not yet durable.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 
@@ -40,6 +41,7 @@ class StepRunner:
     def _begin(self, op: Op) -> None:
         if op.orphan:
             return
+        op.began_at = self._context.env.ports.clock.now_ms()
         seconds = op.definition.timeout_seconds
         if seconds is None:
             launch(self._context, op, self._ended)
@@ -65,19 +67,31 @@ class StepRunner:
             self._raised(op, _time_out(op) if op.expired else error)
 
     def _returned(self, op: Op, value: object) -> None:
-        if op.inside is not None and op.inside.refusal is not None:
-            self._give_up(op, op.inside.refusal)  # its body caught that
+        inside, context = op.inside, self._context
+        if inside is not None and inside.refusal is not None:
+            self._give_up(op, inside.refusal)  # its body caught that
             return
         try:
             encoded = op.definition.value_codec.write(value)
         except ValueRefused as refused:
             self._give_up(op, refused.by(f"step {op.id} returned"))
             return
-        done = StepDone(self._context.at(), op.id, op.attempt, op.args, op.own_digest, encoded)
+        at = context.at()
+        took = at + context.started_at - op.began_at
+        done = StepDone(
+            at,
+            op.id,
+            op.attempt,
+            op.args,
+            op.own_digest,
+            encoded,
+            took if took > 0 else 0,
+            context.used(inside) if inside is not None and inside.usage is not None else None,
+        )
         op.is_over = True
-        if type(value) in IMMUTABLE and not self._context.hider.is_on:
+        if type(value) in IMMUTABLE and not context.hider.is_on:
             op.value, op.is_immutable = value, True
-        self._context.record(done)
+        context.record(done)
 
     def _raised(self, op: Op, error: BaseException) -> None:
         ports = self._context.env.ports
@@ -87,16 +101,25 @@ class StepRunner:
             self._give_up(op, error)
             return
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
-        at = self._context.at()
-        self._context.note(AttemptFailed(at, op.id, op.attempt, fault, decision.at))
+        context, at = self._context, self._context.at()
+        failed = AttemptFailed(at, op.id, op.attempt, fault, decision.at)
+        took, usage = self._took(op, at), context.used(op.inside)
+        context.note(msgspec.structs.replace(failed, took=took, usage=usage))
         op.attempt += 1
         later(self._context, op, decision.at, self._begin)
 
     def _give_up(self, op: Op, error: BaseException) -> None:
         fault = fault_of(error, op.definition.value_codec, op.definition.own_errors)
-        at = self._context.at()
+        context, at = self._context, self._context.at()
         op.is_over = True
-        self._context.record(StepRaised(at, op.id, op.attempt, op.args, op.own_digest, fault))
+        raised = StepRaised(at, op.id, op.attempt, op.args, op.own_digest, fault)
+        took, usage = self._took(op, at), context.used(op.inside)
+        context.record(msgspec.structs.replace(raised, took=took, usage=usage))
+
+    def _took(self, op: Op, at: int) -> int | None:
+        """How long the body has run, if it was begun at all."""
+        began_at = op.began_at
+        return max(0, at + self._context.started_at - began_at) if began_at else None
 
 
 def _time_out(op: Op) -> TimedOut:
@@ -156,10 +179,17 @@ class Beginning:
                 return True
             event = _called_off(op)
         if event is not None:
-            context.inbox.append(msgspec.structs.replace(event, at=context.at()))
+            context.inbox.append(_told_again(event, context.at()))
             context.log.append(context.inbox[-1])
             context.env.host.call_soon(context.activate)
         return event is not None
+
+
+def _told_again(event: Any, at: int) -> Any:
+    """What was known before: what it used is counted where it was used."""
+    if getattr(event, "usage", None) is not None:
+        return msgspec.structs.replace(event, at=at, usage=None)
+    return msgspec.structs.replace(event, at=at)
 
 
 def _called_off(op: Op) -> EffectRaised:

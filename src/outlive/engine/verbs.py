@@ -16,6 +16,7 @@ from outlive.errors import DefinitionRefused, NotInRun, UsageError
 from outlive.model.defaults import MAP_LIMIT
 from outlive.model.ids import is_text
 from outlive.model.retry import Duration, parse_duration
+from outlive.model.usage import Usage, checked_usage
 
 
 def in_flow() -> bool:
@@ -168,6 +169,16 @@ def key() -> str:
 def attempt() -> int:
     """Inside a body: the number of this attempt, from 1."""
     return _body("outlive.attempt").attempt
+
+
+def usage(*, model: str, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0) -> None:
+    """Inside a body: tell what a model was used for; kept with the outcome, added up per run.
+
+    Several calls in one body add up per model. Outside a run it does nothing.
+    """
+    told = checked_usage(Usage(model, input_tokens, output_tokens, cost))
+    if place_here.get() is not None:
+        _body("outlive.usage").use(told)
 
 
 def run_id() -> str:

@@ -317,7 +317,7 @@ class Waits:
     def take_signal(self, letter: Signal, mail_id: str) -> None:
         """Somebody sent a signal."""
         at, signal_id = self._context.at(), mail_id.removeprefix("signal/")
-        event = SignalReceived(at, letter.name, signal_id, letter.value, letter.is_json)
+        event = SignalReceived(at, letter.name, signal_id, letter.value, letter.is_json, letter.by)
         self._context.record(event, mail_id)
 
     def take_answer(self, letter: Answer, mail_id: str) -> None:

@@ -65,13 +65,13 @@ def decide_resolve(
     step, attempt = letter.step, effect.attempt
     match letter.verdict:
         case "happened":
-            return EffectDone(at, step, attempt, letter.value, "human")
+            return EffectDone(at, step, attempt, letter.value, "human", letter.by)
         case "not_happened":
             told = Fault(DRIVER_ENDED, "a human said that it did not happen")
-            return AttemptFailed(at, step, attempt, told, now, "human")
+            return AttemptFailed(at, step, attempt, told, now, "human", who=letter.by)
         case "fail":
             fault = effect.doubt or Fault(DRIVER_ENDED, "its driver ended before it did")
-            return EffectRaised(at, step, attempt, fault, None, "human")
+            return EffectRaised(at, step, attempt, fault, None, "human", letter.by)
 
 
 def next_attempt(effect: OpenEffect) -> int:

@@ -24,6 +24,7 @@ from outlive.model.shared import Fault as Fault
 from outlive.model.shared import KeyHeld as KeyHeld
 from outlive.model.shared import KeyKept as KeyKept
 from outlive.model.shared import Marked as Marked
+from outlive.model.usage import Usage
 
 
 class ChildIntended(msgspec.Struct, frozen=True, array_like=True, tag=60):
@@ -130,6 +131,9 @@ class StepDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     args: bytes
     digest: bytes  # empty: that of the arguments
     value: bytes
+    #: How long its body ran, in ms; None: an earlier release wrote it.
+    took: int | None = None
+    usage: tuple[Usage, ...] | None = None
 
 
 class StepRaised(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -141,6 +145,8 @@ class StepRaised(msgspec.Struct, frozen=True, array_like=True, tag=11):
     args: bytes
     digest: bytes
     error: Fault
+    took: int | None = None
+    usage: tuple[Usage, ...] | None = None
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
@@ -154,6 +160,11 @@ class AttemptFailed(msgspec.Struct, frozen=True, array_like=True, tag=12):
     by: By = ""
     #: Of an effect: None if nobody knows, and it is repeated because its receiver honours the key.
     happened: bool | None = False
+    #: Of a human's word: whose it is, if that is known.
+    who: str = ""
+    usage: tuple[Usage, ...] | None = None
+    #: Of a plain step: how long its body ran, in ms.
+    took: int | None = None
 
 
 class EffectIntended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
@@ -178,6 +189,9 @@ class EffectDone(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21)
     attempt: int
     value: bytes
     by: By = ""
+    #: Of a human's word: whose it is, if that is known.
+    who: str = ""
+    usage: tuple[Usage, ...] | None = None
 
 
 class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -189,6 +203,8 @@ class EffectRaised(msgspec.Struct, frozen=True, array_like=True, tag=22):
     error: Fault
     happened: bool | None  # None: nobody knows
     by: By = ""
+    who: str = ""
+    usage: tuple[Usage, ...] | None = None
 
 
 class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):
@@ -202,6 +218,7 @@ class EffectDoubted(msgspec.Struct, frozen=True, array_like=True, tag=23):
     asks: bool
     #: The attempt surely was over by then; False: it was found open by another driver.
     over: bool
+    usage: tuple[Usage, ...] | None = None
 
 
 class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=30):
@@ -230,6 +247,8 @@ class SignalReceived(msgspec.Struct, frozen=True, array_like=True, tag=32):
     value: bytes
     #: The value is JSON, from someone who does not know the flow's types.
     is_json: bool
+    #: Who sent it, if that is known.
+    by: str = ""
 
 
 class Replied(msgspec.Struct, frozen=True, array_like=True, tag=33):
@@ -368,6 +387,8 @@ class ChapterBegan(msgspec.Struct, frozen=True, array_like=True, tag=47):
     published: dict[str, bytes] = {}
     #: By stream: its last offset.
     streams: dict[str, int] = {}
+    #: What models were used for in the chapters before.
+    usage: tuple[Usage, ...] | None = None
 
 
 class RunRetried(msgspec.Struct, frozen=True, array_like=True, tag=48):
@@ -395,6 +416,8 @@ class Forked(msgspec.Struct, frozen=True, array_like=True, tag=49):
     #: A step or question whose outcome is another in the fork; as JSON.
     step: str = ""
     value: bytes = b""
+    #: Who made it, if that is known.
+    by: str = ""
 
 
 class ForkMade(msgspec.Struct, frozen=True, array_like=True, tag=53):
@@ -403,6 +426,7 @@ class ForkMade(msgspec.Struct, frozen=True, array_like=True, tag=53):
     at: int
     fork_id: str
     seq: int
+    by: str = ""
 
 
 class Patched(msgspec.Struct, frozen=True, array_like=True, tag=70):

@@ -24,6 +24,8 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag=1):
     #: The seq of the intent that it is about (0: whichever is open). Attempts that were cut off
     #: keep their number, so the number alone does not tell them apart.
     intent: int = 0
+    #: Whose word it is, if that is known.
+    by: str = ""
 
 
 class Signal(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -32,6 +34,7 @@ class Signal(msgspec.Struct, frozen=True, array_like=True, tag=3):
     name: str
     value: bytes
     is_json: bool = False
+    by: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, assert_never, get_args
+from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
@@ -70,6 +70,7 @@ from outlive.model.logs import (
     log_brief_after,
 )
 from outlive.model.shared import Brief
+from outlive.model.usage import Usage, add_usage
 
 
 class OpenEffect(msgspec.Struct):
@@ -171,6 +172,8 @@ class Run:
     #: By stream: its last offset, and the bytes that were written in this chapter.
     streams: dict[str, int] = field(default_factory=dict)
     stream_bytes: dict[str, int] = field(default_factory=dict)
+    #: By model: what it was used for in all chapters.
+    usage: dict[str, Usage] = field(default_factory=dict)
     #: Something that a header shows has changed since it was last made.
     header_is_stale: bool = True
     #: Of a journal that is no run's: what its header shows.
@@ -202,20 +205,21 @@ def fold(events: Iterable[Event]) -> Run:
     # Most of a long journal are steps that were done and effects that ended at once: they leave
     # nothing behind but their place and time.
     intent: EffectIntended | None = None
-    for event in events:
+    anything: Iterable[Any] = events  # kinds are told by their exact type
+    for event in anything:
         kind = type(event)
         if intent is not None:
             ended, intent = intent, None
-            if kind is EffectDone and event.step == ended.step:  # type: ignore[union-attr]
+            if kind is EffectDone and event.step == ended.step and event.usage is None:
                 run.seq += 2
-                run.at, run.barren = event.at, 0  # type: ignore[union-attr]  # exact type
+                run.at, run.barren = event.at, 0
                 continue
             apply(run, ended)
-        if kind is StepDone and not run.backoffs:
+        if kind is StepDone and not run.backoffs and event.usage is None:
             run.seq += 1
-            run.at, run.barren = event.at, 0  # type: ignore[union-attr]  # exact type, as above
-        elif kind is EffectIntended and event.step not in run.effects:  # type: ignore[union-attr]
-            intent = event  # type: ignore[assignment]  # exact type, as above
+            run.at, run.barren = event.at, 0
+        elif kind is EffectIntended and event.step not in run.effects:
+            intent = event
         else:
             apply(run, event)
     if intent is not None:
@@ -235,12 +239,15 @@ def apply(run: Run, event: Event) -> None:
             run.at, run.barren = event.at, 0
             closed = run.effects.pop(event.step, None)
             run.header_is_stale |= closed is not None and closed.asks
+            if event.usage is not None:
+                add_usage(run.usage, event.usage)
         case StepDone() | StepRaised():
             run.at, run.barren = event.at, 0
             run.backoffs.pop(event.step, None)
+            if event.usage is not None:
+                add_usage(run.usage, event.usage)
         case TimerFired() | SignalReceived() | CancelRequested() | DeadlinePassed():
-            run.at = event.at
-            run.barren = 0
+            run.at, run.barren = event.at, 0
         case Claimed():
             _claim(run, event)
         case Parked():
@@ -249,11 +256,8 @@ def apply(run: Run, event: Event) -> None:
             _try(run, event)
         case RunStarted():
             run.started, run.wake_at, run.header_is_stale = event, event.started_at, True
-        case AttemptFailed():
-            _back_off(run, event)
-        case EffectDoubted():
-            run.at = event.at
-            _doubt(run, event)
+        case AttemptFailed() | EffectDoubted():
+            _leave_open(run, event)
         case MailRead() | Replied() | SignalTaken() | ForkMade():
             run.at = event.at
         case QuestionAsked() | Answered() | QuestionClosed():
@@ -367,6 +371,8 @@ def _begin_chapter(run: Run, event: ChapterBegan) -> None:
     if run.status == "pending":
         run.status = "running"
     run.published, run.streams = dict(event.published), dict(event.streams)
+    if event.usage is not None:
+        run.usage = {each.model: each for each in event.usage}
     run.stream_bytes.clear()
     run.patches.clear()
     run.backoffs.clear()
@@ -439,8 +445,18 @@ def _begin_attempt(run: Run, event: EffectIntended) -> None:
     run.effects[event.step] = effect
 
 
+def _leave_open(run: Run, event: AttemptFailed | EffectDoubted) -> None:
+    """An attempt ended, and its step or effect did not."""
+    run.at = event.at
+    add_usage(run.usage, event.usage or ())
+    if isinstance(event, AttemptFailed):
+        _back_off(run, event)
+    else:
+        _doubt(run, event)
+
+
 def _back_off(run: Run, event: AttemptFailed) -> None:
-    run.at, run.barren = event.at, 0
+    run.barren = 0
     effect = run.effects.get(event.step)
     if effect is None:
         run.backoffs[event.step] = Backoff(event.attempt, event.retry_at, event.error)

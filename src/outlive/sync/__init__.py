@@ -30,6 +30,7 @@ from outlive.engine.verbs import (
     random,
     replaying,
     run_id,
+    usage,
     uuid,
 )
 from outlive.errors import NotHappened
@@ -37,6 +38,7 @@ from outlive.model.queues import Queue, Rate
 from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Retry
+from outlive.model.usage import Usage
 from outlive.sync.verbs import (
     Request,
     approve,
@@ -101,6 +103,7 @@ __all__ = [
     "Schedule",
     "Step",
     "StepOptions",
+    "Usage",
     "approve",
     "ask",
     "attempt",
@@ -147,6 +150,7 @@ __all__ = [
     "tag",
     "timeout",
     "unschedule",
+    "usage",
     "uuid",
     "wait_signal",
 ]

@@ -157,10 +157,11 @@ class App:
         at: int | None = None,
         set: Mapping[str, object] | None = None,
         id: str | None = None,
+        by: str = "",
     ) -> Handle[Any]:
         """Start a run that continues after event ``at`` of another one, or after a step."""
         refuse_in_run("outlive.fork", CALL)
-        return self._handle(partial(self._app.fork, run_id, at=at, set=set, id=id))
+        return self._handle(partial(self._app.fork, run_id, at=at, set=set, id=id, by=by))
 
     def retry(self, run_id: str, by: str = "") -> Handle[Any]:
         """Continue a run that failed or is quarantined, on any worker."""
@@ -214,9 +215,11 @@ class App:
         """Every queue that has limits or runs: how many wait, how many are claimed, since when."""
         return self.call(self._app.queues)
 
-    def resolve(self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null") -> None:
+    def resolve(
+        self, run_id: str, step: str, verdict: Verdict, value: bytes = b"null", by: str = ""
+    ) -> None:
         """Settle an effect in doubt by a human's word; ``value`` is JSON."""
-        self.call(partial(self._app.resolve, run_id, step, verdict, value))
+        self.call(partial(self._app.resolve, run_id, step, verdict, value, by))
 
     def retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Swept:
         """Delete what these rules, or the app's own, allow; returns what was deleted."""

@@ -17,6 +17,7 @@ from outlive.engine.signatures import IdOption, Startable
 from outlive.model.events import Event
 from outlive.model.retry import Duration
 from outlive.model.run import Run
+from outlive.model.usage import Usage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +60,10 @@ class Handle(Generic[T]):
         """All events so far, verified."""
         return self._call(self._handle.read)
 
+    def usage(self) -> dict[str, Usage]:
+        """What models were used for in this run, by model, as far as it is durable."""
+        return self._call(self._handle.usage)
+
     def published(self) -> dict[str, Any]:
         """The newest value of each name that the run published, as far as it is durable."""
         return self._call(self._handle.published)
@@ -89,9 +94,10 @@ class Handle(Generic[T]):
         at: int | None = None,
         set: Mapping[str, object] | None = None,
         id: str | None = None,
+        by: str = "",
     ) -> Handle[T]:
         """Start a run that continues after event ``at`` of this one, or after a step, set anew."""
-        return Handle(self._call(partial(self._handle.fork, at, set, id)), self._call)
+        return Handle(self._call(partial(self._handle.fork, at, set, id, by)), self._call)
 
     # mail
 
@@ -99,9 +105,9 @@ class Handle(Generic[T]):
         """Ask the run to stop: at its next durable point, what happened is undone."""
         self._call(partial(self._handle.cancel, by))
 
-    def signal(self, name: str, value: object = None, id: str | None = None) -> bool:
+    def signal(self, name: str, value: object = None, id: str | None = None, by: str = "") -> bool:
         """Send a signal, kept until the flow takes it; False if that id was sent before."""
-        return self._call(partial(self._handle.signal, name, value, id))
+        return self._call(partial(self._handle.signal, name, value, id, by))
 
     def question(self, timeout: Duration | None = None) -> Question:
         """The first question that the run asks, as soon as it asks one."""

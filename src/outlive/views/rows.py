@@ -213,13 +213,15 @@ def _of_code(event: OfCode) -> dict[str, object]:
                 "note": f"{told}what came from seq {event.since} on is redone",
             }
         case ev.Forked():
-            note = f"from run {event.run_id} at seq {event.seq}, {_origin(event.start)}"
+            told = f"by {event.by}, " if event.by else ""
+            note = f"{told}from run {event.run_id} at seq {event.seq}, {_origin(event.start)}"
             changed: dict[str, object] = {}
             if event.step:
                 changed = {"value": from_json(event.value), **_at(event.step)}
             return {"what": "forked", "note": note, **changed}
         case ev.ForkMade():
-            return {"what": "fork made", "note": f"run {event.fork_id}, at seq {event.seq}"}
+            told = f", by {event.by}" if event.by else ""
+            return {"what": "fork made", "note": f"run {event.fork_id}, at seq {event.seq}{told}"}
         case ev.Patched(place=place):
             return {"what": "patched", "note": "the new way", **_at(place)}
         case _:
@@ -275,7 +277,7 @@ def _of_mail(event: OfMail) -> dict[str, object]:
     match event:
         case ev.SignalReceived():
             value = from_json(event.value) if event.is_json else event.value
-            note = f"id {event.signal_id}"
+            note = f"id {event.signal_id}" + (f", by {event.by}" if event.by else "")
             return {"what": "signal", "step": event.name, "value": value, "note": note}
         case ev.SignalTaken():
             return {"what": "taken", "note": f"signal {event.signal_id} as {event.type_name}"}
@@ -345,22 +347,22 @@ def _of_step(event: OfStep) -> dict[str, object]:
     told: dict[str, object]
     match event:
         case ev.StepDone(args=args, value=value):
-            told = {"what": "done", "args": args, "value": value}
+            told = {"what": "done", "args": args, "value": value, "duration_ms": event.took}
         case ev.StepRaised(args=args, error=error):
-            told = {"what": "raised", "args": args, "error": error}
+            told = {"what": "raised", "args": args, "error": error, "duration_ms": event.took}
         case ev.AttemptFailed():
-            note = _told_by(event.by) or "nothing happened"
+            note = _told_by(event) or "nothing happened"
             if event.happened is None:
                 note = "nobody knows whether it happened; it is repeated under the same key"
             told = {"what": "attempt failed", "error": event.error, "note": note}
-            told["due_at"] = event.retry_at
+            told |= {"due_at": event.retry_at, "duration_ms": event.took}
         case ev.EffectIntended():
             told = {"what": "intended", "args": event.args or None}
         case ev.EffectDone():
-            told = {"what": "done", "value": event.value, "note": _told_by(event.by)}
+            told = {"what": "done", "value": event.value, "note": _told_by(event)}
         case ev.EffectRaised():
             happened = {True: "it happened", False: "nothing happened", None: "nobody knows"}
-            note = ", ".join(filter(None, (happened[event.happened], _told_by(event.by))))
+            note = ", ".join(filter(None, (happened[event.happened], _told_by(event))))
             told = {"what": "raised", "error": event.error, "note": note}
         case ev.EffectDoubted():
             note = "a human must tell" if event.asks else "it will be settled"
@@ -370,14 +372,14 @@ def _of_step(event: OfStep) -> dict[str, object]:
     return {**told, **_at(event.step), "attempt": event.attempt}
 
 
-def _told_by(by: str) -> str:
+def _told_by(event: ev.AttemptFailed | ev.EffectDone | ev.EffectRaised) -> str:
     told = {
         "check": "told by its check",
-        "human": "told by a human",
+        "human": f"told by {event.who or 'a human'}",
         "holder": "told by the holder of its key",
         "driver": "told by its driver",
     }
-    return told.get(by, "")
+    return told.get(event.by, "")
 
 
 def from_json(raw: bytes) -> bytes:

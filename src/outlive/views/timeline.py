@@ -55,8 +55,8 @@ def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
                 | ev.EffectDoubted()
                 | ev.AttemptFailed()
                 | ev.ChildEnded()
-            ):
-                row = _timed(row, begun.get(event.step))
+            ) if event.step in begun:
+                row = _timed(row, begun[event.step])
             case ev.Answered() | ev.QuestionClosed():
                 row = _timed(row, begun.get(event.question))
             case _:
