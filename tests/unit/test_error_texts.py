@@ -29,8 +29,11 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await made.app.aclose()
 
 
-#: Errors whose door needs a server; a test there reads their text.
-ELSEWHERE = {errors.WentBack: "tests/postgres/test_fleet.py"}
+#: Errors whose door needs a server or another holder; a test there reads their text.
+ELSEWHERE = {
+    errors.WentBack: "tests/postgres/test_fleet.py",
+    errors.LockLost: "tests/locks/test_locks.py",
+}
 
 
 def leaves() -> set[type[errors.OutliveError]]:

@@ -52,7 +52,8 @@
         ├── CorruptRecord       a record is damaged, missing or out of place
         ├── BlobMissing         a part of a blob is gone or damaged
         ├── CorruptArchive      a file of archived runs is damaged
-        └── LeaseLost           another worker drives this run now
+        ├── LeaseLost           another worker drives this run now
+        └── LockLost            this process does not hold the lock any more
 
 The class docstring says what happened and what to do; the message adds the facts.
 """
@@ -118,6 +119,7 @@ from outlive.errors.failures import (
     BlobMissing,
     CorruptArchive,
     LeaseLost,
+    LockLost,
 )
 # isort: on
 
@@ -141,6 +143,7 @@ __all__ = [
     "IoInFlow",
     "KeyTaken",
     "LeaseLost",
+    "LockLost",
     "NeverAwaited",
     "NoReply",
     "NotApproved",

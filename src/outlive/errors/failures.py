@@ -281,3 +281,11 @@ class LeaseLost(StoreError):
     def __init__(self, run_id: str, why: str = "is driven by another worker now") -> None:
         super().__init__(f"run {run_id} {why}")
         self.run_id, self.why = run_id, why
+
+
+class LockLost(StoreError):
+    """This process does not hold the lock any more: what it guards may be another's by now."""
+
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f"lock {resource!r} was lost: {why}")
+        self.resource, self.why = resource, why
