@@ -125,6 +125,8 @@ class Handle(Generic[T]):
             Waiting: it waits for somebody (``on_wait="raise"``).
         """
         check_on_wait(on_wait)
+        if timeout is None and on_wait == "log":
+            return await self._outcome(on_wait)
         late = f"run {self.id} was not over within {timeout}; it goes on"
         if on_wait == "log":
             return await _within(timeout, self._outcome(on_wait), late)
@@ -135,7 +137,7 @@ class Handle(Generic[T]):
         self._check_process()
         if (had := self._had()) is not None:
             return self._value(had.status, had.value, had.error)
-        still = Still()
+        still: Still | None = None
         while True:
             if self._worker is not None and self._worker.will_tell(self.id):
                 is_here = self._worker.is_driving(self.id)
@@ -144,6 +146,7 @@ class Handle(Generic[T]):
                 )
                 if verdict is not None:
                     return self._value(verdict.status, verdict.value, verdict.error)
+            still = still or Still()
             reading = await self._read(after_all=True)
             if reading.header.status in ENDED:
                 run = await self._ended()

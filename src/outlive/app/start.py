@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -76,10 +76,12 @@ class Starter:
         #: before its start is written. The first one is often what a process drove when it died.
         self._reads_first = True
 
-    async def start(self, flow: AnyFlow, call: Call, run_id: str | None) -> Handle[Any]:
+    def start(
+        self, flow: AnyFlow, call: Call, run_id: str | None
+    ) -> Coroutine[Any, Any, Handle[Any]]:
         """Start a run here, or continue the one of that id."""
         self._reader.check_open()
-        return await self._start(self._request(flow, call, run_id))
+        return self._start(self._request(flow, call, run_id))
 
     async def ensure(self, flow: AnyFlow, call: Call, run_id: str) -> Handle[Any]:
         """Start a run unless there is one of that id; an app that does not drive submits it."""
@@ -191,7 +193,10 @@ class Starter:
         return self._handles.of(run_id)
 
     def _request(self, flow: AnyFlow, call: Call, run_id: str | None) -> StartRequest:
-        return hidden(by_flow(flow, call, run_id, self._reader.ports), self._reader.hider)
+        reader = self._reader
+        request = by_flow(flow, call, run_id, reader.ports)
+        hides = reader.hider.is_on or reader.hider.names
+        return hidden(request, reader.hider) if hides else request
 
     def _to_submit(
         self, flow: AnyFlow | str, call: Call, options: Mapping[str, Any]
@@ -205,7 +210,11 @@ class Starter:
         worker.learn(flow)
         is_read = request.is_named and self._reads_first
         there = await self._look(run_id) if is_read else None
-        is_new = there is None and await self._begin(worker, request)
+        is_new = False
+        if there is None and request.event.queue == DEFAULT_QUEUE:
+            is_new = await worker.start_run(run_id, request.event)
+        elif there is None:
+            is_new = await self._begin_queued(worker, request)
         if request.is_named:
             self._reads_first = not is_new
         if not is_new:
@@ -226,10 +235,8 @@ class Starter:
         if header.ended_at is None:
             worker.want(request.run_id, None if is_nudged else there)
 
-    async def _begin(self, worker: Worker, request: StartRequest) -> bool:
-        """Whether the run is new. A run of a queue waits until the queue lets it be claimed."""
-        if request.event.queue == DEFAULT_QUEUE:
-            return await worker.start_run(request.run_id, request.event)
+    async def _begin_queued(self, worker: Worker, request: StartRequest) -> bool:
+        """Whether the run is new. It waits until its queue lets it be claimed."""
         await self._queues.check_units(request.event)
         is_new = await self._writer.commit(start_entry(request.run_id, request.event))
         if is_new:
@@ -270,7 +277,10 @@ def _checked(flow: Any) -> Flow[..., Any]:
 
 def by_flow(flow: Flow[..., Any], call: Call, run_id: str | None, ports: Ports) -> StartRequest:
     """The request to start this flow."""
-    flow = _checked(flow)
+    if not isinstance(flow, Flow):
+        raise not_a_flow(flow)
+    if run_id is None:
+        return _request(flow, flow.bind(*call[0], **call[1]), None, ports)
     (args, kwargs), said = _parted(flow, call, {"id": run_id})
     return _request(flow, flow.bind(*args, **kwargs), said["id"], ports)
 

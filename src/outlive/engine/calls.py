@@ -157,6 +157,8 @@ class Calls:
 
     def never_awaited(self) -> NeverAwaited | None:
         """The flow is over: what it called and left there. Nothing of that was done."""
+        if not self.called:
+            return None
         left = [each for each in self.called if is_unawaited(each)]
         self.called = []
         names = [_name_of_call(each) for each in left]

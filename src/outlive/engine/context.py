@@ -120,9 +120,9 @@ class RunContext:
         self.flow, self.log, self.env = flow, log, env
         self.hider = env.hider.for_run()
         self.run_id = log.run_id
-        self.start_event = run.start
+        start = self.start_event = run.start
         self.chapter = run.chapter
-        self.started_at = run.start.started_at
+        self.started_at = start.started_at
         self._last_at = run.at
         #: By model: what it was used for so far.
         self.usage = dict(run.usage)
@@ -154,7 +154,9 @@ class RunContext:
         Its parts know one another: left as they are they would wait for the garbage collector,
         whose work was measured to be a third of the cost of a short run.
         """
-        self.__dict__ = {name: self.__dict__[name] for name in _KEPT}
+        mine, self.__dict__ = self.__dict__, {}
+        for name in _KEPT:
+            self.__dict__[name] = mine[name]
 
     def at(self) -> int:
         """Now, in ms since the run's start; never falls."""

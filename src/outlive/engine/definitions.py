@@ -67,6 +67,8 @@ class RunOptions:
     @property
     def place(self) -> QueuePlace | None:
         """Where in its queue a run stands; None: where all do that say nothing of it."""
+        if self.queue_key is None and self.priority is None and self.units is None:
+            return None
         named = {"key": self.queue_key, "priority": self.priority, "units": self.units}
         given: dict[str, Any] = {name: each for name, each in named.items() if each is not None}
         return check_place(QueuePlace(**given)) if given else None

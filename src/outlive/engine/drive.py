@@ -64,6 +64,7 @@ from outlive.model.events import (
     Patched,
     QuestionAsked,
     Replied,
+    RunStarted,
     RunUndoing,
     SignalReceived,
     StepDone,
@@ -75,6 +76,8 @@ from outlive.model.run import Run
 
 logger = logging.getLogger("outlive")
 
+#: Events of a run that begins: its start, and a first claim.
+FRESH = 2
 #: Handles that a flow may run without one delivery; more is a loop that waits for nothing.
 SPIN_MAX = 200_000
 #: How long a flow may keep its host's loop busy in one go.
@@ -105,7 +108,8 @@ class Drive:
         context = self.context = RunContext(flow, log, run, env)
         self.flow, self.log, self.env, self.run_id = flow, log, env, context.run_id
         self.loop, self.inbox, self.waiting = context.loop, context.inbox, context.waiting
-        self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, run.start, run.start.args)
+        start = context.start_event
+        self._chapter = run.chapter or ChapterBegan(0, 0, 0, 0, start, start.args)
         self._active = self._winding_up = False
         self._spun = 0
         replay = self._replay = Replay(context.run_id, run)
@@ -115,7 +119,7 @@ class Drive:
         children = self.children = Children(context, run, comparing)
         ending = self.ending = Ending(context, self._chapter, comparing, waits)
         effects = EffectRunner(context)
-        self.deadline = Deadline(context, run.start.deadline_at)
+        self.deadline = Deadline(context, start.deadline_at)
         self.threads = FlowThreads(context)
         self.mailbox = Mailbox(context, effects, timers, waits, children)
         self.calls = Calls(context, comparing, waits, children, ending)
@@ -139,13 +143,14 @@ class Drive:
 
     def begin(self, events: Sequence[Event]) -> None:
         """Replay these events and go on."""
-        self.inbox.extend(self._replay.inbox(events))
-        if was_driven(events):
-            self.context.is_replaying = True
-            self.env.repeats.begin()
-        if self.context.outlet is not None or self._replay.is_fork:
-            self.context.telling().replay(self._replay.written(events))
-        self.mailbox.remember(events)
+        if len(events) > FRESH or type(events[0]) is not RunStarted:
+            self.inbox.extend(self._replay.inbox(events))
+            if was_driven(events):
+                self.context.is_replaying = True
+                self.env.repeats.begin()
+            if self.context.outlet is not None or self._replay.is_fork:
+                self.context.telling().replay(self._replay.written(events))
+            self.mailbox.remember(events)
         try:
             main = self._call_flow()
         except (TypeError, ValueRefused) as error:
@@ -154,7 +159,8 @@ class Drive:
         chapter = self._chapter
         self.context.main = self.loop.create_main(main, Branch(self.calls, str(chapter.number)))
         self.loop.seconds = chapter.at / 1000
-        self.waits.keep(chapter.signals)
+        if chapter.signals:
+            self.waits.keep(chapter.signals)
         if chapter.is_cancelled:
             self.ending.cancel_requested = True
             self.context.main.cancel()
@@ -232,7 +238,8 @@ class Drive:
         """The flow returned, raised, or was stopped."""
         main = self.context.main
         if self.ending.verdict is None and main is not None and main.done() and not self.loop.tasks:
-            self.ending.returned(main, self.loop.refusal, self.calls.never_awaited())
+            left = self.calls.never_awaited() if self.calls.called else None
+            self.ending.returned(main, self.loop.refusal, left)
         return self.ending.verdict is not None
 
     def is_patched(self, place: str) -> bool:
@@ -252,7 +259,9 @@ class Drive:
         if self.flow.is_async:  # a thread that was given up may still look for its loop
             self.log.on_failure = None
             self.context.let_go()
-            self.__dict__ = {name: self.__dict__[name] for name in _KEPT}
+            mine, self.__dict__ = self.__dict__, {}
+            for name in _KEPT:
+                self.__dict__[name] = mine[name]
 
     # deliveries
 
@@ -412,9 +421,11 @@ class Drive:
 
     def _go_live(self) -> None:
         self.context.is_live = True
-        self.context.end_replay()
+        if self.context.is_replaying:
+            self.context.end_replay()
         self._replay.is_over()
-        self.deadline.arm()
+        if self.deadline.is_set:
+            self.deadline.arm()
         if self.inbox:
             # It passed while nobody drove the run: nothing below begins any more.
             self._deliver(self.inbox.popleft())
@@ -448,7 +459,7 @@ class Drive:
         self._winding_up = True
         if self.context.carries is not None and not self.flow_is_over():
             self.cut(self.ending.next_chapter())
-        else:
+        elif self.loop.tasks:
             self.loop.cancel_all()
 
     def cut(self, verdict: FlowEnd) -> None:

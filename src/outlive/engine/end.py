@@ -205,6 +205,7 @@ class Deadline:
 
     def __init__(self, context: RunContext, at: int | None) -> None:
         self._context, self._at = context, at
+        self.is_set = at is not None
         self._timer: Cancellable | None = None
 
     def arm(self) -> None:

@@ -183,12 +183,16 @@ class Leaving:
         if context.stopped:
             return
         context.stopped = True
-        context.end_replay()
-        self._end_stay()
+        if context.is_replaying:
+            context.end_replay()
+        if self._stay is not None:
+            self._end_stay()
         if context.outlet is not None:
             context.outlet.stop()
-        self._deadline.stop()
-        self._timers.stop()
+        if self._deadline.is_set:
+            self._deadline.stop()
+        if self._timers.waiting:
+            self._timers.stop()
         context.waiting.stop()
         context.loop.kill(RunStopped)
         self.forget_calls()

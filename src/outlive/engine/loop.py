@@ -257,6 +257,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def cancel_all(self) -> None:
         """Cancel what is left, in the order of the branches: ``as_completed`` makes them in any."""
+        if not self.tasks:
+            return
         for task, _ in sorted(self.tasks.items(), key=lambda item: _order(item[1])):
             task.cancel()
 
@@ -264,6 +266,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Close every frame of the flow, each in its own context. Nothing is ready ever after."""
         self.dead = True
         self.ready.clear()
+        if not self.tasks:
+            return
         raised = [_close(task, context, stopped) for task, context in list(self.tasks.items())]
         self.tasks.clear()
         for error in raised:

@@ -54,9 +54,9 @@ class Mailbox:
     def remember(self, events: Sequence[Event]) -> None:
         """The events of the run so far: whatever they were made of does not count again."""
         self._past = set(mail_ids(events))
-        self._children.is_news_lost = any(
-            isinstance(each, MailRead) and each.unreadable is not None for each in events
-        )
+        for each in events:
+            if type(each) is MailRead and each.unreadable is not None:
+                self._children.is_news_lost = True
 
     def take(self, mail: Sequence[Mail]) -> None:
         """Somebody brought mail; what was brought before counts once."""

@@ -304,6 +304,8 @@ class PendingOps:
 
     def go_live(self) -> list[Op]:
         """What must be begun now that the replay is over: what is waited for, and open effects."""
+        if not self._orphans:
+            return list(self.ops.values())
         orphans = self._orphans.items()
         self._orphans = {step: op for step, op in orphans if step in self.unsettled}
         return self.all()
@@ -371,7 +373,7 @@ class PendingOps:
 
     def stop(self) -> None:
         """The run leaves memory: timers end, plain bodies are cancelled, effects run out."""
-        for op in self.all():
+        for op in self.all() if self.ops or self._orphans else ():
             if op.timer is not None:
                 op.timer.cancel()
             if op.definition.effect is None:

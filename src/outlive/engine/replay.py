@@ -120,7 +120,9 @@ class Replay:
     def __init__(self, run_id: str, run: Run) -> None:
         self._run_id = run_id
         # Copies: the fold goes on with the keeper, on its thread.
-        self.effects = {step: replace(effect) for step, effect in run.effects.items()}
+        self.effects = dict(run.effects)
+        for step, effect in run.effects.items():
+            self.effects[step] = replace(effect)
         self.backoffs = dict(run.backoffs)
         self.patches = set(run.patches)
         self._seq = run.seq
@@ -229,9 +231,9 @@ def was_driven(events: Sequence[Event]) -> bool:
 
     A run is claimed when it is first driven; a later chapter begins under the claim of the last.
     """
-    claims = sum(type(event) is Claimed for event in events)
-    is_first = bool(events) and type(events[0]) is RunStarted
-    return claims > is_first or any(type(event) is Forked for event in events)
+    kinds = list(map(type, events))
+    is_first = bool(events) and kinds[0] is RunStarted
+    return kinds.count(Claimed) > is_first or Forked in kinds
 
 
 def parting(inbox: Sequence[Event]) -> Forked | None:

@@ -28,7 +28,7 @@ def start_event(
         started_at=now,
         family=run_id,
         queue=options.queue or DEFAULT_QUEUE,
-        deadline_at=options.deadline_from(now),
+        deadline_at=None if options.deadline is None else options.deadline_from(now),
         tags=dict(options.tags),
         pins=dict(options.pins),
         place=options.place,

@@ -40,7 +40,7 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         flow=start.flow,
         version=start.version,
         format=FORMAT,
-        status=run.shown_status,
+        status=run.shown_status if run.effects else run.status,
         family=start.family,
         started_at=start.started_at,
         wake_at=run.wake_at,
@@ -51,7 +51,7 @@ def header_of(run: Run, chapter_link: bytes = b"") -> Header:
         units=place.units,
         parent=start.parent,
         tags=start.tags,
-        reason=_reason(run),
+        reason=run.reason[:500] if run.error is None else _reason(run.error),
         chapter=0 if run.chapter is None else run.chapter.seq,
         chapter_link=chapter_link,
         error="" if run.error is None else fingerprint(run.error),
@@ -189,10 +189,8 @@ def brief_header(brief: Brief) -> Header:
     )
 
 
-def _reason(run: Run) -> str:
-    if run.error is not None:
-        return f"{run.error.type_name}: {run.error.message}"[:500]
-    return run.reason[:500]
+def _reason(error: Fault) -> str:
+    return f"{error.type_name}: {error.message}"[:500]
 
 
 def key_header(

@@ -137,8 +137,10 @@ class Keeper:
         """This log has something new. The bell rings at the end of the side's turn, or early."""
         log.marked_at = self.counters.flushes
         self._marked.append(log)
-        if log.side not in self._ringing:
-            self._ring_after_turn(log.side)
+        side = log.side
+        if side not in self._ringing:
+            self._ringing.add(side)
+            side.call_soon(self._ring_now, side)
         if len(self._marked) == self._early:
             self._ring()
 
@@ -189,7 +191,10 @@ class Keeper:
         if not batch:
             return True
         try:
-            answers = await self._commit(batch, at_once=at_once)
+            if at_once or len(batch) == 1:
+                answers = await self._store.commit(batch, wait=not at_once)
+            else:
+                answers = await self._commit(batch)
         except OutliveError as error:
             self._loose.extend(loose)
             self.end(error)
@@ -206,16 +211,12 @@ class Keeper:
         self._tell(batch, answers, loose, logs)
         return True
 
-    async def _commit(
-        self, batch: list[Entry], *, at_once: bool
-    ) -> Sequence[Conflict | None] | None:
+    async def _commit(self, batch: list[Entry]) -> Sequence[Conflict | None] | None:
         """An answer per entry, and nobody who asks for an id in use may fence that run's driver.
 
         A store refuses whatever follows a refused entry of the same run in the same batch, so
         those who would create a run come last.
         """
-        if at_once:
-            return await self._store.commit(batch, wait=False)
         if len({entry.run_id for entry in batch}) == len(batch):
             return await self._store.commit(batch)
         order = sorted(range(len(batch)), key=lambda position: batch[position].after == 0)

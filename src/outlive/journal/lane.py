@@ -44,24 +44,20 @@ def run_immediate(work: Coroutine[Any, Any, T]) -> T:
 class Pace:
     """Whether what is done again and again is quick enough for a loop to wait for it."""
 
-    __slots__ = ("_clock", "_quick")
+    __slots__ = ("_clock", "_quick", "begin", "is_quick")
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._quick = clock, 0
-
-    @property
-    def is_quick(self) -> bool:
-        """It was, many times in a row."""
-        return self._quick >= QUICK_TIMES
-
-    def begin(self) -> float:
-        """The instant at which it begins, for ``note``."""
-        return self._clock.monotonic()
+        #: The instant at which it begins, for ``note``.
+        self.begin = clock.monotonic
+        #: It was, many times in a row.
+        self.is_quick = False
 
     def note(self, began: float, *, is_done: bool = True) -> None:
         """It is over; not done: it would have taken longer."""
         is_slow = self._clock.monotonic() - began > SLOW_SECONDS
         self._quick = 0 if is_slow or not is_done else self._quick + 1
+        self.is_quick = self._quick >= QUICK_TIMES
 
 
 class Lane(Protocol):

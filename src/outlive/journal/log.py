@@ -27,6 +27,8 @@ from outlive.model.events import (
     EffectDone,
     EffectIntended,
     Event,
+    RunCompleted,
+    RunStarted,
     StepDone,
     encode_events,
 )
@@ -191,13 +193,14 @@ class RunLog:
         """Whoever may drive the run changes only with what its header shows."""
         run = self.run
         run.header_is_stale = False
-        takes = any(type(event) is Claimed for event in events[:2])
+        takes = type(events[0]) is Claimed or (len(events) > 1 and type(events[1]) is Claimed)
         lease: Lease = "take" if takes else "keep"
+        is_held = run.is_held
         return replace(
             entry,
             header=header_of(run, self.chapter_link),
-            lease=lease if run.is_held else "free",
-            worker=self.worker if takes and run.is_held else None,
+            lease=lease if is_held else "free",
+            worker=self.worker if takes and is_held else None,
         )
 
     def _fold_queue(self) -> tuple[list[Event], tuple[str, ...], int, int]:
@@ -224,9 +227,11 @@ class RunLog:
                 size += len(item.args)
             elif kind is StepDone:
                 size += len(item.args) + len(item.value)
-            elif kind is ChapterBegan:
+            elif kind is ChapterBegan or kind is RunStarted:
                 size += len(item.args)
-            else:
+            elif kind is RunCompleted:
+                size += len(item.value)
+            elif kind is not Claimed:
                 size += _bytes_in(item)
         return events, tuple(consumed), kinds, size
 

@@ -483,7 +483,7 @@ def _claim(run: Run, event: Claimed) -> None:
         run.epoch = event.epoch
         run.header_is_stale = True
         return
-    if event.certain:
+    if event.certain and run.effects:
         _note_death(run)
     run.epoch = event.epoch
     run.is_claimed_again = run.barren > 0
@@ -530,8 +530,9 @@ def _end(run: Run, event: RunCompleted | RunFailed | RunCancelled) -> None:
             run.status, run.error = "failed", error
         case RunCancelled(error=error):
             run.status, run.error = "cancelled", error
-    run.tells_parent = run.start.is_awaited
+    start = run.start
+    run.tells_parent = start.is_awaited
     run.wake_at = 0 if run.tells_parent else None
     if not run.tells_parent:
-        run.ended_at = run.start.started_at + event.at
+        run.ended_at = start.started_at + event.at
     run.header_is_stale = True

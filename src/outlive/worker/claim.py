@@ -28,6 +28,7 @@ from outlive.model.decide import PROBATION_FROM
 from outlive.model.events import DriveBegan, Event, Parked
 from outlive.model.mail import Cancel
 from outlive.model.run import ENDED, Run
+from outlive.ports import Clock
 from outlive.stores.types import Claims, Entry, Head, Mail, Offer, Reading, Wanted
 from outlive.worker.chapters import Chapter, claim_and_read, portions, read_chapters
 from outlive.worker.dependencies import Setting
@@ -221,6 +222,20 @@ def _announce(offers: Sequence[Offer]) -> None:
             logger.info("run %s (flow %s) started", run_id, flow)
         else:
             logger.debug("run %s (flow %s) goes on", run_id, flow)
+
+
+#: Looks for what is due do not follow one another faster than this, whatever a store says.
+_AHEAD_MS_MIN = 1
+
+
+def next_look(claims: Claims, clock: Clock) -> float | None:
+    """When the next run gets due, in monotonic time.
+
+    The store's clock decides what is due, and ours may be ahead of it.
+    """
+    if claims.next_at is None:
+        return None
+    return clock.monotonic() + max(_AHEAD_MS_MIN, claims.next_at - claims.now) / 1000
 
 
 class Admission:

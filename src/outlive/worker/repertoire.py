@@ -91,6 +91,8 @@ class Repertoire:
         """
         known = self._flows.setdefault(flow.name, [])
         for position, each in enumerate(known):
+            if each is flow:
+                return False
             if each.version == flow.version:
                 if each.fn is not flow.fn and _place_of(each) != _place_of(flow):
                     raise _namesakes(each, flow)
@@ -109,6 +111,8 @@ class Repertoire:
         known = self._flows.get(name)
         if not known:
             raise FlowNotRegistered(name, list(self._flows))
+        if known[-1].version == version:
+            return known[-1]
         own = [flow for flow in known if flow.version == version]
         able = own or [flow for flow in known if version in flow.versions]
         if not able:

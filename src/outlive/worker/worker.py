@@ -27,30 +27,16 @@ from outlive.journal.log import RunLog
 from outlive.model.decide import PROBATION_FROM
 from outlive.model.defaults import WORKER_CONCURRENCY
 from outlive.model.events import Claimed, Event, RunStarted
-from outlive.model.run import Run, fold
-from outlive.ports import Clock
-from outlive.stores.types import Claims, Mail, Offer, Wanted
+from outlive.model.run import Run
+from outlive.stores.types import Mail, Offer, Wanted
 from outlive.worker.chapters import Chapter, RunFound
-from outlive.worker.claim import Admission, Loading
+from outlive.worker.claim import Admission, Loading, next_look
 from outlive.worker.dependencies import Setting
 from outlive.worker.heartbeat import Pulse, stopped
 from outlive.worker.neighbours import Adoption, News, Postman, StoreKin, StorePeer, Watchers
 from outlive.worker.poison import LOOK_SECONDS
 from outlive.worker.repertoire import Repertoire
 from outlive.worker.retention import RetentionTask
-
-#: Looks for what is due do not follow one another faster than this, whatever a store says.
-_AHEAD_MS_MIN = 1
-
-
-def next_look(claims: Claims, clock: Clock) -> float | None:
-    """When the next run gets due, in monotonic time.
-
-    The store's clock decides what is due, and ours may be ahead of it.
-    """
-    if claims.next_at is None:
-        return None
-    return clock.monotonic() + max(_AHEAD_MS_MIN, claims.next_at - claims.now) / 1000
 
 
 def wake_by_store(
@@ -311,8 +297,9 @@ class Worker:
 
     def will_tell(self, run_id: str) -> bool:
         """The run is in memory here, or is looked at next: asking the store would be in the way."""
-        is_next = run_id in self._only and self._poke.is_set()
-        return is_next or self.will_have(run_id)
+        if run_id in self._drives or run_id in self._taking:
+            return True
+        return run_id in self._only and self._poke.is_set()
 
     def will_have(self, run_id: str) -> bool:
         """The run is in memory here, or is being claimed."""
@@ -394,9 +381,10 @@ class Worker:
     def watch(self, run_id: str) -> asyncio.Future[FlowEnd | None]:
         """Done with the verdict when the run ends here, with None when it leaves otherwise."""
         future = self._watchers.add(run_id)
-        misfit = self._admission.misfit(run_id) or self._loading.damaged.get(run_id)
-        if misfit is not None and run_id not in self._drives:
-            self._watchers.tell(run_id, misfit)
+        if run_id not in self._drives:
+            misfit = self._admission.misfit(run_id) or self._loading.damaged.get(run_id)
+            if misfit is not None:
+                self._watchers.tell(run_id, misfit)
         return future
 
     def start_run(self, run_id: str, start: RunStarted) -> asyncio.Future[bool]:
@@ -410,7 +398,7 @@ class Worker:
         begun: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         log.on_failure = partial(self._not_begun, log, begun)
         log.append_all(events)
-        log.wait(log.seq, partial(copy_context().run, self._begun, log, events, begun))
+        log.wait(log.seq, copy_context().run, self._begun, log, events, begun)
         return begun
 
     def _not_begun(self, log: RunLog, begun: asyncio.Future[bool], error: Exception) -> None:
@@ -431,9 +419,9 @@ class Worker:
             return
         self._add(log.run_id)
         try:
-            run = fold(events)
-            logger.info("run %s (flow %s) started", log.run_id, run.start.flow)
-            self._drive(log, run, events)
+            logger.info("run %s (flow %s) started", log.run_id, log.run.start.flow)
+            # Nothing is queued behind these, so what the keeper folded is nobody's but ours.
+            self._drive(log, log.run, events)
         except Exception as error:
             self._not_begun(log, begun, error)
         if not begun.done():
@@ -517,12 +505,14 @@ class Worker:
         if self._is_gone:
             log.close()
             return
-        flow = self._repertoire.find(run.start.flow, run.start.version)
+        start = run.start
+        flow = self._repertoire.find(start.flow, start.version)
         drive = Drive(flow, log, run, self._env, self._left)
         self._drives[log.run_id] = drive
         self._absent = None
         self._admission.give_chance(log.run_id)
-        drive.mailbox.take(mail)  # first: a run that only waits leaves memory when it has begun
+        if mail:  # first: a run that only waits leaves memory when it has begun
+            drive.mailbox.take(mail)
         drive.begin(events)
         if self._departure.is_asked:
             drive.drain()
@@ -558,7 +548,8 @@ class Worker:
             # Parked or lost: it may go on and end elsewhere; then the store tells.
             self._watchers.tell(drive.run_id, None if isinstance(error, LeaseLost) else error)
         self._departure.notice()
-        self._poke.set()
+        if self._everything or self._only:
+            self._poke.set()
 
     def _say_left(self, drive: Drive, how: How, error: OutliveError | None) -> None:
         run_id, flow = drive.run_id, drive.flow.name

@@ -29,7 +29,9 @@ from outlive.stores.types import Answers, Conflict, Entry, Header, Mail, Posted,
 ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
 _RECORDING = ("appending", "showing", "leasing", "turning", "creating")
-#: Those of them in which somebody gets or gives back the right to drive a run.
+#: Those of which no row has a header.
+_BARE = frozenset({"appending", "saving"})
+#: Those in which somebody gets or gives back the right to drive a run.
 _TURNING = frozenset({"turning", "creating"})
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
@@ -173,37 +175,33 @@ def views_for(batch: Sequence[Entry]) -> set[str]:
 
 def single_view(batch: Sequence[Entry]) -> str | None:
     """The view through which one statement writes the whole batch; None: it takes several."""
-    if len(batch) > ROWS_MAX:
+    if len(batch) == 1:
+        return _own_view(batch[0])
+    if len(batch) > ROWS_MAX or len({entry.run_id for entry in batch}) < len(batch):
         return None
-    if len(batch) > 1 and len({entry.run_id for entry in batch}) < len(batch):
+    views = set(map(_own_view, batch))
+    if views == {"appending", "saving"}:
+        return "saving"
+    return views.pop() if len(views) == 1 else None
+
+
+def _own_view(entry: Entry) -> str | None:
+    """The view through which one statement writes an entry; None: it takes several.
+
+    Runs that begin, are claimed, let go of or end must come with nothing beside.
+    """
+    header, nodes = entry.header, len(entry.nodes)
+    if entry.consumed or nodes > _NODES_SAVED_MAX:
         return None
-    if not all(map(_is_light, batch)):
-        return _single_turn(batch)
-    shown = sum(entry.header is not None for entry in batch)
-    if shown:
-        return "showing" if shown == len(batch) else None
-    return "saving" if any(entry.nodes for entry in batch) else "appending"
-
-
-def _single_turn(batch: Sequence[Entry]) -> str | None:
-    """The view of runs that all begin, or all are claimed or let go of, with nothing beside."""
-    views = {_view_of(entry) for entry in batch}
-    if len(views) > 1 or not views <= _TURNING:
+    if header is not None and _begins_chapter(entry):
         return None
-    has_more = any(entry.nodes or entry.consumed or is_gated(entry) for entry in batch)
-    return None if has_more else views.pop()
-
-
-def _is_light(entry: Entry) -> bool:
-    """Whether an entry is a record, with what it shows, and few nodes or none."""
-    return (
-        entry.after > 0
-        and entry.lease == "keep"
-        and not entry.consumed
-        and not _ends(entry.header)
-        and len(entry.nodes) <= _NODES_SAVED_MAX
-        and not _begins_chapter(entry)
-    )
+    if entry.after and entry.lease == "keep" and (header is None or header.ended_at is None):
+        if header is not None:
+            return "showing"
+        return "saving" if nodes else "appending"
+    if nodes or header is None or (entry.lease == "take" and is_gated(entry)):
+        return None
+    return "turning" if entry.after else "creating"
 
 
 def _begins_chapter(entry: Entry) -> bool:
@@ -220,13 +218,18 @@ def append_all(
 ) -> list[Conflict | None]:
     """Write a batch through its single view: a single statement."""
     before = db.total_changes
-    if view in _TURNING:
-        _insert(db, view, [_row(view, entry, now) for entry in batch])
+    if len(batch) == 1:
+        entry = batch[0]
+        row = _row(view, entry, now) if view in _TURNING else _single_row(view, entry)
+        db.execute(_inserting(view, len(row), 1), row)
+        nodes = len(entry.nodes)
     else:
-        _insert(db, view, [_single_row(view, entry) for entry in batch])
-    nodes = sum(len(entry.nodes) for entry in batch)
+        turns = view in _TURNING
+        rows = [_row(view, e, now) if turns else _single_row(view, e) for e in batch]
+        _insert(db, view, rows)
+        nodes = sum([len(entry.nodes) for entry in batch])
     is_counted = db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + nodes
-    if is_counted and not any(map(_is_tagged, batch)):
+    if is_counted and (view in _BARE or not any(map(_is_tagged, batch))):
         return [None] * len(batch)
     # Mostly some node was there already.
     return _answers_by_heads(db, batch, now)

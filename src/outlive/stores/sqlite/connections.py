@@ -120,15 +120,15 @@ class _Own:
         self.db = db
         self.lock = threading.Lock()
         self.ended = False
-        self._waits = True
+        self.waits = True
         #: The views that were made for what it has written so far.
         self.views: set[str] = set()
 
     def wait_for_others(self, waits: bool) -> None:
         """Whether it waits while another process writes; told to SQLite when that changes."""
-        if waits is not self._waits:
+        if waits is not self.waits:
             self.db.execute(_WAITING if waits else _NOT_WAITING)
-            self._waits = waits
+            self.waits = waits
 
     def end(self) -> None:
         with self.lock:
@@ -180,14 +180,22 @@ class Connections:
             db.execute("BEGIN IMMEDIATE")
             yield db
 
-    @contextmanager
-    def writing_once(self, views: Set[str]) -> Iterator[Connection]:
-        """A single statement that is its own transaction and flush."""
-        with self._alone(views) as db:
+    def write_once(self, views: Set[str], work: Callable[[Connection], T]) -> T:
+        """Do this, a single statement that is its own transaction and flush."""
+        release = self.hold()
+        try:
+            own = self._take()
             try:
-                yield db
+                if not own.waits:
+                    own.wait_for_others(True)
+                self._make_ready(own, views)
+                return work(own.db)
             except sqlite3.Error as error:
                 raise self.failure(error, at_commit=False) from error
+            finally:
+                self._give_back(own)
+        finally:
+            release()
 
     @contextmanager
     def rolling_back(self) -> Iterator[Connection]:
@@ -220,14 +228,17 @@ class Connections:
         self, views: Set[str], work: Callable[[Connection], T], *, is_single: bool
     ) -> T | None:
         """Do this, a single statement or a transaction, unless somebody writes: None then."""
-        self.check_open()
         if self._next.locked() or not self._writing.acquire(blocking=False):
+            self.check_open()
             return None
         try:
             own = self._take()
             try:
-                self._make_ready(own, views)
-                own.wait_for_others(False)
+                self.check_files()
+                if not views <= own.views:
+                    self._create_views(own, views - own.views)
+                if own.waits:
+                    own.wait_for_others(False)
                 if is_single:
                     return work(own.db)
                 own.db.execute("BEGIN IMMEDIATE")
@@ -298,7 +309,8 @@ class Connections:
         moved = self._files.moved()
         if moved is not None and not self._poison:
             self._poison = f"{moved} was replaced, moved or deleted while it was in use"
-        self.check_sound()
+        if self._poison:
+            self.check_sound()
 
     def check_sound(self) -> None:
         """Refuse after a write that failed."""

@@ -88,7 +88,12 @@ class OpenFiles:
     def moved(self) -> str | None:
         """The file that is not there any more, or is another one; None: all is well."""
         for suffix in ("", _LOG):
-            known, found = self._known.get(suffix), _identity(self._path + suffix)
+            known, found = self._known.get(suffix), None
+            try:
+                status = os.stat(self._path + suffix)
+                found = status.st_dev, status.st_ino
+            except FileNotFoundError:
+                pass
             if known is None and found is not None:
                 self._known[suffix] = found
             elif known != found:
@@ -98,14 +103,6 @@ class OpenFiles:
 
 #: What SQLite calls its write-ahead log.
 _LOG = "-wal"
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def unavailable(path: str, error: OSError) -> StoreUnavailable:
