@@ -28,6 +28,7 @@ GERUND = re.compile(r"[a-z]{3,}ing$")
 GERUNDS_ALLOWED = {"testing"}
 #: Small modules with one importer that stay on their own, each with its reason.
 SMALL_MODULES_ALLOWED = {
+    "outlive.web.asgi": "the first part of a package that has only its names in __init__",
     "outlive.cli.entry": "the package's __init__ defers its import: the rest is slow to load",
     "outlive.engine.keys": "who looks for keys of effects looks for this name",
     "outlive.testing.clock": "a documented import path",

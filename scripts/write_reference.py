@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 import outlive
-from outlive import checkpoints, errors, jobs, loop, sync
+from outlive import checkpoints, errors, jobs, loop, sync, web
 from outlive.cli.grammar import Parser
 from outlive.cli.parser import build_parser
 from outlive.jobs import escrow, masumi
@@ -395,6 +395,8 @@ TABLES: dict[str, Callable[[str], str]] = {
     "decisions": decisions,
     "job-items": job_items,
     "jobs": lambda wanted: names(jobs, wanted.split()),
+    "masumi": lambda wanted: names(masumi, wanted.split()),
+    "web": lambda wanted: names(web, wanted.split()),
 }
 
 

@@ -33,6 +33,7 @@ MODULES = [
         "outlive.loop",
         "outlive.jobs",
         "outlive.jobs.masumi",
+        "outlive.web",
     )
     if importlib.util.find_spec(name)
 ]

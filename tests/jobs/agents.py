@@ -15,22 +15,30 @@ import httpx
 from outlive.testing import FakePaymentService
 from outlive.testing.payment import free_port
 
-AGENT = Path(__file__).with_name("agent.py")
 PATIENCE_SECONDS = 240.0
 
 
 class AgentProcess:
     """One agent, which may be killed and started again at the same address."""
 
-    def __init__(self, store: str, service: FakePaymentService, folder: Path) -> None:
+    def __init__(
+        self,
+        store: str,
+        service: FakePaymentService,
+        folder: Path,
+        program: str = "agent.py",
+        *more: str,
+    ) -> None:
         self.port = free_port()
+        self._program, self._more = Path(__file__).with_name(program), more
         self._said = (store, service.url, service.api_key, service.agent_identifier)
         self._folder = folder
         self.web = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, str(AGENT), *self._said, str(self.port), str(self._folder)]
+        command = [sys.executable, str(self._program), *self._said]
+        command += [str(self.port), str(self._folder), *self._more]
         with Path(self._folder, "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 

@@ -128,3 +128,6 @@ JOB_SERVICE_MARGIN_SECONDS: Final = 300.0
 JOB_GRACE: Final = "10m"
 JOB_SETTLED_AFTER: Final = "30m"
 JOB_LOOK_EVERY: Final = "5m"
+#: How often recovery of a stock app looks, and how long it has a job after its last sign of life.
+JOB_POLL_SECONDS: Final = 10.0
+JOB_LEASE_SECONDS: Final = 30.0
