@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import anyio.to_thread
@@ -200,3 +201,7 @@ async def test_threads_in_flow_code_are_refused_with_the_remedy(scene: Scene, ca
     assert failed.type_name == "IoInFlow"
     for word in ("asyncio.to_thread", "anyio.to_thread", "@outlive.step", "`async def`"):
         assert word in failed.message
+    left = [thread for thread in enumerate_threads() if thread.name == "AnyIO worker thread"]
+    for thread in left:
+        thread.join(60)
+        assert not thread.is_alive(), "it would keep the process for ever"

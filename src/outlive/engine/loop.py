@@ -275,6 +275,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 raise error
 
 
+def _dismiss_threads(task: FlowTask) -> None:
+    """Let anyio's threads end: they wait for a task to be done, and would keep the process."""
+    for callback, _ in task._callbacks or ():  # noqa: SLF001
+        if isinstance(getattr(callback, "__self__", None), threading.Thread):
+            callback(task)
+
+
 def _close(
     task: FlowTask, context: contextvars.Context, stopped: type[BaseException]
 ) -> BaseException | None:
@@ -286,6 +293,7 @@ def _close(
     raised: BaseException | None = None
     if task.done():
         return raised
+    _dismiss_threads(task)
     waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001
     coro: Any = task.get_coro()
     # ``async with`` awaits once while closing ("ignored GeneratorExit"): closing again gets on.
