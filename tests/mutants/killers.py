@@ -35,6 +35,7 @@ from outlive.testing.suite.entries import header
 from outlive.testing.suite.journals import JournalRules
 from tests.harness.clocks import ShiftedClock
 from tests.mutants import (
+    killers_logs,
     killers_retention,
     killers_streams,
     killers_transactions,
@@ -352,4 +353,5 @@ KILLERS: dict[str, Scene] = {
     "boundaries by position": values.what_is_new_does_not_depend_on_its_place,
     **killers_transactions.KILLERS,
     **killers_streams.KILLERS,
+    **killers_logs.KILLERS,
 }

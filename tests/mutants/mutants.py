@@ -29,6 +29,7 @@ from outlive.ports import RemoteClock
 from outlive.stores import memory
 from outlive.stores.sqlite import commit as sqlite_commit
 from outlive.stores.types import Conflict, Entry, Head, StoredRecord
+from tests.mutants import mutants_logs as logs
 from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_streams as streams
 from tests.mutants import mutants_transactions as transactions
@@ -260,6 +261,31 @@ MUTANTS = {
         Mutant(
             name="outcome not looked up",
             apply=transactions.outcome_not_looked_up,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="group commit acknowledges early",
+            apply=logs.group_commit_acknowledges_early,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="refused by what is not durable",
+            apply=logs.refused_by_what_is_not_durable,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="journals committed apart",
+            apply=logs.journals_committed_apart,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="stale view decides",
+            apply=logs.stale_view_decides,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="window ignored",
+            apply=logs.window_ignored,
             is_simulated=False,
         ),
     )

@@ -295,7 +295,7 @@ class LogWork:
     async def due(self, limit: int) -> list[LogKey]:
         """Keys whose time has come, the first one first."""
         check_count("due", "limit", limit, COUNT_MAX)
-        wanted = Wanted(flows={self.prefix.rstrip("/"): frozenset({""})}, format=FORMAT)
+        wanted = Wanted(flows={"": frozenset({self.name})}, format=FORMAT)
         claims = await self.logs.reader.store.claim("nobody", wanted, limit)
         found = self._keys(claims.offers)
         return sorted(found, key=lambda each: each.wake_at or each.started_at)
@@ -327,7 +327,7 @@ class LogWork:
 
         def events(states: Sequence[LogState]) -> list[list[OfLogs]]:
             (state,) = states
-            if state.began is None or (state.brief is not None and state.brief.status == DROPPED):
+            if state.began is None or state.is_dropped:
                 return [[]]
             return [[LogDropped(state.time(self._now), len(state.entries))]]
 

@@ -177,8 +177,8 @@ def _header_beside(run: Run) -> Header:
 def brief_header(brief: Brief) -> Header:
     """The header of a journal that is not a run's: never driven."""
     return Header(
-        flow=brief.flow,
-        version="",
+        flow="",
+        version=brief.kind,
         format=FORMAT,
         status=brief.status,
         family=brief.family,

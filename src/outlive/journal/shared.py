@@ -71,6 +71,14 @@ class Fold(Protocol):
         """The recorded form of a value that the next one may resemble; empty: none."""
         ...
 
+    def mark(self) -> Any:
+        """What ``go_back`` needs to bring this state back; None: it can't."""
+        ...
+
+    def go_back(self, mark: Any) -> None:
+        """Be as at this mark again."""
+        ...
+
 
 F = TypeVar("F", bound=Fold)
 #: Statements that write to tables beside a journal when these events are appended to it.
@@ -107,6 +115,8 @@ class SharedJournal(Generic[F]):
         self._header: Header | None = None
         self.is_read = False
         self._values: Values | None = None
+        #: By recorded form: values whose parts are about to be stored.
+        self.pending: dict[bytes, bytes] = {}
 
     async def look(self, view: Callable[[F], T]) -> T:
         """Return what this view makes of the journal as it is now; nothing mutable."""
@@ -170,7 +180,10 @@ class SharedJournal(Generic[F]):
             CorruptRecord: a part of one is missing or damaged.
         """
         family = "" if self._header is None else self._header.family
-        return await read_values(self.store, family, self.id, places)
+        pending = dict(self.pending)  # others append meanwhile
+        stored = [place for place in places if place[1] not in pending]
+        found = iter(await read_values(self.store, family, self.id, stored))
+        return [pending[raw] if raw in pending else next(found) for _, raw in places]
 
     # reading
 
@@ -308,13 +321,15 @@ def taken(journal: str) -> RunIdTaken:
 class Draft(Generic[F]):
     """A record that is about to be appended to one journal."""
 
-    __slots__ = ("_brief", "_is_parted", "_journal", "_values", "_written", "is_applied", "size")
+    __slots__ = ("_brief", "_is_parted", "_journal", "_mark", "_values", "_written", "is_applied",
+                 "size")  # fmt: skip
 
     def __init__(self, journal: SharedJournal[F], values: Values) -> None:
         self._journal, self._values = journal, values
         self._written: list[Event] = []
         self._brief: Brief | None = None
         self._is_parted = False
+        self._mark: Any = None
         #: Whether the fold has its events already.
         self.is_applied = False
         #: Bytes of its values.
@@ -327,14 +342,18 @@ class Draft(Generic[F]):
         self._brief = fold.brief_with(written)
         self._written += written
         if applies:
-            self.is_applied = True
+            if not self.is_applied:
+                self.is_applied, self._mark = True, fold.mark()
             for event in written:
                 fold.apply(event)
 
     def _stored(self, raw: bytes) -> bytes:
         """The recorded form of a value; some have it already, taken over from another journal."""
         found = raw if is_stored(raw) else self._values.stored(raw)
-        self._is_parted = self._is_parted or is_stored(found)
+        if is_stored(found):
+            self._is_parted = True
+            if found is not raw:
+                self._journal.pending[found] = raw
         leaves = raw.leaves.values() if type(raw) is Parted else ()
         self.size += len(raw) + sum(map(len, leaves))
         return found
@@ -372,13 +391,17 @@ class Draft(Generic[F]):
             for event in self._written:
                 self._journal.fold.apply(event)
         self._journal.moved(entry)
+        self._journal.pending.clear()
 
     def take_back(self) -> None:
         """It was refused, and nothing of it is stored."""
-        if self.is_applied:
+        if self.is_applied and self._mark is None:
             self._journal.forget()
-        else:
-            self._journal.forget_values()
+            return
+        if self.is_applied:
+            self._journal.fold.go_back(self._mark)
+        self._journal.forget_values()
+        self._journal.pending.clear()
 
 
 TURNS = f"{OWN_PREFIX}turn/"

@@ -207,6 +207,12 @@ class Checkpoints:
         """The recorded form of a state that the next one may resemble."""
         return self.line[-1].event.state if self.line else b""
 
+    def mark(self) -> None:
+        """It is read again instead."""
+
+    def go_back(self, mark: None) -> None:
+        """As above."""
+
     def is_free_for(self, holder: str) -> bool:
         """Whether nobody has the run, and nobody else had it since this holder did."""
         return not self.holder and self.last in ("", holder)

@@ -5,8 +5,8 @@ Values stay in the form that records have, so that the fold of a long journal is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias, assert_never
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -111,6 +111,11 @@ class LogState:
         """Whether its window is over: then it is empty, whoever looks."""
         return self.wake_at is None and self.expires_at is not None and self.expires_at <= now
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether its entries were dropped, and none was appended since."""
+        return self.brief is not None and self.brief.status == DROPPED
+
     def time(self, now: int) -> int:
         """This instant (ms since 1970) as the time of the next event."""
         return max(self.at, now - self._start)
@@ -128,18 +133,37 @@ class LogState:
         """The recorded form of a value that the next one may resemble."""
         return self.entries[-1].value if self.entries else b""
 
+    def mark(self) -> tuple[dict[str, Any], int]:
+        """What ``go_back`` needs."""
+        return dict(vars(self)), len(self.entries)
+
+    def go_back(self, mark: tuple[dict[str, Any], int]) -> None:
+        """Be as at this mark again: entries were only added behind it, or another list begun."""
+        kept, count = mark
+        vars(self).update(kept)
+        del self.entries[count:]
+
+
+def log_state(events: Iterable[Any]) -> LogState:
+    """The state of a key from all its events; others than those of logs are none of its own."""
+    state = LogState()
+    for event in events:
+        if isinstance(event, (LogBegan, LogAppended, LogNoted, LogDropped)):
+            state.apply(event)
+    return state
+
 
 def log_brief_after(brief: Brief | None, event: OfLogs) -> Brief:
     """Return the header's summary as it will be after this event."""
     if isinstance(event, LogBegan):
-        flow = log_prefix(event.log).rstrip("/")
-        return Brief(started_at=event.started_at, family=event.family, status="open", flow=flow)
+        began = event.started_at
+        return Brief(started_at=began, family=event.family, status="running", kind=event.log)
     assert brief is not None, "the journal of a key begins with LogBegan"
     replace = msgspec.structs.replace
     match event:
         case LogAppended():
             is_back = brief.status == DROPPED
-            return replace(brief, status="open", ended_at=None) if is_back else brief
+            return replace(brief, status="running", ended_at=None) if is_back else brief
         case LogNoted(tags=tags, wake_at=wake_at, expires_at=expires_at):
             ended_at = expires_at if wake_at is None else None
             return replace(brief, tags=tags, wake_at=wake_at, ended_at=ended_at)

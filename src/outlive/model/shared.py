@@ -60,8 +60,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     #: Set when it may be deleted, or to the instant from which on it may be.
     ended_at: int | None = None
-    #: When somebody has to look at it; such a journal is found by ``claim``, under its flow.
+    #: When somebody has to look at it; such a journal is found by ``claim``, under its kind.
     wake_at: int | None = None
     tags: Mapping[str, str] = {}
-    #: What stands for a flow: the kind of journal.
-    flow: str = ""
+    #: The kind of journal; in its header it stands for a version, of no flow.
+    kind: str = ""

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from outlive.model.defaults import COUNTED_MAX
-from outlive.stores.shared import end_of_prefix, has_tags, not_a_page, read_tags, written_tag
+from outlive.stores.shared import end_of_prefix, has_tags, not_a_page, read_tags
 from outlive.stores.types import DEFAULT_QUEUE, Count, Found, Page, Query
 
 #: Characters of a tag's name, and of its value, that are indexed.
@@ -231,11 +231,12 @@ def rest_of(query: Query, way: Way | None = None) -> list[Asking]:
     return asked
 
 
-def conditions(query: Query, instr: str) -> list[Asking]:
-    """All that is asked, for who goes through all journals; ``instr`` finds a text in another."""
+def conditions(query: Query) -> list[Asking]:
+    """All that is asked, for who looks for journals of any kind."""
     asked = rest_of(query)
-    # Finds every run that has a tag and perhaps a few that do not: see ``has_tags``.
-    asked += [(f"{instr}(tags, ?) > 0", (written_tag(*tag),)) for tag in query.all_tags]
+    # Finds every journal that has a tag and perhaps a few that do not: see ``has_tags``.
+    tagged = "id IN (SELECT run FROM {tables}tags WHERE name = ? AND value = ?)"
+    asked += [(tagged, indexed_tag(*tag)) for tag in query.all_tags]
     if query.started_since is not None:
         asked.append(("started_at >= ?", (query.started_since,)))
     if query.started_before is not None:

@@ -113,11 +113,6 @@ def limit_values(limits: QueueLimits) -> tuple[int | None, ...]:
     return (limits.concurrency, limits.per_key, limits.per_worker, limits.rate, limits.rate_ms)
 
 
-def written_tag(name: str, value: str) -> str:
-    """How a tag looks inside the ``tags`` column."""
-    return _write_tags({name: value}).decode()[1:-1]
-
-
 def check_numbers(found: Found) -> Found:
     """A row as it was read, if its numbers can be those of a run.
 

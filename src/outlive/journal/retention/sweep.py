@@ -44,6 +44,7 @@ from outlive.journal.shared import (
 from outlive.model.defaults import RETAIN_SECONDS
 from outlive.model.events import Marked
 from outlive.model.ids import ID_KEPT, KEY_PREFIX, OWN_PREFIX, is_run
+from outlive.model.logs import LOGS, log_state
 from outlive.model.mail import Cancel
 from outlive.model.retention import Retention
 from outlive.model.run import ENDED, fold
@@ -172,6 +173,8 @@ class Swept:
     fates: Counter[str] = field(default_factory=Counter)
     #: Keys of deleted runs whose window is over.
     keys: int = 0
+    #: Keys of logs whose window is over.
+    log_keys: int = 0
     #: Families of which only nodes were left.
     families: int = 0
     #: Each run, if the caller wants to see them.
@@ -215,7 +218,7 @@ class Sweep:
         if silent and self._rules.shortest_ttl_ms is not None:
             phases += [self._silent(status) for status in LIVE]
         if not self._dry_run:
-            phases += [self._clear_keys, self._clear_turns, self._clear_forks]
+            phases += [self._clear_keys, self._clear_logs, self._clear_turns, self._clear_forks]
         if orphans and not self._dry_run:
             phases += [self._orphans.mark_some, self._clear_orphans]
         return phases
@@ -479,6 +482,22 @@ class Sweep:
             else:
                 found.append((name, "" if holder is None else holder.run_id))
         return found
+
+    async def _clear_logs(self) -> bool:
+        """Delete keys of logs whose window is over, or that were dropped; the journal says so."""
+        items, more = await self._page(Query(prefix=LOGS, ended_by=self._now), self._looked_at)
+        batch: list[Deletion] = []
+        for name, reading in (await self._readings(items)).items():
+            try:
+                state = log_state(read_events(reading, restored=False))
+            except UNREADABLE as error:
+                logger.error("not deleted: %s", error)
+                continue
+            if state.is_over(self._now) or state.is_dropped:
+                gone = Deletion(run_id=name, seq=reading.head.seq, digest=b"", keep_until=0)
+                batch.append(gone)
+        self.swept.log_keys += sum(await self._store.delete(batch)) if batch else 0
+        return more
 
     async def _clear_orphans(self) -> bool:
         await self._orphans.drop_old()

@@ -119,8 +119,8 @@ class Ask(Protocol):
 def find_journals(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
     """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
     # A sum keeps the server from going through all of them, where it had better not.
-    number = "id + 0" if _are_few(ask, query) else "id"
-    asked = conditions(query, "strpos")
+    number = "id + 0" if query.all_tags or _are_few(ask, query) else "id"
+    asked = conditions(query)
     where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
     columns = ", ".join(_NAMES)
     sql = f"SELECT id, {columns} FROM {{tables}}runs WHERE {where} ORDER BY {number} LIMIT ?"
@@ -140,7 +140,7 @@ def _are_few(ask: Ask, query: Query) -> bool:
     if not query.prefix and query.ended_by is None:
         return False
     narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
-    asked = conditions(narrow, "strpos")
+    asked = conditions(narrow)
     where = " AND ".join(sql for sql, _ in asked)
     sql = f"SELECT count(*) FROM (SELECT 1 FROM {{tables}}runs WHERE {where} LIMIT ?) AS x"
     values = [value for _, each in asked for value in each]

@@ -93,14 +93,14 @@ def _damaged(run_id: str, seq: Any) -> NoReturn:
 def find_journals(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
     """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
     # A plus keeps SQLite from going through all of them in their order, where it had better not.
-    number = "+id" if _are_few(db, query) else "id"
-    asked = conditions(query, "instr")
+    number = "+id" if query.all_tags or _are_few(db, query) else "id"
+    asked = conditions(query)
     values = [value for _, each in asked for value in each]
     where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
     sql = f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE {where} ORDER BY {number} LIMIT ?"
     found: list[tuple[int, Found]] = []
     while True:
-        rows = db.execute(sql, (begin, *values, count)).fetchall()
+        rows = db.execute(sql.replace("{tables}", ""), (begin, *values, count)).fetchall()
         listed = [(row[0], listed_of(row)) for row in rows]
         found += [(number, run) for number, run in listed if has_tags(query, run.header.tags)]
         if len(rows) < count or len(found) >= count:
@@ -113,7 +113,7 @@ def _are_few(db: Connection, query: Query) -> bool:
     if not query.prefix and query.ended_by is None:
         return False
     narrow = Query(prefix=query.prefix) if query.prefix else Query(ended_by=query.ended_by)
-    asked = conditions(narrow, "instr")
+    asked = conditions(narrow)
     row = db.execute(
         "SELECT count(*) FROM (SELECT 1 FROM runs"
         f" WHERE {' AND '.join(sql for sql, _ in asked)} LIMIT ?)",

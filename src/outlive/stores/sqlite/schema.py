@@ -172,7 +172,7 @@ _FIND = (
     """,
     f"""
     CREATE TRIGGER tags_of_moved AFTER UPDATE OF tags, status ON runs
-    WHEN NEW.tags <> '{{}}' AND (NEW.tags <> OLD.tags OR {_STATUS_MOVED})
+    WHEN (NEW.tags <> '{{}}' OR OLD.tags <> '{{}}') AND (NEW.tags <> OLD.tags OR {_STATUS_MOVED})
     BEGIN {_FORGET_TAGS} {_KEEP_TAGS} END
     """,
     f"""
