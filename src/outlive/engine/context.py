@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -185,8 +184,11 @@ class RunContext:
         """Where the run writes what it tells those who watch it."""
         if self.outlet is None:
             self.outlet = Outlet(self.log, self.env.host, self.at, self.log.append)
-            self.outlet.on_chunks = partial(self.env.peer.wake_readers, self.run_id)
+            self.outlet.on_chunks = self._wake_readers
         return self.outlet
+
+    def _wake_readers(self) -> None:
+        self.env.peer.wake_readers(self.run_id)
 
     def flush(self) -> None:
         """Write what was told and not written: it comes before what is recorded next."""
