@@ -226,6 +226,28 @@ async def test_a_fork_publishes_for_itself(theatre: Theatre) -> None:
     assert {"team": "t2", "city": "Rome"} == found.header.tags
 
 
+async def test_a_fork_that_is_replayed_publishes_nothing_again(theatre: Theatre) -> None:
+    """What it did since it was forked is its own, and is not written twice."""
+    app = theatre.open()
+    await app.start(busy, id="r")
+    await theatre.until(lambda: gate.begun == 2)
+    await app.fork("r", at=2, id="f")
+    await theatre.until(lambda: is_published(theatre, "f"))
+    await theatre.crash(app)
+    again = theatre.open()
+    gate.open.set()
+    assert "through" == await theatre.outcome(await again.start(busy, id="f"))
+
+    stages = [event.values.get("stage") for event in await theatre.events("f", Published)]
+    told = [stage for stage in stages if stage is not None]
+    assert 1 == told.count(encode_own("begun"))
+    assert encode_own("done") == told[-1]
+
+
+async def is_published(theatre: Theatre, run_id: str) -> bool:
+    return (await theatre.fold(run_id)).published.get("stage") == encode_own("held")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

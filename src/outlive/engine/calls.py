@@ -349,13 +349,13 @@ class Calls:
     def publish(self, values: Mapping[str, bytes]) -> None:
         """Show values to those who watch the run; nothing is written again on replay."""
         self._check_alive()
-        if self._is_new():
+        if self._context.telling().count_call():
             self._context.publish(values)
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Change tags of the run; nothing is written again on replay."""
         self._check_alive()
-        if self._is_new():
+        if self._context.telling().count_call():
             self._context.tag(tags)
 
     def open_stream(self, writer: StreamWriter) -> None:
@@ -367,11 +367,6 @@ class Calls:
         """Write a chunk, once per place: those that the journal has are not written again."""
         self._check_alive()
         self._context.put_chunk(writer, chunk)
-
-    def _is_new(self) -> bool:
-        """Nothing is recorded that the flow will be told later: it was not here before."""
-        context = self._context
-        return context.is_live or not context.inbox or parting(context.inbox) is not None
 
     def fired_at_ms(self) -> int:
         """The instant that the run is for: that of its schedule, or its start."""

@@ -144,7 +144,7 @@ class RunContext:
         self.is_live = False
         #: The flow goes through what it did before, in another driver or an earlier stay in memory.
         self.is_replaying = False
-        if run.published or run.streams:
+        if run.published or run.streams or run.told:
             self.telling().resume(run)
 
     def let_go(self) -> None:
@@ -225,7 +225,8 @@ class RunContext:
         fresh = {name: value for name, value in hidden.items() if known.get(name) != value}
         if fresh and not self.stopped:
             self.start_event = replace(self.start_event, tags={**known, **fresh})
-            self.note(Tagged(self.at(), fresh))
+            self.flush()  # what flow code published before comes before
+            self.note(Tagged(self.at(), fresh, self.telling().told))
 
     def used(self, inside: Body | None) -> tuple[Usage, ...] | None:
         """What an attempt's body used of models, to be recorded with its end, once."""

@@ -58,6 +58,8 @@ class Outlet:
         self.offsets: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._past = Written()
+        #: Calls of flow code to publish or to tag, so far.
+        self.told = 0
         self._open: dict[str, list[StreamWriter]] = {}
         self._batch: dict[StreamWriter, list[bytes]] = {}
         self._batch_bytes = self._undurable = 0
@@ -78,6 +80,11 @@ class Outlet:
             self._reset(stream, place)
 
     # published values
+
+    def count_call(self) -> bool:
+        """Flow code publishes or tags; whether the journal does not have that yet."""
+        self.told += 1
+        return self.told > self._past.told
 
     def publish(self, values: Mapping[str, bytes]) -> None:
         """Write these with the next commit, or soon with one of their own."""
@@ -225,7 +232,7 @@ class Outlet:
             fresh = {name: each for name, each in told.items() if written.get(name) != each}
             publish(written, fresh)
             if fresh:
-                self._write(Published(self._at(), fresh))
+                self._write(Published(self._at(), fresh, self.told))
 
     def stop(self) -> None:
         """The run leaves memory."""

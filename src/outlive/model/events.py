@@ -441,6 +441,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, tag=90):
 
     at: int
     values: dict[str, bytes]
+    #: So many calls of flow code in this chapter, to publish or to tag, are in the journal by now.
+    told: int = 0
 
 
 class Tagged(msgspec.Struct, frozen=True, array_like=True, tag=91):
@@ -448,6 +450,8 @@ class Tagged(msgspec.Struct, frozen=True, array_like=True, tag=91):
 
     at: int
     tags: dict[str, str]
+    #: As that of ``Published``.
+    told: int = 0
 
 
 class Streamed(msgspec.Struct, frozen=True, array_like=True, tag=92):

@@ -169,6 +169,8 @@ class Run:
     tries: int = 0
     #: The newest published value of each name, the newest last.
     published: dict[str, bytes] = field(default_factory=dict)
+    #: Calls of flow code to publish or to tag, in this chapter.
+    told: int = 0
     #: By stream: its last offset, and the bytes that were written in this chapter.
     streams: dict[str, int] = field(default_factory=dict)
     stream_bytes: dict[str, int] = field(default_factory=dict)
@@ -310,11 +312,11 @@ def _tell(run: Run, event: Patched | Published | Tagged | Streamed | StreamReset
             run.patches.add(event.place)
         case Published():
             publish(run.published, event.values)
-            run.header_is_stale = True
+            run.told, run.header_is_stale = event.told, True
         case Tagged():
             tags = {**run.start.tags, **event.tags}
             run.started = msgspec.structs.replace(run.start, tags=tags)
-            run.header_is_stale = True
+            run.told, run.header_is_stale = event.told, True
         case Streamed(stream=stream, chunks=chunks):
             run.streams[stream] = event.offset + len(chunks) - 1
             size = sum(map(len, chunks))
@@ -374,6 +376,7 @@ def _begin_chapter(run: Run, event: ChapterBegan) -> None:
     if event.usage is not None:
         run.usage = {each.model: each for each in event.usage}
     run.stream_bytes.clear()
+    run.told = 0
     run.patches.clear()
     run.backoffs.clear()
     run.questions.clear()

@@ -15,9 +15,11 @@ from outlive.model.events import (
     ChapterBegan,
     Event,
     Forked,
+    Published,
     RunRetried,
     Streamed,
     StreamReset,
+    Tagged,
 )
 
 #: A stream, and the step or place that writes it.
@@ -90,12 +92,15 @@ class Written:
     steps: dict[str, set[str]] = field(default_factory=dict)
     #: Places whose chunks belong to what a retry does again.
     stale: set[Writing] = field(default_factory=set)
+    #: Calls of flow code to publish or to tag that are in the journal.
+    told: int = 0
 
 
 def written_in(events: Iterable[Event], first: int) -> Written:
     """What was written by these events, of which the first has this seq."""
     made = Written()
     seqs: dict[Writing, int] = {}
+    tells: list[tuple[int, int]] = [(0, 0)]
     for seq, event in enumerate(events, first):
         match event:
             case Streamed(stream=stream, step=step):
@@ -114,12 +119,16 @@ def written_in(events: Iterable[Event], first: int) -> Written:
                 seqs.pop((stream, step), None)
             case RunRetried(since=since):
                 made.stale |= {writing for writing, at in seqs.items() if at >= since}
+                tells = [(at, told) for at, told in tells if at < since]
+            case Published(told=told) | Tagged(told=told):
+                tells.append((seq, told))
             case Forked():
                 # What it shares is the other run's; the flow does not write it again.
                 made = Written(places=made.places)
                 seqs.clear()
             case _:
                 pass
+    made.told = max((told for _, told in tells), default=0)
     for writing in made.stale:
         made.places.pop(writing, None)
     return made

@@ -40,8 +40,13 @@ _RETRY = outlive.Retry(attempts=3, delay="200ms", factor=2)
 
 @outlive.step(retry=_RETRY, timeout=THINK_SECONDS)
 async def think(how: str) -> dict[str, str]:
-    """A model call."""
-    return await current_world().think(how)
+    """A model call, which streams and publishes."""
+    async with outlive.stream("tokens") as out:
+        out.put("thinking")
+        thought = await current_world().think(how)
+        out.put(thought["nonce"])
+    await outlive.publish(thought=thought["nonce"])
+    return thought
 
 
 @outlive.step(retry=_RETRY)
@@ -480,5 +485,12 @@ async def tell_story(
     story = Story()
     story.heard += heard or []
     story.heard_all = heard_all
-    told = await story.each(program)
+    async with outlive.stream("story") as out:
+        out.put("begun")
+        await outlive.publish(stage="begun")
+        await outlive.tag(stage="begun")
+        told = await story.each(program)
+        out.put("told")
+        await outlive.publish(stage="told")
+        await outlive.tag(stage="told")
     return [told, story.seen, story.heard if story.heard_all else None]

@@ -222,10 +222,10 @@ class _StillLog:
         self.seq += 1
         return self.seq
 
-    def wait(self, seq: int, callback: Callable[[], None]) -> None:
+    def wait(self, seq: int, callback: Callable[..., None], *args: Any) -> None:
         """Call back at once for durable events; new ones never become durable."""
         if seq <= self.durable:
-            callback()
+            callback(*args)
 
     def close(self) -> None:
         """Nothing to let go of."""
