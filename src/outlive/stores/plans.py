@@ -274,7 +274,7 @@ class Search:
 
     def entries(self, most: int) -> Asking:
         """How many entries the arms have, up to so many."""
-        arms = [self._arm(arm, None, most, ()) for arm in self.way.arms]
+        arms = [self._arm(arm, None, most, None) for arm in self.way.arms]
         inner = " UNION ALL ".join(f"SELECT id FROM ({sql}) AS arm" for sql, _ in arms)
         sql = f"SELECT count(*) FROM (SELECT id FROM ({inner}) AS found LIMIT ?) AS counted"
         return sql, (*(value for _, values in arms for value in values), most)
@@ -288,8 +288,9 @@ class Search:
         return f"SELECT * FROM ({inner}) AS arms {self._ordered()} LIMIT ?", (*values, count)
 
     def _arm(
-        self, arm: Arm, after: StartPlace | None, count: int, columns: Sequence[str]
+        self, arm: Arm, after: StartPlace | None, count: int, columns: Sequence[str] | None
     ) -> Asking:
+        """The entries of an arm with these columns; None: only numbers, in any order."""
         number = "run" if arm.table == "tags" else "id"
         order = [name if arm.is_ordered else f"{name} + 0" for name in ("started_at", number)]
         where, values = [arm.where], [*arm.values]
@@ -299,16 +300,16 @@ class Search:
         direction = self._direction
         # SQLite goes by this index or not at all; a server knows what its tables hold.
         by = f" INDEXED BY {arm.by}" if arm.by and not self._lateral else ""
-        tail = (
-            f"FROM {{tables}}{arm.table}{by} WHERE {' AND '.join(where)}"
-            f" ORDER BY {order[0]}{direction}, {order[1]}{direction} LIMIT ?"
+        tail, asked = (
+            f"FROM {{tables}}{arm.table}{by} WHERE {' AND '.join(where)}",
+            (*values, count),
         )
-        asked = (*values, count)
+        if columns is None:
+            return f"SELECT {number} AS id {tail} LIMIT ?", asked
+        tail += f" ORDER BY {order[0]}{direction}, {order[1]}{direction} LIMIT ?"
         if arm.table == "runs":
             shown = "".join(f", {name}" for name in columns)
             return f"SELECT id{shown} {tail}", asked
-        if not columns:
-            return f"SELECT run AS id {tail}", asked
         return self._joined(f"SELECT run {tail}", columns), asked
 
     def _joined(self, tagged: str, columns: Sequence[str]) -> str:
