@@ -33,6 +33,7 @@ from outlive.stores.sqlite.store import SQLiteStore
 from outlive.stores.types import Head, Reading, StoredRecord
 from outlive.testing.suite.entries import header
 from outlive.testing.suite.journals import JournalRules
+from outlive.testing.suite.lists import ListRules
 from tests.harness.clocks import ShiftedClock
 from tests.mutants import (
     killers_logs,
@@ -65,6 +66,15 @@ def _on_both_stores(folder: Path, rule: Callable[[Store], Coroutine[Any, Any, No
 def stale_epochs_are_refused(folder: Path) -> None:
     """A commit of an epoch that is over is refused, even at the right seq."""
     _on_both_stores(folder, JournalRules().test_a_stale_epoch_is_refused)
+
+
+def tags_are_found_as_they_are(folder: Path) -> None:
+    """A run is found by its new tags, and no longer by the old ones."""
+    store = SQLiteStore(str(folder / "tags.db"))
+    try:
+        asyncio.run(ListRules().test_tags_that_change_are_found_as_they_are(store))
+    finally:
+        asyncio.run(store.close())
 
 
 def journals_have_no_gaps(folder: Path) -> None:
@@ -318,6 +328,7 @@ def runs_go_by_the_stores_clock(folder: Path) -> None:
 #: By the mutant's name, what kills it.
 KILLERS: dict[str, Scene] = {
     "fencing off": stale_epochs_are_refused,
+    "tag index stale": tags_are_found_as_they_are,
     "intent after effect": intents_come_first,
     "acknowledge before sync": nobody_is_told_before_the_store,
     "seq check off": journals_have_no_gaps,

@@ -28,6 +28,7 @@ from outlive.model.events import Event
 from outlive.ports import RemoteClock
 from outlive.stores import memory
 from outlive.stores.sqlite import commit as sqlite_commit
+from outlive.stores.sqlite import schema as sqlite_schema
 from outlive.stores.types import Conflict, Entry, Head, StoredRecord
 from tests.mutants import mutants_logs as logs
 from tests.mutants import mutants_retention as retention
@@ -202,10 +203,18 @@ def skew_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteClock, "now_ms", lambda self: self._own.now_ms())
 
 
+def tag_index_stale(patch: pytest.MonkeyPatch) -> None:
+    """Tags are indexed when a run begins, and no longer when they change."""
+    kept = tuple(each for each in sqlite_schema._TABLES if "TRIGGER tags_of_moved" not in each)
+    assert len(kept) == len(sqlite_schema._TABLES) - 1, "the trigger has moved"
+    patch.setattr(sqlite_schema, "_TABLES", kept)
+
+
 MUTANTS = {
     mutant.name: mutant
     for mutant in (
         Mutant(name="fencing off", apply=fencing_off),
+        Mutant(name="tag index stale", apply=tag_index_stale, is_simulated=False),
         Mutant(name="intent after effect", apply=intent_after_effect),
         Mutant(name="acknowledge before sync", apply=acknowledge_before_sync),
         Mutant(name="seq check off", apply=seq_check_off),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import shlex
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, fields
 
 from outlive.app.app import App
@@ -15,15 +16,18 @@ from outlive.cli.output import now_ms, print_json, print_line
 from outlive.engine.notices import MISMATCH, wait_of
 from outlive.errors import RunError, StoreError
 from outlive.journal.reader import read_events
-from outlive.model.run import Run, fold
+from outlive.model.run import ENDED, STATUSES, Run, fold
 from outlive.model.schedules import SCHEDULE_PREFIX
 from outlive.settings import Settings
-from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Found, Health
+from outlive.stores.types import LAST_CHAPTER, PAGE_MAX, Count, Found, Health
 from outlive.views.runs import shown
 
 #: The time that a due run waits for a worker before it is reported as abandoned.
 PATIENCE_SECONDS = 1.5
 NAMED_MAX = 5
+#: Pages of open runs that are looked at.
+PAGES_MAX = 20
+_OPEN = tuple(status for status in STATUSES if status not in ENDED)
 #: The age from which a question counts as overlooked.
 OLD_QUESTION_MS = 24 * 60 * 60 * 1000
 #: How a run of a schedule ended that somebody should look at, and how it ended as it should.
@@ -40,8 +44,7 @@ class DoctorReport:
 
     health: Health
     settings: dict[str, str]
-    runs: int = 0
-    statuses: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, Count] = field(default_factory=dict)
     #: By flow and version: runs that are due and that nobody drives.
     forsaken: dict[str, list[str]] = field(default_factory=dict)
     #: Runs that wait for a human, and what to do about each.
@@ -66,7 +69,8 @@ def doctor(asked: argparse.Namespace) -> int:
                 "facts": dict(report.health.facts),
                 "problems": problems,
                 "settings": report.settings,
-                "runs": report.statuses,
+                "runs": {name: count.value for name, count in report.statuses.items()},
+                "more_than_counted": [x for x, y in report.statuses.items() if y.is_capped],
                 "forsaken": report.forsaken,
                 "human": report.human,
             }
@@ -80,15 +84,19 @@ async def _look(asked: argparse.Namespace) -> DoctorReport:
     settings = Settings.from_environment()
     async with open_app(asked.store, drive=False, must_exist=True, only_looks=True) as app:
         report = DoctorReport(await app.health(), _named(settings, key_ids_of(app.store)))
-        found = await _all(app)
-        report.runs = len(found)
-        for run in found:
-            status = run.header.status
-            report.statuses[status] = report.statuses.get(status, 0) + 1
-        for run in await forsaken(app, found):
+        for status in STATUSES:
+            counted = await app.count(status=status)
+            if counted.value:
+                report.statuses[status] = counted
+        due: list[Found] = []
+        async for found in _pages(app):
+            alone = await app.unattended(found)
+            due += [run for run in found if run.head.run_id in alone]
+            report.human += await _for_humans(app, found)
+        for run in await forsaken(app, due):
             name = f"{run.header.flow} (version {run.header.version})"
             report.forsaken.setdefault(name, []).append(run.head.run_id)
-        report.human = [*await _for_humans(app, found), *await _failing_schedules(app)]
+        report.human += await _failing_schedules(app)
         return report
 
 
@@ -155,15 +163,18 @@ def _without_password(url: str) -> str:
     return _SECRET.sub(r"\1\2***", url)
 
 
-async def _all(app: App) -> list[Found]:
-    found: list[Found] = []
+async def _pages(app: App) -> AsyncIterator[list[Found]]:
+    """Runs that are under way or put aside, the oldest first, a page at a time; of very many, some.
+
+    Those that ended need nothing.
+    """
     after = None
-    while True:
-        page = await app.find(limit=PAGE_MAX, after=after)
-        found += page.items
+    for _ in range(PAGES_MAX):
+        page = await app.find(status=_OPEN, limit=PAGE_MAX, after=after)
+        yield list(page.items)
         after = page.next
         if after is None:
-            return found
+            return
 
 
 async def forsaken(app: App, found: list[Found]) -> list[Found]:

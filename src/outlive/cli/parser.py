@@ -24,7 +24,7 @@ from outlive.cli.grammar import (
 from outlive.cli.mail import answer, cancel, resolve, retry, signal
 from outlive.cli.output import LEVELS
 from outlive.cli.queues import ACTIONS, queues, schedules, set_queue
-from outlive.cli.runs import runs
+from outlive.cli.runs import doubts, list_workers, questions, runs
 from outlive.cli.show import show
 from outlive.cli.store import accept_loss, erase, key, rekey, restore, retain
 from outlive.cli.verify import verify
@@ -104,6 +104,12 @@ def _complete(asked: argparse.Namespace) -> int:
 _RUN = arg("run", "RUN", "the run's id")
 _BY = arg("--by", "WHO", "who says so (default: the user who is logged in)")
 
+
+def _limit(what: str) -> Argument:
+    text = f"{what} (default: {FIND_LIMIT})"
+    return arg("--limit", "N", text, type=positive, default=FIND_LIMIT)
+
+
 _RUNS = (
     Command(
         "run",
@@ -122,16 +128,25 @@ _RUNS = (
         runs,
         "List runs, the newest last. Each line shows the current state of one run.",
         (
-            arg("--status", "STATUS", ", ".join(STATUSES), choices=STATUSES),
-            arg("--flow", "NAME", "only runs of this flow"),
-            arg("--tag", "NAME=VALUE", "only runs with this tag"),
             arg(
-                "--limit",
-                "N",
-                f"only the newest N (default: {FIND_LIMIT})",
-                type=positive,
-                default=FIND_LIMIT,
+                "--status",
+                "STATUS",
+                f"{', '.join(STATUSES)}; may be repeated",
+                choices=STATUSES,
+                action="append",
             ),
+            arg("--flow", "NAME", "only runs of this flow"),
+            arg("--tag", "NAME=VALUE", "only runs with this tag, may be repeated", action="append"),
+            arg("--parent", "RUN", "only children of this run"),
+            arg("--queue", "NAME", "only runs of this queue"),
+            arg("--driver", "WORKER", "only runs that this worker holds"),
+            arg("--prefix", "TEXT", "only runs whose id begins so"),
+            arg("--error", "ERROR", 'only runs that failed so: "ValueError at shop.py:pay"'),
+            arg("--since", "TIME", 'started so long ago at most: "1h", "2d"'),
+            arg("--until", "TIME", "started so long ago at least"),
+            arg("--after", "CURSOR", "older runs: what the list before says"),
+            flag("--watch", "then print each run that moves, until you end it (Ctrl-C)"),
+            _limit("only the newest N"),
         ),
     ),
     Command(
@@ -144,6 +159,19 @@ _RUNS = (
             arg("step", "STEP", "only this step, in full", nargs="?"),
             flag("--follow", "print new events until the run ends"),
         ),
+    ),
+    Command(
+        "questions",
+        questions,
+        "List the questions of all runs that wait for an answer, those of the oldest runs first.",
+        (_limit("only so many"),),
+    ),
+    Command(
+        "doubts",
+        doubts,
+        "List the effects in doubt, those of the oldest runs first: what went wrong, who can tell "
+        "whether each happened, and the command that says so.",
+        (_limit("only so many"),),
     ),
     Command(
         "resume",
@@ -235,6 +263,12 @@ _WORKERS = (
                 choices=LEVELS,
             ),
         ),
+    ),
+    Command(
+        "workers",
+        list_workers,
+        "List the workers of all processes: where each runs, when it beat last, what it drives, "
+        "and how many runs it holds.",
     ),
     Command(
         "queues",

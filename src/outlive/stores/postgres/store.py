@@ -200,7 +200,7 @@ class PostgresStore:
         return self.pool.run("other", self._ask(sql, *parameters))[0]
 
     def _by_index_only(self, sql: str, *parameters: Parameter) -> list[Row]:
-        """The same; tables are reached by their indexes, whatever the server knows of their sizes."""
+        """The same; tables are reached by their indexes, whatever the server knows of them."""
         begin = Statement("BEGIN READ ONLY")
         asked = self._ask(sql, *parameters)
         return self.pool.run("other", begin, Statement(INDEXED), asked, Statement("COMMIT"))[2]
