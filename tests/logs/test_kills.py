@@ -56,7 +56,7 @@ def test_killed_at_every_point(
     scene: str, trials: Path, chance: Random, full: bool, figure: Figure
 ) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and no half of two keys."""
-    reached = kill(trials, scene, chance, 1.0 if full else 0.5)
+    reached = kill(trials, scene, chance, 1.0 if full else 0.3)
 
     figure(f"logs, SQLite: points at which '{scene}' was killed", reached)
 
@@ -65,7 +65,7 @@ def test_killed_at_every_point_on_a_server(
     postgres: PostgresServer, trials: Path, chance: Random, full: bool, figure: Figure
 ) -> None:
     """The same where a server keeps them."""
-    reached = kill(trials, "appends", chance, 1.0 if full else 0.25, postgres.url())
+    reached = kill(trials, "appends", chance, 1.0 if full else 0.08, postgres.url())
 
     figure("logs, PostgreSQL: points at which 'appends' was killed", reached)
 
@@ -109,7 +109,7 @@ async def test_nothing_acknowledged_is_lost_in_a_storm(
 ) -> None:
     """Several processes append to the same keys and are killed: all is there, and once."""
     url = url_of(kind, tmp_path, request)
-    kills = 40 if request.getfixturevalue("full") else 4
+    kills = 40 if request.getfixturevalue("full") else 2
     async with outlive.open(url, drive=False) as app:
         told = list(storm(url, tmp_path, chance, kills))
         log = app.log("race")

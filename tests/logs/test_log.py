@@ -13,7 +13,8 @@ import pytest
 import outlive
 from outlive import App
 from outlive.app.log import LogView, LogWrite
-from outlive.errors import AppClosed, UsageError, ValueRefused
+from outlive.errors import AppClosed, RunIdTaken, UsageError, ValueRefused
+from outlive.journal.seal.places import is_sealed
 from outlive.stores.memory import MemoryStore
 from outlive.stores.shared import not_one_database
 from outlive.stores.types import Entry
@@ -335,3 +336,22 @@ async def test_a_store_that_is_not_one_database_refuses_by_name() -> None:
         assert [] == list((await log.find()).items)
         await log.append("a", lambda view: [1])
         assert [1] == values(await log.read("a"))
+
+
+async def test_a_dropped_key_may_stay_reserved(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a window of its own nobody begins it anew; then anybody may."""
+    log, clock = app.log("tokens"), app._reader.ports.clock
+    await log.append("t", lambda view: ["first"])
+    await log.append("u", lambda view: ["first"])
+    assert 1 == await log.drop(["t"], reserve="1h")
+    answers = await asyncio.gather(
+        *(log.append(key, lambda view: ["second"]) for key in ("t", "u")), return_exceptions=True
+    )
+
+    assert isinstance(answers[0], RunIdTaken)
+    assert ["first", "second"] == values(await log.read("u"))
+    if app.store.clock is None and not is_sealed(app.store):
+        later = clock.now_ms() + 2 * 3_600_000
+        monkeypatch.setattr(type(clock), "now_ms", lambda self: later)
+        await log.append("t", lambda view: ["third"])
+        assert ["third"] == values(await log.read("t"))

@@ -336,13 +336,15 @@ class LogWork:
 
         return [Append([self.journal(key)], events, answer) for key in dict.fromkeys(keys)]
 
-    async def delete(self, dropped: Sequence[Append[bool]]) -> int:
+    async def delete(self, dropped: Sequence[Append[bool]], reserve: Duration | None) -> int:
         """Delete the journals of keys that were ended; the number of those that are gone."""
+        window = 0 if reserve is None else round(parse_duration(reserve) * 1000)
+        keep_until = self._now + window if window else 0
         journals = [each.journals[0] for each in dropped if each.result()]
         gone = []
         for journal in journals:
             with journal.lock:
-                deletion = journal.deletion()
+                deletion = journal.deletion(keep_until)
                 if deletion is not None:
                     gone.append(deletion)
         answers = await self.logs.reader.store.delete(gone) if gone else ()
@@ -411,11 +413,14 @@ class KeyedLog:
         """Keys whose ``wake_at`` has come, the earliest first."""
         return await self._call(partial(self._work.due, limit))
 
-    async def drop(self, keys: Iterable[str]) -> int:
-        """Delete keys with all their entries, and free their bytes; the number of those deleted."""
+    async def drop(self, keys: Iterable[str], *, reserve: Duration | None = None) -> int:
+        """Delete keys with all their entries, and free their bytes; the number of those deleted.
+
+        For as long as ``reserve`` an append to such a key raises ``RunIdTaken``.
+        """
         group, drops = self._work.logs.group, self._work.drops(keys)
         await asyncio.gather(*(group.append(each) for each in drops))
-        return await self._call(partial(self._work.delete, drops))
+        return await self._call(partial(self._work.delete, drops, reserve))
 
 
 class PlainLog:
@@ -462,11 +467,11 @@ class PlainLog:
         """As ``KeyedLog.due``."""
         return self._call(partial(self._work.due, limit))
 
-    def drop(self, keys: Iterable[str]) -> int:
+    def drop(self, keys: Iterable[str], *, reserve: Duration | None = None) -> int:
         """As ``KeyedLog.drop``."""
         drops = self._work.drops(keys)
         self._work.logs.group.append_all_here(drops)
-        return self._call(partial(self._work.delete, drops))
+        return self._call(partial(self._work.delete, drops, reserve))
 
 
 def _several(keys: Iterable[str]) -> list[str]:
