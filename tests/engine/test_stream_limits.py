@@ -16,7 +16,7 @@ from outlive.app import streams as feeds
 from outlive.app.app import App
 from outlive.errors import CorruptRecord, NotInRun, RunFailed, RunNotFound, StreamFull, UsageError
 from outlive.model import defaults
-from outlive.model.events import Streamed, StreamReset
+from outlive.model.events import ChapterBegan, RunStarted, Streamed, StreamReset
 from outlive.model.streams import StreamFold
 from outlive.settings import Settings
 from outlive.stores.memory import MemoryStore
@@ -208,6 +208,18 @@ async def test_forged_chunks_are_refused_by_place() -> None:
         fold.take(1, item)
         with pytest.raises(CorruptRecord, match=r"run r.*seq 2.*tokens"):
             fold.take(2, forged)
+
+
+async def test_a_stream_begins_where_its_oldest_chapter_does() -> None:
+    """Records of earlier chapters may be gone; offsets count on, and may not be moved."""
+    start = RunStarted("f", "1", b"", b"", b"", "3.11", 0, "r")
+    chapter = ChapterBegan(1, 40, 1, 2, start, b"", streams={"tokens": 7})
+    chunk = Streamed(2, "tokens", "2/a#1", 1, 8, [b"\xa1a"])
+    fold = StreamFold("r", "tokens")
+    assert [] == fold.take(40, chapter)
+    assert [8] == [item.offset for item in fold.take(41, chunk)]
+    with pytest.raises(CorruptRecord, match="stream tokens ends at 8"):
+        fold.take(42, chapter)
 
 
 async def test_a_reader_is_told_of_damage(stage: Theatre) -> None:
