@@ -37,6 +37,7 @@ from outlive.testing.suite.lists import ListRules
 from tests.harness.clocks import ShiftedClock
 from tests.mutants import (
     killers_logs,
+    killers_places,
     killers_retention,
     killers_streams,
     killers_transactions,
@@ -365,4 +366,5 @@ KILLERS: dict[str, Scene] = {
     **killers_transactions.KILLERS,
     **killers_streams.KILLERS,
     **killers_logs.KILLERS,
+    **killers_places.KILLERS,
 }

@@ -31,6 +31,7 @@ from outlive.stores.sqlite import commit as sqlite_commit
 from outlive.stores.sqlite import schema as sqlite_schema
 from outlive.stores.types import Conflict, Entry, Head, StoredRecord
 from tests.mutants import mutants_logs as logs
+from tests.mutants import mutants_places as places
 from tests.mutants import mutants_retention as retention
 from tests.mutants import mutants_streams as streams
 from tests.mutants import mutants_transactions as transactions
@@ -267,6 +268,23 @@ MUTANTS = {
             apply=streams.published_before_its_commit,
             is_simulated=False,
         ),
+        Mutant(
+            name="place follows the task",
+            apply=places.place_follows_the_task,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="calls in a place not told apart",
+            apply=places.calls_not_told_apart,
+            is_simulated=False,
+        ),
+        Mutant(
+            name="do runs again on replay",
+            apply=places.do_runs_again_on_replay,
+            is_simulated=False,
+        ),
+        Mutant(name="shape of another function", apply=places.shape_of_another, is_simulated=False),
+        Mutant(name="cleanup on replay", apply=places.cleanup_on_replay, is_simulated=False),
         Mutant(
             name="outcome not looked up",
             apply=transactions.outcome_not_looked_up,

@@ -7,7 +7,8 @@ anew for every call have the shape of the first. What they hold is theirs, and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter, Signature, isawaitable
@@ -20,11 +21,14 @@ from outlive.engine.place import Body, Branch, place, refuse_plain
 from outlive.errors import DefinitionRefused, NotInRun
 from outlive.model.decide import Doubt
 from outlive.model.defaults import EFFECT_TIMEOUT_SECONDS, SETTLE_AFTER_SECONDS
+from outlive.model.ids import NAME_CHARS_MAX
 from outlive.model.retry import ONCE, Duration, Retry
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+#: Ids of calls as models make them.
+_ORDINARY = re.compile(r"[\w.~-]+", re.ASCII).fullmatch
 #: Shapes that are kept; functions made from text at run time could be any number.
 SHAPES_MAX = 1000
 
@@ -94,6 +98,8 @@ class CallShape:
         self.parts = dict(vars(definition))
         del self.parts["fn"]
         inner = _innermost(call.fn)
+        #: Known by their addresses, so they must not go.
+        self._codes = list(_codes_of(call.fn))
         #: Those of a step are no arguments of the call.
         self._defaults = _defaults_of(inner) if call.is_effect else None
         self._annotations = inner.__annotations__
@@ -197,9 +203,10 @@ def _code_of(fn: Any) -> Any:
     kind = type(fn)
     if kind is FunctionType:
         own = fn.__dict__
+        # By its address: the hash of a code reads all of it.
         if not own or ("__wrapped__" not in own and "__signature__" not in own):
-            return fn.__code__
-        return None if "__signature__" in own else _within(fn.__code__, own["__wrapped__"])
+            return id(fn.__code__)
+        return None if "__signature__" in own else _within(id(fn.__code__), own["__wrapped__"])
     if kind is MethodType:
         return _within(MethodType, fn.__func__)
     if kind is partial:
@@ -208,6 +215,14 @@ def _code_of(fn: Any) -> Any:
     if type(called) is not FunctionType or hasattr(fn, "__signature__"):
         return None
     return _within(kind, fn.__wrapped__) if hasattr(fn, "__wrapped__") else kind
+
+
+def _codes_of(fn: Any) -> Iterator[Any]:
+    """The codes that a function is known by."""
+    while fn is not None:
+        yield getattr(fn, "__code__", type(fn))
+        inner = getattr(fn, "func", None) or getattr(fn, "__func__", None)
+        fn = inner or getattr(fn, "__wrapped__", None)
 
 
 def _within(outside: Any, inside: Any) -> Any:
@@ -280,9 +295,9 @@ def do(  # type: ignore[misc]  # mypy does not take *args for *Ts
     for this call, as the id of an agent's tool call, and becomes part of the step's id. ``effect``
     has the options of ``@outlive.effect``, ``step`` those of ``@outlive.step``.
     """
-    refuse_plain("do")
     here = place.get()
     if not isinstance(here, Branch):
+        refuse_plain("do")
         refuse_effect(name, effect)
         return _plainly(fn, args)
     definition = definition_of(name, fn, len(args), id, (effect, step))
@@ -307,6 +322,8 @@ def definition_of(
 
 def check_id(name: str, id: str) -> str:
     """The caller's own name for a call, as it can stand in a step's id."""
+    if type(id) is str and len(id) <= NAME_CHARS_MAX and _ORDINARY(id) is not None:
+        return id
     try:
         return check_name(id)
     except DefinitionRefused as refused:
