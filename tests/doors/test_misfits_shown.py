@@ -78,6 +78,7 @@ def test_doctor_names_doubts_and_says_so_with_its_exit_code(desk: Desk) -> None:
 
     assert 1 == code
     assert "doubt: run p (flow posts): 0/post#1: ConnectionResetError: hung up" in said
+    assert "outlive resolve p '0/post#1' --happened JSON    (or --not-happened, or" in said
     assert "the store is sound; some need you" in said
     assert ("p", "doubt") == (found["run"], found["kind"])
     assert "outlive resolve p '0/post#1'" == found["command"]

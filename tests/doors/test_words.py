@@ -236,6 +236,7 @@ def test_a_stopped_command_names_the_step(desk: Desk, tmp_path: Path, *, is_hurr
         if is_hurried:
             ran.send_signal(signal.SIGINT)
         out, err = ran.communicate(timeout=60)
+    assert "sleeps" not in err
     if is_hurried:
         assert (130, "") == (ran.returncode, out)
         assert err.startswith("outlive: run r stopped and is safe: what was recorded is kept, ")

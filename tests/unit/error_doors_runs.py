@@ -53,7 +53,7 @@ async def fail_in_step(place: Place) -> None:
     await place.fail(failing)
 
 
-@raises(errors.TimedOut, r"run r was not over within 0\.01; it goes on")
+@raises(errors.TimedOut, r"run r was not over within 0\.01 s, and goes on as it can; `")
 async def wait_too_short(place: Place) -> None:
     await (await place.waiting(listen)).outcome(timeout=0.01)
 

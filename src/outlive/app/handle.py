@@ -127,7 +127,10 @@ class Handle(Generic[T]):
         check_on_wait(on_wait)
         if timeout is None and on_wait == "log":
             return await self._outcome(on_wait)
-        late = f"run {self.id} was not over within {timeout}; it goes on"
+        late = (
+            f"run {self.id} was not over within {_spelt(timeout)}, and goes on as it can; "
+            f"`outlive show {self.id}` says what it waits for"
+        )
         if on_wait == "log":
             return await _within(timeout, self._outcome(on_wait), late)
         with self._notices.raised(self.id):
@@ -365,7 +368,8 @@ class Handle(Generic[T]):
             TimedOut: it asked nothing in time.
             RunEnded: it is over.
         """
-        late = f"run {self.id} asked nothing within {timeout}; `outlive show {self.id}` says why"
+        limit = _spelt(timeout)
+        late = f"run {self.id} asked nothing within {limit}; `outlive show {self.id}` says why"
         return await _within(timeout, self._question(), late)
 
     async def _question(self) -> Question:
@@ -411,7 +415,7 @@ class Handle(Generic[T]):
         """
         request_id = id or self._letterbox.new_id()
         late = (
-            f"run {self.id} did not reply to request {request_id} within {timeout}; "
+            f"run {self.id} did not reply to request {request_id} within {_spelt(timeout)}; "
             "ask again with the same id: the message is not sent twice"
         )
         reply = await _within(timeout, self._request(name, value, request_id), late)
@@ -535,6 +539,10 @@ async def _within(timeout: Duration | None, work: Awaitable[R], late: str) -> R:
             return await work
     except TimeoutError:
         raise TimedOut(late) from None
+
+
+def _spelt(timeout: Duration | None) -> str:
+    return f"{timeout:g} s" if isinstance(timeout, int | float) else str(timeout)
 
 
 def _noticed(told: asyncio.Future[FlowEnd | None]) -> None:

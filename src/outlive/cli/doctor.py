@@ -207,7 +207,8 @@ def _print(report: DoctorReport) -> None:
         print_line(f"  {each['kind']}: run {each['run']} (flow {each['flow']}): {first}")
         for line in rest:
             print_line(f"    {line}")
-        print_line(f"    {each['command']}")
+        choice = " --happened JSON    (or --not-happened, or --fail)"
+        print_line(f"    {each['command']}{choice if each['kind'] == 'doubt' else ''}")
     sound = "has problems" if report.health.problems else "is sound"
     print_line(
         f"the store {sound}"

@@ -23,6 +23,7 @@ from outlive.cli.mail import who
 from outlive.cli.modules import AnyFlow, find_flow, find_flows, find_queues, parse_input
 from outlive.cli.output import (
     log_to_stderr,
+    now_ms,
     print_json,
     print_line,
     print_note,
@@ -314,7 +315,7 @@ async def _tell_sleeps(app: App, run_id: str) -> None:
         if head.worker is None and header.status == "waiting" and head.seq != seen:
             seen = head.seq
             run = fold(read_events(await app.read(run_id, LAST_CHAPTER)))
-            is_asleep = run.wake_at is not None and not run.children
+            is_asleep = (run.wake_at or 0) > now_ms(app.store) and not run.children
             if is_asleep and wait_of(run_id, run) is None:
                 print_note(f"run {run_id} sleeps until {iso(run.wake_at)}")
         await asyncio.sleep(LOOK_SECONDS)
