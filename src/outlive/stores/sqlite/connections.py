@@ -349,7 +349,9 @@ class Connections:
             try:
                 own = self._free.pop()
             except IndexError:
-                own = self._open_own()
+                own = None
+            if own is None:
+                own = self._open_own()  # outside of ``except``: what it raises has no context
             own.lock.acquire()
             if not own.ended:
                 return own
