@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from outlive.jobs.masumi import (
 )
 from outlive.jobs.masumi.recovery import payment_of
 from outlive.testing import FakePaymentService
+from outlive.web import lifespan
 from tests.jobs.agents import PATIENCE_SECONDS, AgentProcess
 
 IDENTIFIER = "0123456789abcdef"
@@ -295,3 +297,36 @@ def test_the_stock_app_survives_kills(
     assert "HELLO yes" == done["result"]
     (sent,) = service.submissions(job["blockchainIdentifier"])
     assert sent["hash"] == masumi.create_masumi_output_hash("HELLO yes", f"{1:016x}")
+
+
+@pytest.mark.item(64)
+async def test_the_lifespan_of_an_app_is_wrapped() -> None:
+    """The worker is open before the app's own startup and until after its own shutdown."""
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def worker() -> AsyncIterator[None]:
+        told.append("worker")
+        yield
+        told.append("worker ends")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for name in ("startup", "shutdown"):
+            await receive()
+            told.append(name)
+            await send({"type": f"lifespan.{name}.complete"})
+
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        told.append(message["type"])
+
+    await lifespan(app, worker)({"type": "lifespan"}, receive, send)
+
+    assert told == [
+        "worker", "startup", "lifespan.startup.complete",
+        "shutdown", "worker ends", "lifespan.shutdown.complete",
+    ]  # fmt: skip

@@ -315,6 +315,20 @@ async def test_a_free_agent_runs_at_once(
     assert [] == service.payments()
 
 
+async def test_a_wrong_answer_after_the_payment_loses_no_job(
+    service: FakePaymentService, opened: Opening
+) -> None:
+    """A 404 where the news said paid is asked again, not believed until the deadline."""
+    service.confirm_after("20ms")
+    async with opened() as buyer:
+        job = await buyer.order("hi")
+        service.fault("resolve", "lost_404", times=2)
+        service.pay(job["blockchainIdentifier"])
+        done = await buyer.wait(job, "completed", "failed")
+
+    assert "HI" == done["result"]
+
+
 @pytest.mark.item(53, 81)
 async def test_nobody_pays(service: FakePaymentService, opened: Opening) -> None:
     """When the time to pay is over the escrow is asked once more, and the job has failed."""
@@ -483,3 +497,82 @@ async def test_logs_have_no_input_and_no_payment_data(
     told = "\n".join(lines)
     assert "s3cret" not in told
     assert job["blockchainIdentifier"] not in told
+
+
+async def test_an_order_that_failed_before_it_was_paid_may_be_tried_again(
+    service: FakePaymentService, opened: Opening
+) -> None:
+    """While no payment could be requested nobody has lost anything: the same order is tried."""
+    async with opened() as buyer:
+        service.ledger.set("agents", {})  # nobody is registered: the service refuses
+        body = {"identifier_from_purchaser": IDENTIFIER, "input_data": {"text": "hi"}}
+        refused = await buyer.web.post("/start_job", json=body)
+        service.register(service.agent_identifier)
+        job = await buyer.order("hi")
+
+    assert 503 == refused.status_code
+    assert [job["blockchainIdentifier"]] == [
+        each["blockchainIdentifier"] for each in service.payments()
+    ]
+
+
+@pytest.mark.item(95)
+async def test_a_free_job_survives_a_restart(service: FakePaymentService, opened: Opening) -> None:
+    """A free job that was interrupted goes on in the next process, with the same payment."""
+    async with opened("e" * 60, free=True) as buyer:
+        job = await buyer.order("ask")
+        asked = await buyer.wait(job, "awaiting_input")
+    async with opened("e" * 60, free=True) as buyer:
+        again = await buyer.order("ask")
+        await buyer.answer(job, {"ok": True}, asked["id"])
+        done = await buyer.wait(job, "completed")
+
+    assert again == {**job}
+    assert "ASK True" == done["result"]
+
+
+@pytest.mark.item(93, 94)
+async def test_a_free_agent_needs_no_service(tmp_path: Path) -> None:
+    """Without URL, key and seller a free agent works."""
+    escrow = MasumiEscrow("", "", "e" * 60, free=True)
+    async with JobService(handler, escrow=escrow, store=f"sqlite:///{tmp_path}/jobs.db") as jobs:
+        web = httpx.AsyncClient(transport=httpx.ASGITransport(jobs), base_url="http://agent.test")
+        async with web, asyncio.timeout(60):
+            while "available" != (await web.get("/availability")).json()["status"]:
+                await asyncio.sleep(0.02)
+            job = (await web.post("/start_job", json={"input": {"text": "hi"}})).json()
+            while (
+                "completed"
+                != (found := (await web.get("/status", params={"job_id": job["id"]})).json())[
+                    "status"
+                ]
+            ):
+                await asyncio.sleep(0.02)
+
+    assert "HI" == found["result"]
+    assert "" == job["sellerVKey"]
+
+
+async def test_two_services_run_each_job_once(service: FakePaymentService, opened: Opening) -> None:
+    """Two replicas on one store: each job is thought once and handed in once."""
+    service.confirm_after("20ms")
+    thoughts: list[str] = []
+
+    @outlive.step
+    async def count(text: str) -> str:
+        thoughts.append(text)
+        await asyncio.sleep(0.05)
+        return text
+
+    async def counting(identifier: str, input_data: dict[str, Any]) -> str:
+        return await count(input_data["text"])
+
+    async with opened(handler=counting) as one, opened(handler=counting) as two:
+        jobs = [await (one, two)[n % 2].order(f"t{n}") for n in range(6)]
+        for job in jobs:
+            service.pay(job["blockchainIdentifier"])
+        for n, job in enumerate(jobs):
+            await (two, one)[n % 2].wait(job, "completed")
+
+    assert sorted(f"t{n}" for n in range(6)) == sorted(thoughts)
+    assert 6 == len(service.submissions())

@@ -49,6 +49,9 @@ PRESENTED = "job.present_form"
 
 _PATIENT = Retry(attempts=1_000_000, delay="1s", delay_max="1m", only=(EscrowUnavailable,))
 
+#: A buyer waits for the answer.
+_QUICK = Retry(attempts=6, delay="200ms", delay_max="5s", only=(EscrowUnavailable,))
+
 
 class JobFailed(RunError):
     """A job ended without a result that counts; the message says why."""
@@ -168,7 +171,7 @@ class _Course:
         async def find(order: JobOrder) -> Any:
             return await escrow.find(order) or outlive.NOT_HAPPENED
 
-        @outlive.effect(name=REQUESTED, check=find, not_happened=(EscrowRefused,),
+        @outlive.effect(name=REQUESTED, check=find, not_happened=(EscrowRefused,), retry=_QUICK,
                         raises=(EscrowRefused, EscrowUnavailable))  # fmt: skip
         async def request_payment(order: JobOrder, now_ms: int) -> EscrowPayment:
             return await escrow.request(order, now_ms)
@@ -218,18 +221,21 @@ class _Course:
 
     async def _paid(self, payment: EscrowPayment) -> EscrowView:
         """Wait until the escrow holds the funds; the escrow is asked before a deadline counts."""
-        until = payment.pay_by + self._grace_ms
+        until, is_told = payment.pay_by + self._grace_ms, False
+        every = parse_duration(self._policy.look_every)
         while True:
             view = await self._look(payment.id)
             match view.standing:
                 case "unpaid":
                     if _now_ms() >= until:
                         raise JobFailed("Payment deadline expired.")
-                    await self._news((until - _now_ms()) / 1000)
+                    left = (until - _now_ms()) / 1000
+                    # News are only told of payments that were paid: then this answer was wrong.
+                    is_told = await self._news(min(left, every) if is_told else left) or is_told
                 case "unknown":
                     if _now_ms() >= payment.submit_by:
                         raise JobFailed(f"the escrow's state is not understood ({view.state})")
-                    await self._news(parse_duration(self._policy.look_every))
+                    await self._news(every)
                 case "invalid":
                     raise JobFailed("The payment is invalid (funds or datum); nothing was done.")
                 case "refunded" | "resolved" | "releasing":
@@ -295,7 +301,9 @@ class _Course:
                 return False
         return True
 
-    async def _news(self, seconds: float) -> None:
-        """Wait until somebody says that the payment changed, or so long."""
+    async def _news(self, seconds: float) -> bool:
+        """Wait until somebody says that the payment changed, or so long; whether somebody did."""
         with suppress(TimedOut):
             await outlive.wait_signal(NEWS, within=max(0.0, seconds))
+            return True
+        return False

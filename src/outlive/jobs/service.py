@@ -25,6 +25,7 @@ from outlive.errors import (
     AnswerRefused,
     OutliveError,
     QuestionNotOpen,
+    RetryRefused,
     RunEnded,
     RunIdRefused,
     RunIdTaken,
@@ -158,10 +159,11 @@ class JobService:
             await asyncio.sleep(pause)
 
     async def _oldest(self, app: App) -> str:
-        """Where to begin: when the oldest job that waits was started."""
-        page = await app.find(flow=self.flow, status="waiting", limit=1)
-        now = self._clock.now_ms()
-        since = min((found.header.started_at for found in page.items), default=now)
+        """Where to begin: when the oldest job that has not ended was started."""
+        since = self._clock.now_ms()
+        for status in ("pending", "running", "waiting", "in_doubt"):
+            page = await app.find(flow=self.flow, status=status, limit=1)
+            since = min([since, *(found.header.started_at for found in page.items)])
         return f"@{since - _CLOCKS_DIFFER_MS}"
 
     async def _tell(self, app: App, change: EscrowChange) -> None:
@@ -236,6 +238,11 @@ class JobService:
             async with asyncio.timeout(self._start_seconds):
                 handle = await self._opened.start(self.flow, order, id=order.job_id)
                 record = await self._requested(handle)
+                if record.status == "failed" and not record.is_requested:
+                    # It failed when it was ordered before, and nobody paid: now it may not.
+                    with suppress(RetryRefused):  # somebody else does it
+                        await self._opened.retry(handle.id)
+                    record = await self._requested(handle)
         except TimeoutError:
             raise Problem(503, "The payment service does not answer; ask again") from None
         except RunIdTaken as taken:
