@@ -1,6 +1,6 @@
 """Count the way of an effect, a run and a resume: Python calls, files, SQL statements.
 
-    python scripts/count_way.py [--json] [effect keyed many one_step resume]
+    python scripts/count_way.py [--json] [effect keyed many one_step resume signal]
 
 Calls are counted with ``sys.setprofile`` on every thread, SQL with SQLite's own trace. A call is a
 frame that is entered: a coroutine that goes on counts again. What user code does is left out.
@@ -238,6 +238,34 @@ async def count_resume(url: str) -> dict[str, Any]:
         return WAY.counts()
 
 
+@outlive.flow
+async def heard(number: int) -> int:
+    total = 0
+    for _ in range(number):
+        total += await outlive.wait_signal("s", type=int)
+        HEARD.set()
+    return total
+
+
+HEARD = asyncio.Event()
+SIGNALS = 60
+
+
+async def count_signal(url: str) -> dict[str, Any]:
+    """A signal to a run in memory, until its flow has it."""
+    async with open_app(url) as app:
+        handle = await app.start(heard, 2 * SIGNALS)
+        for _ in range(2):
+            WAY.begin()
+            for n in range(SIGNALS):
+                HEARD.clear()
+                await handle.signal("s", n)
+                await HEARD.wait()
+            WAY.end()
+        await handle
+        return WAY.counts(SIGNALS)
+
+
 async def _die(url: str) -> None:
     async with open_app(url) as app:
         await (await app.start(resumed, id="r"))
@@ -249,6 +277,7 @@ CHAPTERS: dict[str, Callable[[str], Awaitable[dict[str, Any]]]] = {
     "many": count_many,
     "one_step": count_one_step,
     "resume": count_resume,
+    "signal": count_signal,
 }
 
 

@@ -18,6 +18,7 @@ LIMITS = {
     "keyed": {"own_calls": 180, "own_files": 34, "sql": 4},
     "many": {"calls": 80, "own_files": 24},
     "one_step": {"own_calls": 280, "sql": 3},
+    "signal": {"sql": 4},
     "resume": {"own_calls": 800, "own_files": 66, "sql": 6},
 }
 

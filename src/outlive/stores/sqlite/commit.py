@@ -30,11 +30,13 @@ ROWS_MAX = 1000
 #: The views that take an entry's record, each row of one of them.
 _RECORDING = ("appending", "showing", "leasing", "turning", "creating")
 #: Those of which no row has a header.
-_BARE = frozenset({"appending", "saving"})
+_BARE = frozenset({"appending", "saving", "taking"})
 #: Those in which somebody gets or gives back the right to drive a run.
 _TURNING = frozenset({"turning", "creating"})
 #: Every accepted entry changes two rows: its record and its run.
 _CHANGES_PER_ENTRY = 2
+#: Every letter that is consumed: itself and its run's count.
+_CHANGES_PER_LETTER = 2
 
 #: How many nodes a row has room for: a snapshot mostly brings a text and its form.
 _NODES_SAVED_MAX = 2
@@ -70,6 +72,13 @@ def _keep(address: str, body: str) -> str:
 
 
 _KEEP_ALL = _keep("address", "body") + _keep("address_next", "body_next")
+_CONSUME = f"""
+        UPDATE mail SET body = NULL
+            WHERE mail_id = NEW.mail_id AND body IS NOT NULL
+            AND run = (SELECT id FROM runs WHERE {_IS_HEAD});
+        UPDATE runs SET consumed = consumed + 1
+            WHERE changes() = 1 AND run_id = NEW.run_id AND consumed < posted;
+        """
 
 #: view -> its columns, and what happens to a row inserted into it.
 VIEWS = {
@@ -134,12 +143,21 @@ VIEWS = {
     ),
     "consuming": (
         "run_id, last, epoch, link, mail_id",
-        f"""
-        UPDATE mail SET body = NULL
-            WHERE mail_id = NEW.mail_id AND body IS NOT NULL
-            AND run = (SELECT id FROM runs WHERE {_IS_HEAD});
-        UPDATE runs SET consumed = consumed + 1
-            WHERE changes() = 1 AND run_id = NEW.run_id AND consumed < posted;
+        _CONSUME,
+    ),
+    "taking": (
+        "run_id, after, last, epoch, link, record, mail_id",
+        _append() + _CONSUME,
+    ),
+    "posting": (
+        "run_id, mail_id, posted_at, body",
+        """
+        INSERT INTO mail (run, mail_id, posted_at, body)
+            SELECT id, NEW.mail_id, NEW.posted_at, NEW.body FROM runs
+            WHERE run_id = NEW.run_id AND ended_at IS NULL AND NOT EXISTS (
+                SELECT 1 FROM mail WHERE run = runs.id AND mail_id = NEW.mail_id
+            );
+        UPDATE runs SET posted = posted + 1 WHERE changes() = 1 AND run_id = NEW.run_id;
         """,
     ),
 }
@@ -191,8 +209,10 @@ def _own_view(entry: Entry) -> str | None:
     Runs that begin, are claimed, let go of or end must come with nothing beside.
     """
     header, nodes = entry.header, len(entry.nodes)
-    if entry.consumed or nodes > _NODES_SAVED_MAX:
+    if nodes > _NODES_SAVED_MAX:
         return None
+    if entry.consumed:
+        return "taking" if _takes_one(entry) else None
     if header is not None and _begins_chapter(entry):
         return None
     if entry.after and entry.lease == "keep" and (header is None or header.ended_at is None):
@@ -202,6 +222,12 @@ def _own_view(entry: Entry) -> str | None:
     if nodes or header is None or (entry.lease == "take" and is_gated(entry)):
         return None
     return "turning" if entry.after else "creating"
+
+
+def _takes_one(entry: Entry) -> bool:
+    """Whether an entry is a record that answers one letter, with nothing beside."""
+    is_bare = entry.header is None and not entry.nodes and len(entry.consumed) == 1
+    return is_bare and entry.lease == "keep" and entry.after > 0
 
 
 def _begins_chapter(entry: Entry) -> bool:
@@ -222,13 +248,13 @@ def append_all(
         entry = batch[0]
         row = _row(view, entry, now) if view in _TURNING else _single_row(view, entry)
         db.execute(_inserting(view, len(row), 1), row)
-        nodes = len(entry.nodes)
+        more = len(entry.nodes) + _CHANGES_PER_LETTER * len(entry.consumed)
     else:
         turns = view in _TURNING
         rows = [_row(view, e, now) if turns else _single_row(view, e) for e in batch]
         _insert(db, view, rows)
-        nodes = sum([len(entry.nodes) for entry in batch])
-    is_counted = db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + nodes
+        more = sum([len(e.nodes) + _CHANGES_PER_LETTER * len(e.consumed) for e in batch])
+    is_counted = db.total_changes - before == _CHANGES_PER_ENTRY * len(batch) + more
     if is_counted and (view in _BARE or not any(map(_is_tagged, batch))):
         return [None] * len(batch)
     # Mostly some node was there already.
@@ -258,6 +284,8 @@ def _single_row(view: str, entry: Entry) -> tuple[Value, ...]:
     row = _append_row(entry)
     if view == "appending":
         return row
+    if view == "taking":
+        return (*row, entry.consumed[0])
     nodes: list[Value] = [part for node in entry.nodes for part in (node.address, node.body)]
     saved = (*row, *nodes, *_NO_NODES[len(nodes) :])
     return saved if entry.header is None else saved + header_values(entry.header)
@@ -402,6 +430,14 @@ def _look_up_refusal(db: Connection, run_id: str, now: int) -> Conflict:
         if row is not None:
             break
     return Conflict(seq=row[0] if row else 0, epoch=0, gone=row is not None)
+
+
+def post_letter(db: Connection, letter: Posting, now: int) -> bool:
+    """Leave one letter with a single statement; False: it is not new, or its run is over."""
+    before = db.total_changes
+    row = (letter.run_id, letter.mail_id, now, letter.body)
+    db.execute(_inserting("posting", len(row), 1), row)
+    return db.total_changes > before
 
 
 #: Letters in one statement: four parameters each.

@@ -173,6 +173,18 @@ class Connections:
             finally:
                 _roll_back(db)
 
+    def look(self, work: Callable[[Connection], T]) -> T:
+        """Do this, a single statement that reads: it sees one instant by itself."""
+        own = self._take()
+        try:
+            if not own.waits:
+                own.wait_for_others(True)
+            return work(own.db)
+        except sqlite3.Error as error:
+            raise translate(error, self.path) from error
+        finally:
+            self._give_back(own)
+
     @contextmanager
     def writing(self, views: Set[str] = frozenset()) -> Iterator[Connection]:
         """One transaction and one flush; durable when this is left without an error."""

@@ -26,6 +26,7 @@ from outlive.stores.sqlite.commit import (
     append_all,
     commit_batch,
     create_view,
+    post_letter,
     post_letters,
     single_view,
     views_for,
@@ -246,10 +247,16 @@ class SQLiteStore:
 
     async def post(self, batch: Sequence[Posting]) -> Sequence[Posted]:
         now = self._ports.clock.now_ms()
+        if len(batch) == 1:
+            work = partial(post_letter, letter=batch[0], now=now)
+            if self._connections.write_once({"posting"}, work):
+                return ["posted"]
         with self._connections.writing() as db:
             return post_letters(db, batch, now)
 
     async def mail_of(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Mail]]:
+        if len(run_ids) == 1:
+            return self._connections.look(partial(waiting_mail, run_ids=run_ids))
         with self._connections.reading() as db:
             return waiting_mail(db, run_ids)
 

@@ -168,6 +168,12 @@ def _check_forks(nature: Nature, disk: Store, journals: Journals) -> Iterator[st
             yield from replay(nature, run_id, events[: behind + end + 1], behind)
 
 
+class _StillPeer:
+    """Nobody reads what a replay tells."""
+
+    def wake_readers(self, run_id: str) -> None: ...
+
+
 def replay(nature: Nature, run_id: str, events: Sequence[Event], behind: int = 0) -> Iterator[str]:
     """Replay an ended run from its journal alone; of a fork, so many events are another's."""
     end = events[-1]
@@ -177,7 +183,7 @@ def replay(nature: Nature, run_id: str, events: Sequence[Event], behind: int = 0
         keeper=None,  # type: ignore[arg-type]  # a replay that asks for it is wrong
         ports=Ports(clock=SimClock(nature), entropy=nature.entropy),
         lease=None,  # type: ignore[arg-type]  # as above
-        peer=None,  # type: ignore[arg-type]  # as above
+        peer=_StillPeer(),  # type: ignore[arg-type]  # as above, but for this
         kin=_StillKin(),
         worker="judge",
     )
