@@ -231,12 +231,32 @@ def rest_of(query: Query, way: Way | None = None) -> list[Asking]:
     return asked
 
 
+def journals(query: Query, columns: Sequence[str], number: str, *, lateral: bool) -> Asking:
+    """A page of journals of any kind, after the first value, the number of the one before.
+
+    With a tag it goes by the table of tags: what it finds may have another one (``has_tags``).
+    """
+    asked = conditions(query)
+    values = tuple(value for _, each in asked for value in each)
+    shown = ", ".join(f"r.{name}" for name in ("id", *columns))
+    where = [sql for sql, _ in asked]
+    if not query.all_tags:
+        where = [f"{number} > ?", *where]
+        source, order = "{tables}runs r", number
+    else:
+        values = (*indexed_tag(*query.all_tags[0]), *values)
+        tagged = "SELECT run FROM {tables}tags WHERE run > ? AND name = ? AND value = ?"
+        row = "{tables}runs r ON r.id = t.run"
+        if lateral:  # a server that guesses wrong would go through all runs for each tag
+            row = "LATERAL (SELECT * FROM {tables}runs x WHERE x.id = t.run LIMIT 1) AS r"
+        source, order = f"({tagged} ORDER BY run) AS t CROSS JOIN {row}", "t.run"
+    sql = f"SELECT {shown} FROM {source} WHERE {' AND '.join(where) or '1 = 1'}"
+    return f"{sql} ORDER BY {order} LIMIT ?", values
+
+
 def conditions(query: Query) -> list[Asking]:
-    """All that is asked, for who looks for journals of any kind."""
+    """All that is asked but for tags, for who looks for journals of any kind."""
     asked = rest_of(query)
-    # Finds every journal that has a tag and perhaps a few that do not: see ``has_tags``.
-    tagged = "id IN (SELECT run FROM {tables}tags WHERE name = ? AND value = ?)"
-    asked += [(tagged, indexed_tag(*tag)) for tag in query.all_tags]
     if query.started_since is not None:
         asked.append(("started_at >= ?", (query.started_since,)))
     if query.started_before is not None:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.plans import IndexedText, RunSearch, SendSQL, conditions
+from outlive.stores.plans import IndexedText, RunSearch, SendSQL, conditions, journals
 from outlive.stores.postgres.wire import (
     TEXT,
     Parameter,
@@ -119,12 +119,8 @@ class Ask(Protocol):
 def find_journals(ask: Ask, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
     """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
     # A sum keeps the server from going through all of them, where it had better not.
-    number = "id + 0" if query.all_tags or _are_few(ask, query) else "id"
-    asked = conditions(query)
-    where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
-    columns = ", ".join(_NAMES)
-    sql = f"SELECT id, {columns} FROM {{tables}}runs WHERE {where} ORDER BY {number} LIMIT ?"
-    values = [value for _, each in asked for value in each]
+    number = "id + 0" if not query.all_tags and _are_few(ask, query) else "id"
+    sql, values = journals(query, _NAMES, number, lateral=True)
     found: list[tuple[int, Found]] = []
     while True:
         rows = asking(ask)(sql, (begin, *values, count))

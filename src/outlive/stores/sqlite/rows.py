@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from outlive.errors import CorruptRecord
-from outlive.stores.plans import IS_RUN, LOOKED_AT_MAX, RunSearch, conditions
+from outlive.stores.plans import IS_RUN, LOOKED_AT_MAX, RunSearch, conditions, journals
 from outlive.stores.shared import check_numbers, damaged_run, has_tags, read_tags
 from outlive.stores.sqlite.connections import Connection
 from outlive.stores.types import PAGE_MAX, Found, Head, Header, Query, StoredRecord
@@ -93,11 +93,9 @@ def _damaged(run_id: str, seq: Any) -> NoReturn:
 def find_journals(db: Connection, query: Query, begin: int, count: int) -> list[tuple[int, Found]]:
     """At most ``count`` journals of any kind, numbered above ``begin``, each with its number."""
     # A plus keeps SQLite from going through all of them in their order, where it had better not.
-    number = "+id" if query.all_tags or _are_few(db, query) else "id"
-    asked = conditions(query)
-    values = [value for _, each in asked for value in each]
-    where = " AND ".join([f"{number} > ?", *(sql for sql, _ in asked)])
-    sql = f"SELECT id, {FOUND_COLUMNS} FROM runs WHERE {where} ORDER BY {number} LIMIT ?"
+    number = "+id" if not query.all_tags and _are_few(db, query) else "id"
+    names = [*_HEAD_NAMES, *_HEADER_NAMES]
+    sql, values = journals(query, names, number, lateral=False)
     found: list[tuple[int, Found]] = []
     while True:
         rows = db.execute(sql.replace("{tables}", ""), (begin, *values, count)).fetchall()
