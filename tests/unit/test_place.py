@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import outlive
+from outlive.engine import calls
 from outlive.engine.definitions import Flow
 from outlive.errors import DefinitionRefused, RunFailed
 from outlive.model.events import Event, SignalReceived, StepDone, TimerFired
@@ -382,3 +383,34 @@ async def test_a_cleanup_runs_where_the_run_leaves_memory(scene: Scene) -> None:
     assert ["closed"] == closed
     await handle.signal("go", "on")
     assert "on" == await scene.outcome(handle)
+
+
+async def test_a_deadline_does_not_wait_for_a_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flow is stopped where it waits for one that hangs; nothing of the run goes on."""
+    monkeypatch.setattr(calls, "CLEANUP_SECONDS", 600)
+
+    @outlive.flow(deadline=0.2)
+    async def flow() -> None:
+        await think("x")
+        await outlive.on_host(asyncio.sleep, 600)
+
+    driven = await drive(MemoryStore(), flow, run_id="r")
+
+    assert ("failed", "TimedOut") == driven.outcome
+
+
+async def test_a_cleanup_that_hangs_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The flow goes on without it, and the log says so."""
+    monkeypatch.setattr(calls, "CLEANUP_SECONDS", 0.05)
+
+    @outlive.flow
+    async def flow() -> str:
+        await outlive.on_host(asyncio.sleep, 600)
+        return await think("x")
+
+    driven = await drive(MemoryStore(), flow, run_id="r")
+
+    assert ("returned", "X") == driven.outcome
+    assert "outlive.on_host(sleep) raised" in caplog.text
