@@ -14,7 +14,7 @@ import pytest_asyncio
 
 import outlive
 from outlive.app.app import App
-from outlive.errors import RunFailed
+from outlive.errors import CorruptRecord, RunFailed, UsageError
 from outlive.journal.seal.keys import MasterKeys, new_key
 from outlive.journal.seal.sealed_store import SealedStore
 from outlive.stores.memory import MemoryStore
@@ -178,3 +178,44 @@ async def test_changes_can_be_followed_and_taken_up_again(app: App) -> None:
 
     assert "a" == change.run.id
     assert seen <= {"a", "b"}
+
+
+@outlive.step(name="lists_add")
+async def add(number: int) -> int:
+    return number + 1
+
+
+@outlive.flow(name="lists_count")
+async def count(to: int) -> int:
+    number = 0
+    while number < to:
+        number = await add(number)
+    return number
+
+
+async def test_a_timeline_is_read_by_pages(app: App) -> None:
+    """Every row once, as if all had been read at once; each page is verified by the one before."""
+    handle = await app.start(count, 20, id="c")
+    await handle
+    whole = (await app.timeline("c", limit=1000)).rows
+
+    rows: list[Any] = []
+    after = None
+    while True:
+        page = await app.timeline("c", after, limit=1)
+        rows += page.rows
+        if page.next is None:
+            break
+        after = page.next
+
+    assert list(whole) == rows
+    assert len(rows) > 20
+    first = await app.timeline("c", limit=1)
+    assert first.next is not None
+    seq, _, link = first.next.partition(".")
+    forged = f"{seq}.{'00' * (len(link) // 2)}"
+    with pytest.raises(CorruptRecord):
+        await app.timeline("c", forged, limit=1)
+    for wrong in ("", "7", "x.00"):
+        with pytest.raises(UsageError, match="it is the `next` of the page before"):
+            await app.timeline("c", wrong)

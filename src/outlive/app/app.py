@@ -13,7 +13,15 @@ from weakref import finalize
 
 from outlive.app.forks import Forks
 from outlive.app.handle import Handle, Handles
-from outlive.app.lists import RunChange, RunDoubt, RunFilters, RunLists, RunQuestion, WorkerListed
+from outlive.app.lists import (
+    RunChange,
+    RunDoubt,
+    RunFilters,
+    RunLists,
+    RunQuestion,
+    TimelinePage,
+    WorkerListed,
+)
 from outlive.app.log import KeyedLog, Logs
 from outlive.app.mail import Letterboxes
 from outlive.app.queues import Queues
@@ -316,6 +324,15 @@ class App:
     async def doubts(self, limit: int = PAGE_MAX) -> list[RunDoubt]:
         """The effects in doubt that somebody has to settle, and the command that does."""
         return await self._lists.doubts(limit)
+
+    async def timeline(
+        self, run_id: str, after: str | None = None, limit: int = FIND_LIMIT
+    ) -> TimelinePage:
+        """What happened to a run, row by row: those of so many records, then the next page.
+
+        The journal is verified page by page; a long one is never in memory as a whole.
+        """
+        return await self._lists.timeline(run_id, after, limit)
 
     async def workers(self) -> list[WorkerListed]:
         """The workers of all processes: where they run, what they drive and hold."""

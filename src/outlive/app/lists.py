@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -16,7 +17,7 @@ from outlive.engine.definitions import Flow
 from outlive.engine.notices import doubt_of
 from outlive.errors import DefinitionRefused, OutliveError, RunNotFound, UsageError
 from outlive.journal.headers import OpenQuestion, read_questions
-from outlive.journal.reader import read_events
+from outlive.journal.reader import Chain, begin_of, read_events
 from outlive.model.defaults import COUNTED_MAX, FIND_LIMIT, HANDLE_POLL_SECONDS
 from outlive.model.ids import is_run, is_text
 from outlive.model.queues import COUNT_MAX, check_count
@@ -34,10 +35,14 @@ from outlive.stores.types import (
 )
 from outlive.worker.heartbeat import read_info
 
+if TYPE_CHECKING:
+    from outlive.views.rows import Row
+
 #: An instant: a time with its zone, or how long ago ("1h").
 When: TypeAlias = datetime | Duration
 #: The first poll for changes comes sooner.
 _POLL_SECONDS_FIRST = 0.02
+_PLACE = re.compile(r"(\d{1,18})\.((?:[0-9a-f]{2}){1,64})", re.ASCII)
 _TEXTS = ("version", "parent", "queue", "worker", "prefix", "error")
 
 
@@ -130,6 +135,15 @@ class RunChange:
     cursor: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePage:
+    """Some rows of a run's timeline, and where the next ones begin."""
+
+    rows: Sequence[Row]
+    #: None: these are the last ones, as yet.
+    next: str | None
+
+
 class RunLists:
     """Read-only lists across runs."""
 
@@ -217,6 +231,22 @@ class RunLists:
                 )
         return found
 
+    async def timeline(self, run_id: str, after: str | None, limit: int) -> TimelinePage:
+        """Rows of a journal, from so many records at most; each page is verified by the last."""
+        from outlive.views.timeline import timeline  # only those who look at a run need views
+
+        check_count("timeline", "limit", limit, COUNT_MAX)
+        seq, link = (0, b"") if after is None else _place(after)
+        reading = await self._reader.read(run_id, seq, limit=limit)
+        first, link = begin_of(reading) if after is None else (seq + 1, link)
+        chain = Chain(run_id, first, link, reading.nodes)
+        events = chain.follow(reading.records)
+        last, link = chain.last
+        if not events:
+            chain.check_end(reading.head)
+        following = f"{last}.{link.hex()}" if last < reading.head.seq else None
+        return TimelinePage(rows=timeline(run_id, events, first), next=following)
+
     async def workers(self) -> list[WorkerListed]:
         """The workers of all processes, by id."""
         self._reader.check_open()
@@ -293,6 +323,14 @@ class RunLists:
                 f'{verb}: {name}={at!r}; give a datetime, or how long ago: "1h"'
             ) from error
         return self._reader.ports.clock.now_ms() - round(1000 * ago)
+
+
+def _place(after: str) -> tuple[int, bytes]:
+    """A place in a journal: a seq, and the link behind it."""
+    found = _PLACE.fullmatch(after) if is_text(after) else None
+    if found is None:
+        raise UsageError(f"timeline: after={after!r}; it is the `next` of the page before")
+    return int(found[1]), bytes.fromhex(found[2])
 
 
 def _statuses(verb: str, status: Any, *, keys: bool) -> tuple[str, ...] | None:

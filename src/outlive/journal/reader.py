@@ -80,6 +80,11 @@ class Chain:
         self._seq, self._link = seq, link
         return events
 
+    @property
+    def last(self) -> tuple[int, bytes]:
+        """The seq of the last event that was read, and the link behind it."""
+        return self._seq - 1, self._link
+
     def check_end(self, head: Head) -> None:
         """Check that the journal ends where its head says."""
         if self._seq != head.seq + 1 or self._link != head.link:

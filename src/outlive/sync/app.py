@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from outlive.app import app as async_app
 from outlive.app import open as opening
-from outlive.app.lists import RunChange, RunDoubt, RunQuestion, WorkerListed
+from outlive.app.lists import RunChange, RunDoubt, RunQuestion, TimelinePage, WorkerListed
 from outlive.app.log import PlainLog
 from outlive.app.schedules import Schedule
 from outlive.app.signatures import AppRunVerb
@@ -187,6 +187,10 @@ class App:
     def doubts(self, limit: int = PAGE_MAX) -> list[RunDoubt]:
         """The effects in doubt that somebody has to settle, and the command that does."""
         return self.call(partial(self._app.doubts, limit))
+
+    def timeline(self, run_id: str, after: str | None = None, **how: Any) -> TimelinePage:
+        """What happened to a run, row by row, a page at a time."""
+        return self.call(partial(self._app.timeline, run_id, after, **how))
 
     def workers(self) -> list[WorkerListed]:
         """The workers of all processes: where they run, what they drive and hold."""

@@ -33,12 +33,15 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
     args: bytes
 
 
-def timeline(run_id: str, events: Sequence[Event]) -> list[Row]:
-    """One row per event of a run, in order."""
+def timeline(run_id: str, events: Sequence[Event], first: int | None = None) -> list[Row]:
+    """One row per event of a run, in order; ``first``: the seq of the first of these events.
+
+    In the middle of a journal, what was begun before has no duration.
+    """
     rows: list[Row] = []
     begun: dict[str, int] = {}
     now = 0
-    for seq, event in enumerate(events, first_seq(events)):
+    for seq, event in enumerate(events, first_seq(events) if first is None else first):
         now = max(now, getattr(event, "at", 0))
         row = row_of(seq, now, event)
         match event:
