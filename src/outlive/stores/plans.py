@@ -44,6 +44,12 @@ _CURSOR = re.compile(r"(-?\d{1,19})\.(\d{1,19})", re.ASCII)
 Asking: TypeAlias = tuple[str, tuple["str | int | None", ...]]
 
 
+#: The pairs of flow and version that there are, with this flow or this version; None: too many.
+Lanes: TypeAlias = Callable[["str | None", "str | None"], "list[tuple[str, str]] | None"]
+#: Arms of one search.
+LANES_MAX = 50
+
+
 class IndexedText(str):
     """Text that is in an index as it is, whatever a store does to other text."""
 
@@ -117,9 +123,9 @@ def tags_in(written: object) -> dict[str, str]:
 # ---------------------------------------------------------------- ways
 
 
-def ways(query: Query) -> list[Way]:
+def ways(query: Query, lanes: Lanes | None = None) -> list[Way]:
     """The indexes that a query may go by, the best guess first; the last one always does."""
-    found = [*_rare(query), *_tagged(query), *_by_status(query), *_common(query)]
+    found = [*_rare(query), *_tagged(query), *_by_status(query), *_common(query, lanes)]
     return [*found, Way((Arm("runs_by_start", IS_RUN, ()),), frozenset())]
 
 
@@ -179,10 +185,12 @@ def _by_status(query: Query) -> Iterator[Way]:
     yield Way(tuple(arms), frozenset(answers))
 
 
-def _common(query: Query) -> Iterator[Way]:
-    if query.flow is not None:
+def _common(query: Query, lanes: Lanes | None) -> Iterator[Way]:
+    if lanes is not None:
+        yield from _by_lane(query, lanes)
+    elif query.flow is not None:
         yield _way("flow", Arm("runs_of_flow", f"{IS_RUN} AND flow = ?", (query.flow,)))
-    if query.version is not None:
+    if lanes is None and query.version is not None:
         where = f"{IS_RUN} AND version = ?"
         yield _way("version", Arm("runs_of_version", where, (query.version,)))
     if query.ended_by is not None or query.ended_since is not None:
@@ -190,6 +198,18 @@ def _common(query: Query) -> Iterator[Way]:
         where = " AND ".join([IS_RUN, *(sql for sql, _ in rest)])
         values = tuple(value for _, each in rest for value in each)
         yield _way("ended", Arm("runs_by_end", where, values, is_ordered=False))
+
+
+def _by_lane(query: Query, lanes: Lanes) -> Iterator[Way]:
+    """Where one index has flows and versions: an arm for each pair that is asked for."""
+    if query.flow is None and query.version is None:
+        return
+    pairs = lanes(query.flow, query.version)
+    if pairs is not None:
+        where = f"{IS_RUN} AND flow = ? AND version = ?"
+        arms = [Arm("runs_of_flow", where, pair) for pair in pairs or [("", "")]]
+        asked = {"flow": query.flow, "version": query.version}
+        yield Way(tuple(arms), frozenset(name for name in asked if asked[name] is not None))
 
 
 def _way(answers: str, arm: Arm) -> Way:
@@ -414,9 +434,30 @@ class RunSearch:
         rows = self._ask(*search.last_looked_at(begin))
         return StartPlace(*rows[0]) if rows else None
 
+    def _lanes(self, flow: str | None, version: str | None) -> list[tuple[str, str]] | None:
+        """By jumps through the index, from one flow, or one version, to the next."""
+        if flow is not None and version is not None:
+            return [(flow, version)]
+        known, name = (
+            (f"{IS_RUN}", "flow") if flow is None else (f"{IS_RUN} AND flow = ?", "version")
+        )
+        given = () if flow is None else (flow,)
+        sql = (
+            f"SELECT {name} FROM {{tables}}runs INDEXED BY runs_of_flow"
+            f" WHERE {known} AND {name} {{beyond}} ? ORDER BY {name} LIMIT 1"
+        )
+        found: list[tuple[str, str]] = []
+        last, beyond = "", ">="
+        while rows := self._ask(sql.replace("{beyond}", beyond), (*given, last)):
+            last, beyond = rows[0][0], ">"
+            found.append((last, version or "") if flow is None else (flow, last))
+            if len(found) > LANES_MAX:
+                return None
+        return found
+
     def _search(self, query: Query) -> Search:
         """By the index with the fewest entries."""
-        able = ways(query)
+        able = ways(query, None if self._lateral else self._lanes)
         best, fewest = able[-1], LOOKED_AT_MAX + 1
         for way in able[:-1]:
             search = Search(query, way, self._columns, lateral=self._lateral)

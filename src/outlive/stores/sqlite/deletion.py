@@ -14,6 +14,11 @@ from outlive.stores.sqlite.connections import Connection, Value
 from outlive.stores.sqlite.rows import FOUND_COLUMNS, found_of, records_of
 from outlive.stores.types import Deletion, Node, Reading
 
+#: The runs of a family: those that joined it, and its root, which no index of families has.
+OF_FAMILY = (
+    "FROM runs INDEXED BY runs_of_family WHERE family <> run_id AND family",
+    "FROM runs WHERE family = run_id AND run_id",
+)
 #: Runs in one statement.
 _RUNS_MAX = 500
 #: Tombstones whose time is over that go along with a deletion.
@@ -76,7 +81,9 @@ def _forget(db: Connection, runs: Mapping[str, Sequence[Any]]) -> None:
             " WHERE NOT EXISTS (SELECT 1 FROM records WHERE id >= ?)",
             (last, last),
         )
-    living = {name for (name,) in _ask(db, "SELECT family FROM runs WHERE family IN", families)}
+    living = {
+        name for each in OF_FAMILY for (name,) in _ask(db, f"SELECT family {each} IN", families)
+    }
     _ask(db, "DELETE FROM nodes WHERE family IN", families - living)
 
 
@@ -174,8 +181,9 @@ def families_after(db: Connection, after: str, limit: int) -> list[str]:
 
 def is_alive(db: Connection, family: str) -> bool:
     """Whether a run belongs to it."""
-    found = db.execute("SELECT 1 FROM runs WHERE family = ? LIMIT 1", (family,)).fetchone()
-    return found is not None
+    return any(
+        db.execute(f"SELECT 1 {each} = ? LIMIT 1", (family,)).fetchone() for each in OF_FAMILY
+    )
 
 
 def drop_family(db: Connection, family: str) -> bool:

@@ -144,7 +144,8 @@ _STATUS_MOVED = (
     f" ({UNLISTED.format(row='NEW.')} AND {UNLISTED.format(row='OLD.')})"
 )
 #: What ``find`` goes by, always in the order of the starts. A run that is held and running, as most
-#: are until they complete, is in no index of statuses: the index of holders has it.
+#: are until they complete, is in no index of statuses: the index of holders has it. One index for
+#: flows and versions, and none of families for their roots: what a run begins with is written once.
 _FIND = (
     "ALTER TABLE runs ADD COLUMN error TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN published TEXT NOT NULL DEFAULT ''",
@@ -179,15 +180,16 @@ _FIND = (
     CREATE TRIGGER tags_of_gone AFTER DELETE ON runs WHEN OLD.tags <> '{{}}'
     BEGIN {_FORGET_TAGS} END
     """,
-    f"CREATE INDEX runs_by_start ON runs (started_at, id) WHERE {IS_RUN}",
-    f"CREATE INDEX runs_of_flow ON runs (flow, started_at, id) WHERE {IS_RUN}",
-    f"CREATE INDEX runs_of_version ON runs (version, started_at, id) WHERE {IS_RUN}",
-    f"CREATE INDEX runs_of_status ON runs (status, started_at, id) WHERE {IS_LISTED}",
-    f"CREATE INDEX runs_of_flow_by_status ON runs (flow, status, started_at, id) WHERE {IS_LISTED}",
-    f"CREATE INDEX runs_of_parent ON runs (parent, started_at, id) WHERE {HAS_PARENT}",
-    f"CREATE INDEX runs_of_queue ON runs (queue, started_at, id) WHERE {IS_QUEUED}",
-    f"CREATE INDEX runs_of_error ON runs (error, started_at, id) WHERE {HAS_ERROR}",
-    f"CREATE INDEX runs_asking ON runs (started_at, id) WHERE {IS_ASKING}",
+    "DROP INDEX IF EXISTS runs_of_family",
+    "CREATE INDEX runs_of_family ON runs (family) WHERE family <> run_id",
+    f"CREATE INDEX runs_by_start ON runs (started_at) WHERE {IS_RUN}",
+    f"CREATE INDEX runs_of_flow ON runs (flow, version, started_at) WHERE {IS_RUN}",
+    f"CREATE INDEX runs_of_status ON runs (status, started_at) WHERE {IS_LISTED}",
+    f"CREATE INDEX runs_of_flow_by_status ON runs (flow, status, started_at) WHERE {IS_LISTED}",
+    f"CREATE INDEX runs_of_parent ON runs (parent, started_at) WHERE {HAS_PARENT}",
+    f"CREATE INDEX runs_of_queue ON runs (queue, started_at) WHERE {IS_QUEUED}",
+    f"CREATE INDEX runs_of_error ON runs (error, started_at) WHERE {HAS_ERROR}",
+    f"CREATE INDEX runs_asking ON runs (started_at) WHERE {IS_ASKING}",
 )
 
 _TABLES = (
@@ -267,7 +269,6 @@ _TABLES = (
     "CREATE INDEX mail_waiting ON mail (run) WHERE body IS NOT NULL",
     "CREATE UNIQUE INDEX nodes_of_family ON nodes (family, address)",
     "CREATE INDEX tombstones_by_end ON tombstones (keep_until)",
-    "CREATE INDEX runs_of_family ON runs (family)",
     "CREATE INDEX runs_held ON runs (worker) WHERE worker IS NOT NULL",
     *_QUEUES,
     *_SECOND_WAYS,
