@@ -20,6 +20,7 @@ from outlive.testing.crash.lab import Lab, Play
 from tests.conftest import Figure
 from tests.harness.postgres_server import PostgresServer
 from tests.harness.stores import url_of
+from tests.logs.conftest import KEY
 from tests.logs.racer import KEYS
 
 pytestmark = [pytest.mark.alone("sweep")]
@@ -68,6 +69,16 @@ def test_killed_at_every_point_on_a_server(
     reached = kill(trials, "appends", chance, 1.0 if full else 0.08, postgres.url())
 
     figure("logs, PostgreSQL: points at which 'appends' was killed", reached)
+
+
+def test_killed_at_every_point_of_a_sealed_store(
+    trials: Path, chance: Random, full: bool, figure: Figure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where all is sealed."""
+    monkeypatch.setenv("OUTLIVE_KEY", KEY)
+    reached = kill(trials, "appends", chance, 1.0 if full else 0.2)
+
+    figure("logs, sealed: points at which 'appends' was killed", reached)
 
 
 class Racer:
