@@ -227,11 +227,13 @@ class _Course:
             view = await self._look(payment.id)
             match view.standing:
                 case "unpaid":
-                    if _now_ms() >= until:
-                        raise JobFailed("Payment deadline expired.")
                     left = (until - _now_ms()) / 1000
+                    if left <= 0 and not is_told:
+                        raise JobFailed("Payment deadline expired.")
+                    if left <= -every:  # it was told otherwise, and asked again since
+                        raise JobFailed("Payment deadline expired.")
                     # News are only told of payments that were paid: then this answer was wrong.
-                    is_told = await self._news(min(left, every) if is_told else left) or is_told
+                    is_told = await self._news(every if is_told else left) or is_told
                 case "unknown":
                     if _now_ms() >= payment.submit_by:
                         raise JobFailed(f"the escrow's state is not understood ({view.state})")
