@@ -39,7 +39,7 @@ def told(events: list[Event]) -> list[Event]:
                 "deadline_at": None,
                 "until": None,
             }
-            fields |= {"not_after": 0, "retry_at": 0}
+            fields |= {"not_after": 0, "retry_at": 0, "took": 0}
             if isinstance(fault := getattr(event, "error", None), Fault):
                 fields["error"] = msgspec.structs.replace(fault, trace="")
             has = {name: value for name, value in fields.items() if hasattr(event, name)}
