@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,7 +23,10 @@ from outlive.errors import AppClosed, UsageError
 from outlive.settings import Settings
 
 T = TypeVar("T")
+logger = logging.getLogger("outlive")
 
+#: A wait for bodies at the end of a process is told when it has lasted so long.
+UNTOLD_SECONDS = 0.5
 
 #: A signal that another thread received is heard this late.
 HEAR_SECONDS = 1.0
@@ -110,7 +114,7 @@ class Interrupts:
 
     def exit(self) -> None:
         """The script is over: from now on Python would drop a Ctrl-C."""
-        self._is_exiting = self._take()
+        self._is_exiting = self._take() or self._is_exiting
 
     def die(self) -> None:
         """End the process as a Ctrl-C does that came while it was ending."""
@@ -224,17 +228,27 @@ class AtExit:
 
     def __init__(self) -> None:
         self._open: WeakSet[Any] = WeakSet()
+        self._bodies: WeakSet[threading.Thread] = WeakSet()
         self._is_watching = False
+
+    def leave(self, bodies: Iterable[threading.Thread]) -> None:
+        """Nobody waits for the bodies in these threads any more, but for the end of the process."""
+        self._bodies.update(bodies)
 
     def watch(self, app: Any) -> None:
         """Close this app at the end of the process, if it still exists."""
         self._open.add(app)
+        self.arm()
+
+    def arm(self) -> None:
+        """Hear a Ctrl-C at the end of the process, and tell what the process waits for then."""
         if not self._is_watching:
             self._is_watching = True
             atexit.register(interrupts.die)
             # atexit runs too late: executors refuse all work by then.
             register: Any = getattr(threading, "_register_atexit", atexit.register)
-            register(self._close_all)
+            with suppress(RuntimeError):  # the process is ending already
+                register(self._close_all)
 
     def forget(self, app: Any) -> None:
         """It is closed."""
@@ -245,6 +259,18 @@ class AtExit:
         for app in list(self._open):
             with suppress(KeyboardInterrupt):  # the process dies of it once all are closed
                 app.close()
+        bodies = [each for each in self._bodies if each.is_alive()]
+        for thread in bodies:
+            thread.join(UNTOLD_SECONDS / len(bodies))
+        if left := sum(thread.is_alive() for thread in bodies):
+            logger.warning(
+                "bodies of steps still run in threads (%d), and Python waits until they end; "
+                "Ctrl-C ends the process at once",
+                left,
+            )
+
+
+at_exit = AtExit()
 
 
 class LoopThread:

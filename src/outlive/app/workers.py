@@ -24,6 +24,7 @@ from outlive.journal.keeper import ThreadKeeper, commit_one
 from outlive.model.defaults import BODY_THREADS
 from outlive.model.queues import COUNT_MAX, Queue, check_count
 from outlive.model.retry import Duration, parse_duration
+from outlive.portal import at_exit
 from outlive.settings import Settings
 from outlive.stores.types import Entry
 from outlive.worker.dependencies import Setting
@@ -40,6 +41,7 @@ class Writer:
         self.thread = ThreadKeeper(reader.store)
         self.keeper = self.thread.keeper
         self._bodies = ThreadPoolExecutor(BODY_THREADS, thread_name_prefix="outlive-body")
+        at_exit.arm()
 
     def host(self) -> LoopHost:
         """This event loop, as runs use it."""
@@ -54,6 +56,7 @@ class Writer:
         """Write what is queued and end the keeper's thread; no further body begins."""
         self.thread.close()
         self._bodies.shutdown(wait=False, cancel_futures=True)
+        at_exit.leave(getattr(self._bodies, "_threads", ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

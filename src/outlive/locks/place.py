@@ -18,7 +18,7 @@ from outlive.app.seal import open_sealed
 from outlive.errors import AppClosed, StoreError, UsageError
 from outlive.journal.group import GroupCommit
 from outlive.journal.lane import run_immediate
-from outlive.portal import AtExit
+from outlive.portal import at_exit
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.seam import Store, timed_by
@@ -28,8 +28,6 @@ logger = logging.getLogger("outlive")
 T = TypeVar("T")
 #: Beats within a lease.
 BEATS_PER_LEASE = 4
-
-_at_exit = AtExit()
 
 
 class Held(Protocol):
@@ -113,7 +111,7 @@ class StorePlace:
                 ports=self._ports,
                 lease_seconds=settings.lease_seconds,
             )
-            _at_exit.watch(self)
+            at_exit.watch(self)
         return OpenPlace(store, timed_by(store, self._ports), settings.lease_seconds)
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ from outlive.model.redaction import Redaction
 from outlive.model.retention import Retention
 from outlive.model.retry import Duration
 from outlive.model.schedules import Missed, Overlap
-from outlive.portal import AtExit, LoopThread, check_may_block, interrupted, interrupts
+from outlive.portal import LoopThread, at_exit, check_may_block, interrupted, interrupts
 from outlive.ports import Ports
 from outlive.settings import Settings
 from outlive.stores.types import PAGE_MAX, Count, Health, Page, QueueState
@@ -53,9 +53,6 @@ T = TypeVar("T")
 
 CALL = "start a child run from the flow with outlive.call(...) or outlive.spawn(...)"
 READ = "do this in a step: only step bodies touch the outside"
-
-
-at_exit = AtExit()
 
 
 class App:

@@ -24,8 +24,7 @@ from outlive.errors import DefinitionRefused
 from outlive.model.checkpoints import EndStatus
 from outlive.model.defaults import CHECKPOINTS_OLDER_THAN
 from outlive.model.retry import Duration, Retry
-from outlive.portal import LoopThread, check_may_block
-from outlive.sync.app import at_exit
+from outlive.portal import LoopThread, at_exit, check_may_block
 
 T = TypeVar("T")
 
