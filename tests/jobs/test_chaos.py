@@ -29,9 +29,11 @@ def killed(agents: list[AgentProcess], chance: random.Random, most: int) -> Iter
 
     thread = threading.Thread(target=work)
     thread.start()
-    yield kills
-    done.set()
-    thread.join()
+    try:
+        yield kills
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.mark.alone("processes")
@@ -52,6 +54,8 @@ def test_every_job_ends_once(  # noqa: PLR0913 - what the trial needs
     service.confirm_after("50ms")
     service.fault_at_random(0.15)
     agents = [AgentProcess(store, service, tmp_path) for _ in range(1 if kind == "sqlite" else 2)]
+    for agent in agents:
+        request.addfinalizer(agent.close)
     jobs = []
     with killed(agents, chance, most=200 if full else 4) as kills:
         for number in range(count):
@@ -59,8 +63,6 @@ def test_every_job_ends_once(  # noqa: PLR0913 - what the trial needs
             service.pay(job["blockchainIdentifier"])
             jobs.append(job)
         ended = [chance.choice(agents).wait(job["id"], "completed") for job in jobs]
-    for agent in agents:
-        agent.close()
 
     assert [f"JOB {number}!" for number in range(count)] == [each["result"] for each in ended]
     assert count == len(service.payments())

@@ -131,6 +131,7 @@ async def test_a_job_from_order_to_delivery(service: FakePaymentService, opened:
         async with asyncio.timeout(60):
             while not service.submissions(bid):
                 await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)  # whoever takes it for final would say so by now
         queued = await buyer.status(job)
         service.step()
         service.step()

@@ -221,6 +221,7 @@ async def test_18_completed_before_the_chain_has_it(
         async with asyncio.timeout(60):
             while not service.submissions(bid):
                 await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)  # whoever takes it for final would say so by now
         queued = (await web.get("/status", params={"job_id": our_order["id"]})).json()
 
     assert "completed" == stock_job["status"]

@@ -280,7 +280,6 @@ class PaymentLedger:
                 raise ServiceRefusal(400, "submitResultHash: expected hex of up to 250 digits")
             doc = _find(db, body, "Payment not found or in invalid state")
             bid, now = doc["blockchainIdentifier"], _now(db)
-            _note(db, "asked_submission", bid, hash=found)
             may = doc["onChainState"] in _ACCEPTS_RESULT and _waits(doc)
             if not may or doc["CurrentTransaction"] is None:
                 raise ServiceRefusal(404, "Payment not found or in invalid state")
