@@ -133,14 +133,15 @@ async def one_of_each(run: str, kind: str) -> int:
     for n in range(12):
         await (charge(n) if kind == "effect" else charge_once(run, n))
     least: Counter[tuple[str, str]] = Counter()
+    sql: list[str] = []
     value = 0
     for n in range(12, 12 + REPEATS):
         WAY.begin()
         value = await (charge(n) if kind == "effect" else charge_once(run, n))
         WAY.end()
         if not least or WAY.calls.total() < least.total():
-            least = WAY.calls.copy()
-    WAY.calls = least
+            least, sql = WAY.calls.copy(), list(WAY.sql)
+    WAY.calls, WAY.sql = least, sql
     return value
 
 
