@@ -36,6 +36,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	@sh scripts/install_tools.sh
 	@sh scripts/install_pgbouncer.sh $(VENV)
 	@sh scripts/install_masumi.sh $(BIN)/python
+	@sh scripts/install_sw4rm.sh $(BIN)/python
 	@touch $@
 
 demo: $(STAMP)
