@@ -34,7 +34,8 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.002, 0.1
 #: Behind the last record: only the head is read.
 _NO_RECORDS = (1 << 62) - 1
 _SLOTS_MAX = 1000
-_FLOW = log_prefix(LOG).rstrip("/")
+#: What the header of every lock shows: by this ``claim`` finds those whose holder is gone.
+_SHOWN = brief_header(log_brief_after(None, LogBegan(0, LOG, "", "")))
 
 
 class HeldLock:
@@ -78,7 +79,7 @@ class Slots:
     def __init__(self, place: OpenPlace, keys: Sequence[str]) -> None:
         self._place, self._keys = place, keys
         self._wanted = Wanted(
-            flows={_FLOW: frozenset({""})},
+            flows={_SHOWN.flow: frozenset({_SHOWN.version})},
             format=FORMAT,
             run_ids=frozenset(log_prefix(LOG) + key for key in keys),
         )
