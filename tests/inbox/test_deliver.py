@@ -47,7 +47,7 @@ async def test_a_failed_run_fails_its_message(tmp_path: Path) -> None:
         handle = await inbox.deliver(payment, order(tmp_path, -1), app=app)
         with pytest.raises(outlive.errors.OutliveError):
             await handle
-        assert 1 == await inbox.settle(app)
+        await inbox.settle(app)
         assert [AckStage.FAILED] == [each.ack_stage for each in inbox.recent()]
 
 

@@ -281,8 +281,8 @@ class PersistentActivityBuffer:
         """
         app = self._app(app)
         record = await asyncio.to_thread(self.record_incoming, envelope)
-        first = self._first_attempt(record)
-        handle: Handle[Any] = await app.ensure(flow, dict(first.envelope), id=_run_id(first))
+        run_id = await asyncio.to_thread(self._run_of, record)
+        handle: Handle[Any] = await app.ensure(flow, dict(record.envelope), id=run_id)
         note = f"{_RUN_NOTE}{handle.id}"
         await asyncio.to_thread(record.ack, AckStage.READ, 0, note)
         await self._settle(record, handle)
@@ -313,16 +313,16 @@ class PersistentActivityBuffer:
             )
         return found
 
-    def _first_attempt(self, record: PersistentActivityRecord) -> PersistentActivityRecord:
+    def _run_of(self, record: PersistentActivityRecord) -> str:
+        """The id of a message's run: that of the first attempt with its token."""
         token = token_of(record.envelope)
 
-        def view(messages: InboxState) -> PersistentActivityRecord:
+        def view(messages: InboxState) -> str:
             known = messages.tokens.get(("in", token)) if token else None
-            keys = () if known is None else (known.success, known.first)
-            found = [messages.records[key] for key in keys if key in messages.records]
-            return found[0] if found else record
+            return record.message_id if known is None else known.origin
 
-        return self._log.look(view)
+        origin = self._log.look(view)
+        return f"message-{digest(f'{origin}/{token}'.encode()).hex()}"
 
     # questions
 
@@ -495,9 +495,3 @@ def _rules(
         retention_ms=None if retention_hours is None else round(retention_hours * _HOUR_MS),
         cleanup_ms=round(cleanup_interval * 1000),
     )
-
-
-def _run_id(record: PersistentActivityRecord) -> str:
-    """The run of a message: each attempt with its token has the same."""
-    token = token_of(record.envelope)
-    return f"message-{digest(f'{record.message_id}/{token}'.encode()).hex()}"

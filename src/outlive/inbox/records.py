@@ -292,6 +292,7 @@ class TokenKept(msgspec.Struct, frozen=True, array_like=True):
     success: tuple[Direction, str] | None
     stage: int
     outcome: Any
+    origin: str = ""
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -59,11 +59,13 @@ class InboxRules(msgspec.Struct, frozen=True, kw_only=True):
 class Token:
     """What is known of a token."""
 
-    __slots__ = ("at", "ended_at", "first", "is_begun", "outcome", "stage", "success")
+    __slots__ = ("at", "ended_at", "first", "is_begun", "origin", "outcome", "stage", "success")
 
     def __init__(self, at: int) -> None:
         self.at, self.ended_at = at, 0
         self.is_begun = False
+        #: The id of its very first message.
+        self.origin = ""
         #: Its first message, and the one that was fulfilled first.
         self.first: Key | None = None
         self.success: Key | None = None
@@ -158,7 +160,7 @@ class InboxState:
             token = self.tokens[kept.direction, kept.token] = Token(kept.at)
             token.ended_at, token.is_begun = kept.ended_at, kept.is_begun
             token.first, token.success = kept.first, kept.success
-            token.stage, token.outcome = kept.stage, kept.outcome
+            token.stage, token.outcome, token.origin = kept.stage, kept.outcome, kept.origin
         for direction, message_id, events in change.acks:
             found = self.records.get((direction, message_id))
             if found is not None:
@@ -173,7 +175,7 @@ class InboxState:
             [
                 TokenKept(
                     direction, name, token.at, token.ended_at, token.is_begun, token.first,
-                    token.success, token.stage, token.outcome,
+                    token.success, token.stage, token.outcome, token.origin,
                 )
                 for (direction, name), token in self.tokens.items()
             ],
@@ -207,6 +209,7 @@ class InboxState:
         if name:
             token = self._token(change.direction, name, change.ts_ms, is_fresh=change.is_fresh)
             token.first = token.first or key
+            token.origin = token.origin or change.message_id
             self._note_token(token, record, change.at)
         if self.on_record is not None:
             self.on_record(record)
