@@ -230,7 +230,7 @@ async def test_two_replicas_recover_at_once(
     assert 5 == len(service.submissions())
 
 
-@pytest.mark.item(54, 55, 56, 57, 100)
+@pytest.mark.item(54, 55, 56, 57)
 @pytest.mark.parametrize(
     ("state", "status"),
     [("FundsLocked", "running"), ("ResultSubmitted", "completed"), (None, "awaiting_payment")],

@@ -332,7 +332,6 @@ async def test_many_jobs_are_listed_page_by_page(tmp_path: Path, full: bool) -> 
     assert (count, 200) == (len(everything), len(running))
 
 
-@pytest.mark.item(99, 100)
 async def test_tables_of_the_document_are_taken_over(tmp_path: Path) -> None:
     """Jobs of a table as the document makes it are taken over once."""
     old = sqlite3.connect(tmp_path / "old.db")
