@@ -28,7 +28,7 @@ def ack(inbox: PersistentActivityBuffer, message: dict[str, Any], stage: int) ->
 
 
 def test_what_was_recorded_returns_equal(backend: Backend) -> None:
-    """Items 3, 13, 14, 18, 29, 42: both directions are there for the next process, with bytes."""
+    """Items 3, 6, 13, 14, 18, 29, 42: both directions are there for the next process."""
     inbox = PersistentActivityBuffer(persistence=backend())
     came, went = envelope("t1"), envelope("t2")
     inbox.record_incoming(came)
@@ -355,7 +355,7 @@ def test_what_can_not_be_stored_is_refused(inbox: PersistentActivityBuffer) -> N
 
 
 def test_states_and_the_context_manager(backend: Backend) -> None:
-    """Items 22, 24: the envelope's own state changes durably; ``with`` saves at its end."""
+    """Items 22, 24, 69, 70: the envelope's own state changes durably; ``with`` saves at its end."""
     message = envelope("t")
     with PersistentActivityBuffer(persistence=backend()) as inbox:
         inbox.record_incoming(message)
