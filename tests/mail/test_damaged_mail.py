@@ -15,12 +15,15 @@ from outlive.errors import StoreUnavailable, WrongVersion
 from outlive.journal.mail import Unreadable, read_letter
 from outlive.model.events import MailRead
 from outlive.model.mail import Signal, encode_letter
-from outlive.stores.postgres.schema import ENVELOPES_SINCE
+from outlive.stores.postgres.schema import ENVELOPES_SINCE, MIGRATIONS
+from outlive.stores.sqlite.schema import _UPGRADES as STEPS
 from outlive.stores.types import Mail
 from outlive.testing.suite.entries import post_one
+from tests.harness.schemas import taken_back
 from tests.mail.forger import Forger
 from tests.mail.waiting_scene import PAID, events_of, found, paying, until_aside
 
+EARLIER = "earlier"
 LETTER = encode_letter(Signal("pay", b"1000", True))
 
 
@@ -169,11 +172,13 @@ async def test_tables_do_not_change_under_a_worker(forger: Forger) -> None:
     await begin(forger)
     async with open_app(forger.url) as app, app.worker([paying]):
         await asyncio.sleep(0.05)
-        make_old(forger, {})
+        now = set_schema(forger, EARLIER)
         with pytest.raises(StoreUnavailable, match="workers of it are alive"):
             open_app(forger.url)
+        set_schema(forger, now)
+    make_old(forger, {})
     async with open_app(forger.url):
-        pass
+        assert now == set_schema(forger, now)
 
 
 def make_old(forger: Forger, bodies: dict[int, bytes]) -> None:
@@ -181,13 +186,22 @@ def make_old(forger: Forger, bodies: dict[int, bytes]) -> None:
     for amount, body in bodies.items():
         forger.put("p", f"signal/pay-{amount}", body)
     is_file = forger.url.startswith("sqlite")
+    later = STEPS[5] if is_file else MIGRATIONS[ENVELOPES_SINCE + 1]
+    for undone in taken_back(later):
+        forger.sql(undone)
     if not is_file:
         forger.sql("DROP FUNCTION {s}post_v2")
         forger.sql(
             "CREATE FUNCTION {s}post_v1(text, text, bytea, bytea, bigint)"
             " RETURNS void LANGUAGE sql AS $$ $$"
         )
-    forger.sql(
-        "UPDATE {s}meta SET value = %s WHERE name = 'outlive.schema'",
-        "4" if is_file else str(ENVELOPES_SINCE - 1),
-    )
+    set_schema(forger, EARLIER)
+
+
+def set_schema(forger: Forger, version: str) -> str:
+    """Let the store name this schema, or that before envelopes; the one that it named."""
+    if version == EARLIER:
+        version = "4" if forger.url.startswith("sqlite") else str(ENVELOPES_SINCE - 1)
+    ((before,),) = forger.sql("SELECT value FROM {s}meta WHERE name = 'outlive.schema'")
+    forger.sql("UPDATE {s}meta SET value = %s WHERE name = 'outlive.schema'", version)
+    return str(before)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from outlive.stores.sqlite.schema import _UPGRADES as STEPS
 from outlive.stores.sqlite.store import SQLiteStore
 from outlive.testing.suite.entries import WANTED, parked
+from tests.harness.schemas import taken_back
 
 
 async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
@@ -18,6 +20,8 @@ async def test_a_file_of_before_is_brought_up_to_date(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     for statement in ("DROP TABLE queues", "DROP TABLE spent", "DROP TABLE outcomes"):
         db.execute(statement)
+    for statement in taken_back(STEPS[5]):
+        db.execute(statement.replace("{s}", ""))
     for index in (
         "due",
         "with_mail",

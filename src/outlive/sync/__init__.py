@@ -57,6 +57,7 @@ from outlive.sync.verbs import (
 )
 
 if TYPE_CHECKING:
+    from outlive.app.log import KeyedLog, LogEntry, LogKey, LogPage, LogView, LogWrite, PlainLog
     from outlive.app.mail import Question
     from outlive.app.schedules import Schedule
     from outlive.app.streams import Chunk
@@ -91,8 +92,15 @@ __all__ = [
     "EffectOptions",
     "Flow",
     "Handle",
+    "KeyedLog",
+    "LogEntry",
+    "LogKey",
+    "LogPage",
+    "LogView",
+    "LogWrite",
     "NotHappened",
     "Outcome",
+    "PlainLog",
     "Question",
     "Queue",
     "Rate",
@@ -157,6 +165,13 @@ __all__ = [
 
 #: Public name -> the module that defines it; imported on first use. All others: ``sync.default``.
 _LATER = {
+    "PlainLog": "outlive.app.log",
+    "LogWrite": "outlive.app.log",
+    "LogView": "outlive.app.log",
+    "LogPage": "outlive.app.log",
+    "LogKey": "outlive.app.log",
+    "LogEntry": "outlive.app.log",
+    "KeyedLog": "outlive.app.log",
     "App": "outlive.sync.app",
     "Chunk": "outlive.app.streams",
     "Handle": "outlive.sync.handle",
