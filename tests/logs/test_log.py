@@ -63,6 +63,20 @@ async def test_a_decision_sees_the_entries_and_the_time(app: App) -> None:
     assert list(range(1, MANY + 1)) == values(await log.read("n"))
 
 
+async def test_equal_values_of_two_writers_are_two_entries(
+    place: str, key: str | None, app: App
+) -> None:
+    """Written in the same millisecond behind the same entry, neither is taken for the other."""
+    is_shared = place.startswith("memory")
+    other = App(app.store, drive=False) if is_shared else outlive.open(place, key=key, drive=False)
+    async with other:
+        logs = (app.log("same"), other.log("same"))
+        for log in logs * 30:
+            await log.append("k", lambda view: ["x"])
+
+        assert ["x"] * 60 == values(await logs[0].read("k"))
+
+
 async def test_two_apps_count_together(place: str, key: str | None, app: App) -> None:
     """Conflicts are decided again, never lost."""
     if place.startswith("memory"):

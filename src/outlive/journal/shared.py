@@ -31,6 +31,7 @@ from outlive.journal.record import LINK_START, PARTED, pack
 from outlive.model.events import Event, Marked, encode_events
 from outlive.model.ids import OWN_PREFIX, digest
 from outlive.model.kinds import KIND_BITS
+from outlive.model.logs import LogAppended, LogDropped, LogNoted
 from outlive.model.shared import Brief
 from outlive.stores.seam import Store
 from outlive.stores.types import (
@@ -112,6 +113,8 @@ class SharedJournal(Generic[F]):
         self.fold: F = self._new()
         #: None: there is no journal, or it was not read yet.
         self.head: Head | None = None
+        #: The link of the last record, if it was written here.
+        self._own_link = b""
         self._header: Header | None = None
         self.is_read = False
         self._values: Values | None = None
@@ -283,6 +286,17 @@ class SharedJournal(Generic[F]):
     def _new_epoch(self) -> int:
         return 1 + int.from_bytes(self._entropy(4), "big") % _EPOCH_MAX
 
+    def signature(self) -> bytes | None:
+        """What tells the next record from one that another writer would write alike.
+
+        A store takes the same bytes at the same place for a repeat, and another's append would be
+        lost. Behind a record of one's own nothing is needed: whoever else follows it has read it.
+        A first record is told by its epoch.
+        """
+        if self.head is None or self.head.link == self._own_link:
+            return None
+        return self._entropy(_SIGNATURE_BYTES)
+
     def new_header(self, brief: Brief) -> Header | None:
         """The header, if it is another than before."""
         header = brief_header(brief)
@@ -292,6 +306,7 @@ class SharedJournal(Generic[F]):
         """An entry was committed, and its events are in the fold."""
         known = self.head or Head(run_id=self.id, seq=0, epoch=entry.epoch, link=LINK_START)
         self.head = replace(known, seq=entry.last, link=entry.link)
+        self._own_link = entry.link
         self._header = entry.header or self._header
 
     def forget_values(self) -> None:
@@ -316,6 +331,11 @@ def busy(journal: str) -> StoreUnavailable:
 def taken(journal: str) -> RunIdTaken:
     """The error of an append to a journal whose tombstone stands."""
     return RunIdTaken(journal, "it belonged to something that was deleted not long ago")
+
+
+#: Events that tell records of several writers apart.
+SIGNED = (LogAppended, LogNoted, LogDropped)
+_SIGNATURE_BYTES = 8
 
 
 class Draft(Generic[F]):
@@ -362,6 +382,9 @@ class Draft(Generic[F]):
         """The entry that commits it."""
         head, brief = self._journal.next_head(), self._brief
         assert brief is not None, "something was added"
+        signature = self._journal.signature()
+        if signature is not None and isinstance(self._written[0], SIGNED):
+            self._written[0] = replace(self._written[0], writer=signature)
         kinds = 0
         for event in self._written:
             kinds |= KIND_BITS[type(event)]

@@ -39,6 +39,8 @@ class LogAppended(msgspec.Struct, frozen=True, array_like=True, tag=111):
     #: ms since the journal began.
     at: int
     value: bytes
+    #: Tells records apart that several writers would write alike; None: the one before is its own.
+    writer: bytes | None = None
 
 
 class LogNoted(msgspec.Struct, frozen=True, array_like=True, tag=112):
@@ -49,6 +51,7 @@ class LogNoted(msgspec.Struct, frozen=True, array_like=True, tag=112):
     #: ms since 1970: when it is due, and when it may go; None: never.
     wake_at: int | None = None
     expires_at: int | None = None
+    writer: bytes | None = None
 
 
 class LogDropped(msgspec.Struct, frozen=True, array_like=True, tag=113):
@@ -56,6 +59,7 @@ class LogDropped(msgspec.Struct, frozen=True, array_like=True, tag=113):
 
     at: int
     count: int
+    writer: bytes | None = None
 
 
 OfLogs: TypeAlias = LogBegan | LogAppended | LogNoted | LogDropped
