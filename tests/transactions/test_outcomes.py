@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -155,6 +157,32 @@ def test_they_are_forgotten(place: Place, store: Any) -> None:
     assert [None] == list(asyncio.run(store.commit([end])))
     assert asyncio.run(delete_one(store, "r", seq=2, digest=b"d", keep_until=1))
     assert 0 == place.count("outcomes")
+
+
+@pytest.mark.timeout(120)
+def test_a_body_at_work_and_its_limit_never_wait_for_each_other(
+    sqlite_place: SQLitePlace,
+) -> None:
+    """Whatever SQLite does for the body at the moment of the limit."""
+    store = opened(sqlite_place)
+    asyncio.run(store.commit([held("r", "one")]))
+    rows = [("x",)] * 1000
+    for _ in range(150):
+        own = store.transactions.begin(attempt(), 5)
+
+        def body(own: Any = own) -> None:
+            with suppress(sqlite3.Error, UsageError):
+                while True:
+                    own.connection.executemany(sqlite_place.insert(), rows)
+
+        busy = threading.Thread(target=body, daemon=True)
+        busy.start()
+        time.sleep(random.random() * 0.005)
+        own.abort()
+        busy.join(30)
+        assert not busy.is_alive()
+        own.roll_back()
+    assert [] == sqlite_place.rows()
 
 
 def test_at_its_limit_a_file_is_free_for_others(sqlite_place: SQLitePlace) -> None:

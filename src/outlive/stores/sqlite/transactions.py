@@ -34,10 +34,47 @@ from outlive.stores.types import Conflict, Entry, Reading, Statement
 #: Well below the time that other processes wait for the file.
 SECONDS_MAX = 10.0
 
+#: How soon a statement that is under way at the limit is interrupted again.
+_INTERRUPT_SECONDS = 0.005
+
 _OURS = (
     "this transaction belongs to the step: it is committed when the body returns and rolled back "
     "when it raises"
 )
+
+
+class StepCursor(sqlite3.Cursor):
+    """A cursor of a body's: while it is at work, nobody ends the transaction.
+
+    Python asks the authorizer with SQLite's lock in hand, and binds values with its own: two
+    threads that use one connection at a time can wait for each other for ever.
+    """
+
+    connection: StepConnection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> StepCursor:
+        with self.connection.at_work:
+            return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, seq_of_parameters: Any, /) -> StepCursor:
+        with self.connection.at_work:
+            return super().executemany(sql, seq_of_parameters)
+
+    def fetchone(self) -> Any:
+        with self.connection.at_work:
+            return super().fetchone()
+
+    def fetchmany(self, size: int | None = None) -> list[Any]:
+        with self.connection.at_work:
+            return super().fetchmany(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[Any]:
+        with self.connection.at_work:
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with self.connection.at_work:
+            return super().__next__()
 
 
 class StepConnection(sqlite3.Connection):
@@ -45,6 +82,22 @@ class StepConnection(sqlite3.Connection):
 
     #: A body has it.
     is_lent = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: Held while a call of the body's is under way.
+        self.at_work = threading.RLock()
+
+    def cursor(self, factory: Any = StepCursor) -> Any:
+        return super().cursor(factory)
+
+    # Python's own would make cursors of its own.
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        return self.cursor().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> Any:
+        return self.cursor().executemany(sql, parameters)
 
     def commit(self) -> NoReturn:
         raise UsageError(_OURS)
@@ -122,11 +175,16 @@ class SQLiteTransaction:
             if self._is_over:
                 return
             self._is_over = True
-            with suppress(sqlite3.Error):
-                self._db.interrupt()
-                # Statements that were compiled before are judged anew.
-                self._db.set_authorizer(self._allow)
-            self._end()
+            while not self._db.at_work.acquire(timeout=_INTERRUPT_SECONDS):
+                with suppress(sqlite3.Error):
+                    self._db.interrupt()  # between two rows it is in vain
+            try:
+                with suppress(sqlite3.Error):
+                    # Statements that were compiled before are judged anew.
+                    self._db.set_authorizer(self._allow)
+                self._end()
+            finally:
+                self._db.at_work.release()
 
     def roll_back(self) -> None:
         """Leave nothing of it, and let go of the connection."""
