@@ -25,8 +25,8 @@ from outlive.stores.types import Answers, Entry, Reading
 FLUSHES_OF_A_RUN = 2
 #: A flush is one statement, which is its own transaction ...
 STATEMENTS_OF_A_FLUSH = 1
-#: ... but for a start and an end (BEGIN, the run with its record, COMMIT).
-STATEMENTS_OF_A_START_AND_END = 6
+#: ... and so are a start and an end.
+STATEMENTS_OF_A_START_AND_END = 2
 #: Once per process, for room in the log: BEGIN, and a row that is rolled back.
 STATEMENTS_OF_LOG_ROOM = 2
 #: Runs that have fallen out of step make two batches of what could be one.

@@ -44,6 +44,7 @@ OTHER_WORDS = {"completed": "succeeded", "cancelled": "canceled"}
 
 def runs(asked: argparse.Namespace) -> int:
     """Print the newest matching runs."""
+    _filters(asked)  # what can't be right is said before any store is looked for
     asyncio.run(_list(asked))
     return 0
 

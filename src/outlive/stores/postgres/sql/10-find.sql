@@ -29,7 +29,7 @@ CREATE INDEX tags_by_status ON {s}.tags (name, value, status, started_at, run) W
 CREATE FUNCTION {s}.tags_of_v1(tags text) RETURNS TABLE (name text, value text) LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN QUERY SELECT DISTINCT left(t.key, 200), left(t.value, 200)
-        FROM json_each_text(replace(tags, '\u0000', '\ufffd')::json) AS t WHERE t.value IS NOT NULL;
+        FROM json_each_text(replace(tags, E'\\u0000', E'\\ufffd')::json) AS t WHERE t.value IS NOT NULL;
 EXCEPTION WHEN data_exception THEN
     RETURN;
 END $$
