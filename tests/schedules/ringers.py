@@ -28,15 +28,15 @@ class Doom:
 
     def watch(self, store: Any, verb: str) -> None:
         """Stand beside this verb of the store."""
-        commit: Callable[[Sequence[Entry]], Awaitable[Any]] = getattr(store, verb)
+        commit: Callable[..., Awaitable[Any]] = getattr(store, verb)
 
-        async def watched(batch: Sequence[Entry]) -> Any:
+        async def watched(batch: Sequence[Entry], **how: Any) -> Any:
             is_ours = any(NAME in entry.run_id for entry in batch)
             self._left -= is_ours
             is_last = is_ours and self._left == 0
             if is_last and self._when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
-            answer = await commit(batch)
+            answer = await commit(batch, **how)
             if is_last:
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer

@@ -32,7 +32,7 @@ def test_killed_at_store_calls(
         report = crashes.crash_at(some)
 
     figure(f"sealed: killed at store calls, {half}", f"{report.hits} hit of {len(some)}")
-    assert report.hits > len(some) // 2
+    assert report.hits >= len(some) // 2
     assert_sound(report)
 
 

@@ -107,6 +107,10 @@ _LOG = "-wal"
 
 def unavailable(path: str, error: OSError) -> StoreUnavailable:
     """The error of the operating system, as the seam has it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreUnavailable(
+            f"{error.filename or path}: the disk is full; make room, then go on"
+        )
     return StoreUnavailable(
         f"{error.filename or path}: {error.strerror}; see that it is on a local disk and that "
         "you may write there"
