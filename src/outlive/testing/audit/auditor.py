@@ -189,6 +189,8 @@ class _Told:
     run_id: str
     intent: EffectIntended
     end: EffectDone | EffectRaised | None
+    #: All of them: a run that is retried may ask otherwise for what did not happen.
+    intents: Sequence[EffectIntended] = ()
 
 
 def effect_name(step: str) -> str:
@@ -205,9 +207,13 @@ def _effects_of(runs: Mapping[str, Sequence[Event]]) -> Mapping[str, list[_Told]
         for chapter in _chapters(events):
             # Of several ends (the run was retried) the last counts.
             ends = {e.step: e for e in chapter if isinstance(e, (EffectDone, EffectRaised))}
-            first = {e.step: e for e in reversed(chapter) if isinstance(e, EffectIntended)}
-            for step, intent in first.items():
-                found[recorded_key(run_id, intent)].append(_Told(run_id, intent, ends.get(step)))
+            intents: dict[str, list[EffectIntended]] = defaultdict(list)
+            for event in chapter:
+                if isinstance(event, EffectIntended):
+                    intents[event.step].append(event)
+            for step, again in intents.items():
+                told = _Told(run_id, again[0], ends.get(step), again)
+                found[recorded_key(run_id, again[0])].append(told)
     return found
 
 
@@ -238,7 +244,7 @@ def _check_receipt(
     who = f"run {receipt.run_id}: effect {receipt.effect} (key {receipt.key})"
     if receipt.effect not in policies:
         yield f"{who} happened, and the audit has no policy for it"
-    intents = [each.intent for each in told if each.run_id == receipt.run_id]
+    intents = [intent for each in told if each.run_id == receipt.run_id for intent in each.intents]
     if not intents:
         yield f"{who} happened without an intent in the journal"
     intended = {nonce for intent in intents for nonce in nonces_in(intent.args)}
