@@ -12,12 +12,10 @@ from typing import Any
 from outlive.app.app import App
 from outlive.ports import Ports
 from outlive.stores.open import open_store
-from outlive.stores.types import Conflict, Entry
+from outlive.stores.types import Entry
 from tests.harness.stores import store_url
 from tests.processes.players import QUICK, enter
 from tests.schedules.toll import NAME, toll
-
-Answers = Sequence[Conflict | None]
 
 
 class Doom:

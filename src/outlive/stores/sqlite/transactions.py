@@ -46,8 +46,8 @@ _OURS = (
 class StepCursor(sqlite3.Cursor):
     """A cursor of a body's: while it is at work, nobody ends the transaction.
 
-    Python asks the authorizer with SQLite's lock in hand, and binds values with its own: two
-    threads that use one connection at a time can wait for each other for ever.
+    The authorizer is called with SQLite's lock held and needs Python's; values are bound with
+    Python's lock held and need SQLite's. Two threads on one connection could wait for each other.
     """
 
     connection: StepConnection
@@ -91,7 +91,7 @@ class StepConnection(sqlite3.Connection):
     def cursor(self, factory: Any = StepCursor) -> Any:
         return super().cursor(factory)
 
-    # Python's own would make cursors of its own.
+    # Those of sqlite3 would not use ``StepCursor``.
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any:
         return self.cursor().execute(sql, parameters)
@@ -177,7 +177,7 @@ class SQLiteTransaction:
             self._is_over = True
             while not self._db.at_work.acquire(timeout=_INTERRUPT_SECONDS):
                 with suppress(sqlite3.Error):
-                    self._db.interrupt()  # between two rows it is in vain
+                    self._db.interrupt()  # has no effect between two statements
             try:
                 with suppress(sqlite3.Error):
                     # Statements that were compiled before are judged anew.
